@@ -1,0 +1,70 @@
+# Everything a reader, a teacher or a developer types. `make help` lists it.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+.SECONDEXPANSION:
+
+# The active virtual environment, else one of our own.
+VENV := $(or $(VIRTUAL_ENV),.venv)
+PY := $(VENV)/bin/python
+READY := $(VENV)/.fedlib-ready
+PYTHON ?= python3
+export PYTHONPATH := $(CURDIR)
+export PYDEVD_DISABLE_FILE_VALIDATION := 1
+
+LIB := $(shell find fedlib -name '*.py')
+NB := $(wildcard notebooks/*.ipynb)
+RUN := $(NB:%=_build/executed/%)
+PAGES := $(shell find book -type f -not -name '*.pyc') _config.yml _toc.yml
+HTML := _build/html/index.html
+
+help:  ## list these commands
+	@awk -F":.*## " "/^[a-z-]+:.*## /{printf \"  make %-10s %s\\n\", \$$1, \$$2}" Makefile
+
+book: $(HTML)  ## run every notebook and build the book into _build/html
+	@echo "The book is ready: open file://$(CURDIR)/$(HTML)  (or: make serve)"
+
+test: $(READY)  ## lint, types, unit tests, every notebook with small parameters
+	$(PY) -m ruff check .
+	$(PY) -m ruff format --check .
+	$(PY) -m mypy
+	$(PY) -m pytest tests --ignore tests/site
+
+site-test: $(HTML)  ## look at the built pages with headless Chromium
+	$(PY) -m pytest tests/site
+
+results: $(READY)  ## full-size runs behind the chapters' claims: only what is missing or stale
+	$(PY) -m tools.run_full
+
+bench: $(READY)  ## the speed of stacking against a loop over clients, on one core
+	$(PY) -m benchmarks
+
+badges: $(READY)  ## write the badges of all notebooks from repository.url in _config.yml
+	$(PY) -m tools.badges
+
+serve: $(HTML)  ## show the built book on http://localhost:8000
+	$(PY) -m http.server --bind 127.0.0.1 --directory _build/html 8000
+
+clean:  ## remove what was built (not the virtual environment)
+	rm -rf _build build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+
+$(READY): requirements.txt tests/requirements.txt pyproject.toml
+	@[ -x $(PY) ] || { echo "Creating the virtual environment $(VENV)"; $(PYTHON) -m venv $(VENV); }
+	@echo "Installing what the book and its tests need (about 5 GB with PyTorch; some minutes)"
+	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[book,test]'
+	@touch $@
+
+# A page shows what papermill ran, with the notebook's own default parameters; a failed run leaves nothing behind.
+_build/executed/notebooks/%.ipynb: notebooks/%.ipynb $(LIB) $(READY) $$(wildcard book/results/$$*.json)
+	@mkdir -p $(@D)
+	@echo "Running $<"
+	@$(PY) -m papermill --cwd notebooks --kernel python3 --log-level ERROR --progress-bar $< $@.part.ipynb
+	@mv $@.part.ipynb $@
+
+# From an empty folder: an incremental build keeps stale pages.
+$(HTML): $(RUN) $(PAGES) $(LIB) $(READY)
+	@rm -rf _build/html
+	$(VENV)/bin/jupyter-book build . --all -W -n --keep-going --quiet
+
+.PHONY: help book test site-test results bench badges serve clean

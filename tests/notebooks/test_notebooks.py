@@ -1,0 +1,1 @@
+"""Every chapter keeps the contract and runs from a clean kernel."""
