@@ -14,9 +14,7 @@ from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 
 SITE = Path(__file__).resolve().parents[2] / "_build/html"
-PAGES = sorted(
-    p.relative_to(SITE).as_posix() for d in ("book", "notebooks") for p in (SITE / d).rglob("*.html")
-)
+PAGES = sorted(p.relative_to(SITE).as_posix() for d in ("book", "notebooks") for p in (SITE / d).rglob("*.html"))
 VIEWS = {"desktop": (1280, 900, "light"), "dark": (1280, 900, "dark"), "phone": (390, 844, "light")}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
@@ -30,9 +28,7 @@ class Handler(http.server.SimpleHTTPRequestHandler):
 
 @pytest.fixture(scope="session")
 def base():
-    server = http.server.ThreadingHTTPServer(
-        ("127.0.0.1", 0), functools.partial(Handler, directory=str(SITE))
-    )
+    server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), functools.partial(Handler, directory=str(SITE)))
     threading.Thread(target=server.serve_forever, daemon=True).start()
     yield f"http://127.0.0.1:{server.server_port}/"
     server.shutdown()

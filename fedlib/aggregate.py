@@ -1,0 +1,90 @@
+"""Averaging: sums that add over chunks, machines and clients, and the means made of them."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .params import Params, mix
+
+__all__ = ["Sums", "add_sums", "averaging_matrix", "cluster_means", "cluster_sums"]
+
+Sums = dict[str, Any]  # nested dictionaries of tensors
+
+
+def averaging_matrix(assignment: Tensor, weight: Tensor, models: int) -> Tensor:
+    """Which client counts how much in which model.
+
+    Parameters
+    ----------
+    assignment : Tensor of shape (C,), int64
+        Number of each client's model, from 0 to `models` - 1.
+    weight : Tensor of shape (C,)
+        Weight of each client, such as its number of examples n_k.
+    models : int
+        M, number of models.
+
+    Returns
+    -------
+    Tensor of shape (M, C)
+        Rows sum to 1; a model without clients has a row of zeros.
+    """
+    matrix = _one_hot(assignment, weight, models)
+    return matrix / matrix.sum(1, keepdim=True).clamp(min=torch.finfo(matrix.dtype).tiny)
+
+
+def _one_hot(assignment: Tensor, weight: Tensor, models: int) -> Tensor:
+    weight = weight if weight.is_floating_point() else weight.double()
+    return (assignment == torch.arange(models, device=assignment.device)[:, None]) * weight
+
+
+def cluster_sums(params: Params, assignment: Tensor, weight: Tensor, models: int) -> Sums:
+    """Weighted sums of the clients' parameters for each model: what the server needs of a cohort, and no more.
+
+    Parameters
+    ----------
+    params : Params
+        Stack of C rows.
+    assignment, weight, models
+        As in `averaging_matrix`.
+
+    Returns
+    -------
+    dict
+        ``params``, the sum of n_k theta_k (M, ...), and ``weight``, the sum of n_k (M,).
+    """
+    matrix = _one_hot(assignment, weight, models)
+    return {"params": dict(mix(matrix, params)), "weight": matrix.sum(1)}
+
+
+def add_sums(a: Sums, b: Sums) -> Sums:
+    """Entry by entry a + b: the sums of two chunks of a cohort make the sums of both."""
+    return {name: add_sums(value, b[name]) if isinstance(value, dict) else value + b[name] for name, value in a.items()}
+
+
+def cluster_means(sums: Sums, previous: Params) -> Params:
+    """Weighted mean of each model's clients (FedCG Eq. 2; with one model, FedAvg; chapter 01).
+
+    Parameters
+    ----------
+    sums : dict
+        From `cluster_sums`.
+    previous : Params
+        Stack of M rows; a model to which no client contributed keeps its row.
+
+    Returns
+    -------
+    Params
+        Stack of M rows.
+    """
+    total, weight = sums["params"], sums["weight"]
+    empty = weight == 0
+    divisor = weight.masked_fill(empty, 1)
+
+    def shape(v: Tensor, like: Tensor) -> Tensor:
+        return v.view(-1, *[1] * (like.ndim - 1))
+
+    return {
+        name: torch.where(shape(empty, p), p, total[name] / shape(divisor, p).to(p.dtype))
+        for name, p in previous.items()
+    }

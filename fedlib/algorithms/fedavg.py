@@ -1,0 +1,64 @@
+"""Federated averaging (FedAvg), the algorithm that all others of the book change in one place."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..aggregate import cluster_means, cluster_sums
+from ..data import ClientData
+from ..federation import Algorithm, Update
+from ..keys import Key
+from ..params import Params, broadcast, take
+
+__all__ = ["FedAvg", "FedAvgState"]
+
+
+@dataclass(frozen=True)
+class FedAvgState:
+    """State of FedAvg.
+
+    Attributes
+    ----------
+    models : Params
+        Stack of one row: the server's model theta.
+    """
+
+    models: Params
+
+
+@dataclass(frozen=True)
+class FedAvg(Algorithm):
+    """Clients train the server's model on their own data; the server takes the mean, weighted by examples.
+
+    Parameters as in `fedlib.federation.Algorithm`. With ``batch_size=None, epochs=1`` and SGD a round is one step of
+    gradient descent on the cohort's data (FedSGD).
+
+    Notes
+    -----
+    FedCG Eq. 1-2; CFL Alg. 1. Chapter 01.
+
+    References
+    ----------
+    McMahan, Moore, Ramage, Hampson, Agüera y Arcas. Communication-efficient learning of deep networks from
+    decentralized data. AISTATS 2017.
+    """
+
+    def init(self, params: Params, data: ClientData, key: Key) -> FedAvgState:
+        """One model for all."""
+        return FedAvgState(broadcast(params, 1))
+
+    def train(self, state: FedAvgState, data: ClientData, clients: Tensor, key: Key) -> Update:
+        """theta_k <- theta, then E epochs on the client's own examples (FedCG Eq. 1)."""
+        cohort = data[clients]
+        end = self.local_training(self.client_params(state, clients), cohort, key)
+        sums = cluster_sums(end.params, torch.zeros_like(clients), cohort.n, models=1)
+        return Update(clients, sums=sums, log={"loss": end.loss})
+
+    def aggregate(self, state: FedAvgState, update: Update) -> FedAvgState:
+        """Theta <- sum of n_k theta_k / sum of n_k (FedCG Eq. 2)."""
+        return replace(state, models=cluster_means(update.sums, previous=state.models))
+
+    def client_params(self, state: FedAvgState, clients: Tensor) -> Params:
+        """Everybody holds the server's model."""
+        return take(state.models, torch.zeros_like(clients))

@@ -1,0 +1,325 @@
+"""The data of all clients on one device, and the mini-batches of local training.
+
+Rows lie flat in their stored type, uint8 images stay uint8; a client is a list of row numbers. A row that many clients
+hold is stored once, and a batch is gathered and converted when it is used.
+"""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from .keys import Key
+
+__all__ = [
+    "Batch",
+    "Batches",
+    "ClientData",
+    "local_batches",
+    "same_rows",
+    "stack_clients",
+    "stack_rows",
+    "to_features",
+]
+
+Batch = tuple[Tensor, Tensor, Tensor]  # x, y, w; w = 0 marks padding
+
+
+@dataclass(frozen=True)
+class ClientData:
+    """The examples of K clients.
+
+    Make one with `stack_clients`, `stack_rows` or `same_rows`. Indexing with positions, ``data[clients]``, keeps some
+    clients and shares the rows.
+
+    Attributes
+    ----------
+    x : Tensor of shape (R, ...)
+        Rows of features, flat over all clients, in their stored type.
+    index : Tensor of shape (K, n_max), int64
+        Row numbers of each client; past a client's `n` real ones its first row repeats.
+    y : Tensor of shape (K, n_max)
+        Labels (int64) or targets (floating point), in the order of `index`.
+    n : Tensor of shape (K,), int64
+        Number of examples of each client.
+    id : Tensor of shape (K,), int64
+        Ids, all different. Random draws follow the id, not the position.
+    """
+
+    x: Tensor
+    index: Tensor
+    y: Tensor
+    n: Tensor
+    id: Tensor
+
+    def __len__(self) -> int:
+        return len(self.n)
+
+    def __getitem__(self, clients: Tensor | Sequence[int] | slice) -> "ClientData":
+        if not isinstance(clients, slice):
+            clients = torch.as_tensor(clients, device=self.n.device)
+            if clients.ndim != 1 or clients.dtype not in (torch.int64, torch.bool):
+                raise TypeError(f"index clients by a slice or a list of positions, not by {clients}")
+        return replace(self, index=self.index[clients], y=self.y[clients], n=self.n[clients], id=self.id[clients])
+
+    def to(self, device: torch.device | str) -> "ClientData":
+        """The same data on another device."""
+        return ClientData(*(getattr(self, f).to(device) for f in ("x", "index", "y", "n", "id")))
+
+    def sorted(self) -> "ClientData":
+        """The same clients in ascending order of their ids."""
+        return self[self.id.argsort()]
+
+    def batch(self, position: Tensor, real: Tensor, dtype: torch.dtype) -> Batch:
+        """Gather one batch of each client.
+
+        Parameters
+        ----------
+        position : Tensor of shape (K, B), int64
+            Which of its examples each client takes.
+        real : Tensor of shape (K, B), bool
+            False for padding.
+        dtype : torch.dtype
+            Floating-point type of the batch. Bytes (uint8 images) become numbers in [0, 1].
+
+        Returns
+        -------
+        x of shape (K, B, ...), y of shape (K, B), w of shape (K, B)
+        """
+        x = to_features(self.x[self.index.gather(1, position)], dtype)
+        y = self.y.gather(1, position)
+        return x, y.to(dtype) if y.is_floating_point() else y, real.to(dtype)
+
+    def all_rows(self, dtype: torch.dtype) -> Batch:
+        """One batch of each client that holds all its examples, padded to the largest client."""
+        position = torch.arange(self.index.shape[1], device=self.n.device).expand_as(self.index)
+        return self.batch(position, position < self.n[:, None], dtype)
+
+
+def to_features(rows: Tensor, dtype: torch.dtype) -> Tensor:
+    """Rows in the type of the parameters; bytes (uint8 images) become numbers in [0, 1]."""
+    return rows.to(dtype).div_(255) if rows.dtype == torch.uint8 else rows.to(dtype)
+
+
+def _rows(values: ArrayLike | Tensor, what: str) -> Tensor:
+    tensor = torch.as_tensor(values if isinstance(values, Tensor) else np.asarray(values))
+    if tensor.is_floating_point() and not tensor.isfinite().all():
+        bad = int((~tensor.isfinite()).reshape(len(tensor), -1).any(1).nonzero()[0])
+        raise ValueError(f"{what} has a NaN or infinite value in row {bad}; drop or impute such rows first")
+    return tensor
+
+
+def _labels(values: ArrayLike | Tensor, classes: int | None, what: str) -> Tensor:
+    y = _rows(values, what)
+    if not y.is_floating_point():
+        y = y.long()
+        if len(y) and (y.min() < 0 or (classes is not None and y.max() >= classes)):
+            bad = int(y.min()) if y.min() < 0 else int(y.max())
+            upper = "" if classes is None else f" to {classes - 1}"
+            raise ValueError(f"{what} has the label {bad}; labels are whole numbers from 0{upper}")
+    return y
+
+
+def stack_rows(
+    x: ArrayLike | Tensor,
+    y: ArrayLike | Tensor,
+    rows: Sequence[ArrayLike],
+    ids: Sequence[int] | None = None,
+    classes: int | None = None,
+) -> ClientData:
+    """Clients as lists of row numbers into shared arrays: what a partition gives.
+
+    Parameters
+    ----------
+    x : array of shape (R, ...)
+        Features; uint8 images stay uint8.
+    y : array of shape (R,)
+        Whole numbers are class labels, floating-point numbers are regression targets.
+    rows : sequence of K integer arrays
+        Row numbers of each client.
+    ids : sequence of K int, optional
+        Ids of the clients; 0 to K - 1 by default.
+    classes : int, optional
+        Number of classes; labels of `classes` or more are then an error.
+
+    Returns
+    -------
+    ClientData
+
+    Raises
+    ------
+    ValueError
+        No clients, a client without examples, x and y of different lengths, a row number out of range, NaN or infinite
+        features, labels out of range, ids that repeat.
+    """
+    flat_x, flat_y = _rows(x, "x"), _labels(y, classes, "y")
+    if len(flat_x) != len(flat_y):
+        raise ValueError(f"x has {len(flat_x)} rows and y has {len(flat_y)}; they must have as many")
+    if not len(rows):
+        raise ValueError("no clients: give at least one list of rows")
+    ids = range(len(rows)) if ids is None else ids
+    if len(ids) != len(rows) or len(set(ids)) != len(ids):
+        raise ValueError(f"ids must be {len(rows)} different numbers, one for each client; got {list(ids)[:10]}")
+    lists = [torch.as_tensor(np.asarray(r), dtype=torch.int64).reshape(-1) for r in rows]
+    for client, r in zip(ids, lists, strict=True):
+        if not len(r):
+            raise ValueError(f"client {client} has no examples; leave it out, or give every client at least one")
+        if r.min() < 0 or r.max() >= len(flat_x):
+            raise ValueError(f"client {client} asks for a row outside 0 to {len(flat_x) - 1}")
+    n = torch.tensor([len(r) for r in lists])
+    index = torch.stack([torch.cat([r, r[:1].expand(int(n.max()) - len(r))]) for r in lists])
+    return ClientData(flat_x, index, flat_y[index], n, torch.tensor(list(ids), dtype=torch.int64))
+
+
+def stack_clients(
+    xs: Sequence[ArrayLike | Tensor],
+    ys: Sequence[ArrayLike | Tensor],
+    ids: Sequence[int] | None = None,
+    classes: int | None = None,
+) -> ClientData:
+    """Clients from one array of features and one of labels each.
+
+    Parameters
+    ----------
+    xs : sequence of K arrays of shape (n_k, ...)
+    ys : sequence of K arrays of shape (n_k,)
+    ids, classes
+        As in `stack_rows`.
+
+    Returns
+    -------
+    ClientData
+
+    Raises
+    ------
+    ValueError
+        As `stack_rows`, and when a client's x and y differ in length or clients differ in the shape of a row.
+    """
+    if not len(xs) or len(xs) != len(ys):
+        raise ValueError(f"no clients, or not one y for each x: got {len(xs)} arrays x and {len(ys)} arrays y")
+    names = range(len(xs)) if ids is None else ids
+    tx = [_rows(x, f"x of client {k}") for k, x in zip(names, xs, strict=True)]
+    ty = [_labels(y, classes, f"y of client {k}") for k, y in zip(names, ys, strict=True)]
+    for client, x, y in zip(names, tx, ty, strict=True):
+        if len(x) != len(y):
+            raise ValueError(f"client {client}: x has {len(x)} rows and y has {len(y)}; they must have as many")
+        if x.shape[1:] != tx[0].shape[1:]:
+            raise ValueError(
+                f"client {client} has rows of shape {tuple(x.shape[1:])}, client {names[0]} of "
+                f"{tuple(tx[0].shape[1:])}; pad narrower clients with zero columns first"
+            )
+    ends = np.cumsum([len(x) for x in tx])
+    rows = [np.arange(e - len(x), e) for e, x in zip(ends, tx, strict=True)]
+    return stack_rows(torch.cat(tx), torch.cat(ty), rows, ids, classes)
+
+
+def same_rows(x: ArrayLike | Tensor, y: ArrayLike | Tensor, ids: Sequence[int] | Tensor) -> ClientData:
+    """Give every client all rows, stored once: one common test set for personal models.
+
+    Parameters
+    ----------
+    x : array of shape (R, ...)
+    y : array of shape (R,)
+    ids : sequence of K int
+        Ids of the clients.
+
+    Returns
+    -------
+    ClientData
+    """
+    one = stack_rows(x, y, [np.arange(len(_rows(x, "x")))])
+    k = len(ids)
+    return ClientData(
+        one.x,
+        one.index.expand(k, -1),
+        one.y.expand(k, -1),
+        one.n.expand(k),
+        torch.as_tensor(ids, dtype=torch.int64),
+    )
+
+
+@dataclass(frozen=True)
+class Batches:
+    """The mini-batches of local training, planned: iterate over it, or slice some clients out of it.
+
+    Attributes
+    ----------
+    data : ClientData
+        The C clients.
+    position : Tensor of shape (C, S, B), int64
+        Which of its examples a client takes in each step; a client with fewer than S steps repeats its last batch.
+    real : Tensor of shape (C, S, B), bool
+        False for padding.
+    steps : Tensor of shape (C,), int64, on the CPU
+        How many steps each client takes.
+    """
+
+    data: ClientData
+    position: Tensor
+    real: Tensor
+    steps: Tensor
+
+    def __len__(self) -> int:
+        return self.position.shape[1]
+
+    def __getitem__(self, clients: Tensor) -> "Batches":
+        most = int(self.steps[clients].max())
+        here = clients.to(self.position.device)
+        return Batches(self.data[here], self.position[here, :most], self.real[here, :most], self.steps[clients])
+
+    def iterate(self, dtype: torch.dtype) -> Iterator[Batch]:
+        """Yield x (C, B, ...), y (C, B) and w (C, B) of each step."""
+        for step in range(len(self)):
+            yield self.data.batch(self.position[:, step], self.real[:, step], dtype)
+
+
+def local_batches(
+    data: ClientData, batch_size: int | None, epochs: int, key: Key, max_steps: Tensor | None = None
+) -> Batches:
+    """Plan the mini-batches of a cohort: every client shuffles its own examples anew in each local epoch.
+
+    Parameters
+    ----------
+    data : ClientData
+        The C clients of the cohort.
+    batch_size : int or None
+        B, examples in a batch; the last batch of an epoch may hold fewer. None takes all examples of a client at once
+        (with ``epochs=1`` this is FedSGD).
+    epochs : int
+        E, local epochs.
+    key : Key
+        The shuffling of a client depends on this and on the client's id only.
+    max_steps : Tensor of shape (C,), int64, optional
+        At most this many steps for each client (a straggler); at least 1.
+
+    Returns
+    -------
+    Batches
+        Clients are in step: a client whose examples are used up waits for the others.
+
+    Notes
+    -----
+    Holds C x E x n_max row numbers of 8 bytes. Chapter 01.
+    """
+    if epochs < 1 or (batch_size is not None and batch_size < 1):
+        raise ValueError(f"epochs and batch_size must be at least 1; got {epochs} and {batch_size}")
+    device, n, n_max = data.n.device, data.n, data.index.shape[1]
+    size = n_max if batch_size is None else min(batch_size, n_max)
+    bits = key.bits(data.id, "batches", epochs, n_max) >> 1
+    padded = torch.arange(n_max, device=device) >= n[:, None]
+    order = bits.masked_fill_(padded[:, None], torch.iinfo(torch.int64).max).argsort(dim=2, stable=True)
+
+    per_epoch = (n + size - 1) // size
+    steps = per_epoch * epochs
+    if max_steps is not None:
+        steps = torch.minimum(steps, max_steps.to(device).clamp(min=1))
+    step = torch.arange(int(steps.max()), device=device).minimum(steps[:, None] - 1)  # (C, S)
+    epoch, batch = step // per_epoch[:, None], step % per_epoch[:, None]
+    place = batch[..., None] * size + torch.arange(size, device=device)  # (C, S, B), place in the shuffled epoch
+    real = place < n[:, None, None]
+    flat = (epoch[..., None] * n_max + place).where(real, epoch[..., None] * n_max)
+    position = order.flatten(1).gather(1, flat.flatten(1)).view_as(flat)
+    return Batches(data, position, real, steps.cpu())

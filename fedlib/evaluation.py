@@ -1,0 +1,102 @@
+"""Scores of the models that clients hold."""
+
+from typing import TYPE_CHECKING
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from .data import ClientData, to_features
+from .params import row
+
+if TYPE_CHECKING:
+    from .federation import Algorithm
+
+__all__ = ["evaluate", "pooled"]
+
+_CHUNK_ENTRIES = 2**24  # feature entries in one forward pass: 64 MB of float32
+
+
+def evaluate(algorithm: "Algorithm", state: object, data: ClientData, clients: Tensor | None = None) -> pd.DataFrame:
+    """Score every client's model on that client's rows of `data`.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        With `predict` given, the score is ``accuracy`` where y holds class labels and ``mse`` where it holds
+        real targets; without, it is the ``loss``.
+    state : object
+        The algorithm's state, for instance ``result.state``.
+    data : ClientData
+        Test rows of K clients.
+    clients : Tensor of shape (K,), int64, optional
+        Position in the state of each client of `data`; the same positions by default.
+
+    Returns
+    -------
+    pandas.DataFrame
+        One row a client, in the order of `data`: ``id``, ``n`` and the score.
+
+    Notes
+    -----
+    When all clients hold the same model, each different row goes through it once. Chapter 01.
+    """
+    clients = torch.arange(len(data), device=data.n.device) if clients is None else clients
+    parts = []
+    with torch.no_grad():
+        if algorithm.predict is not None and _one_model(algorithm, state, clients):
+            parts.append(_right(_shared_answers(algorithm, state, data, clients), data))
+        else:
+            size = max(1, _CHUNK_ENTRIES // (data.index.shape[1] * data.x[0].numel()))
+            for chunk in torch.arange(len(data), device=data.n.device).split(size):
+                params, some = algorithm.client_params(state, clients[chunk]), data[chunk]
+                x, y, w = some.all_rows(next(iter(params.values())).dtype)
+                if algorithm.predict is None:
+                    parts.append(torch.vmap(algorithm.loss)(params, (x, y, w)))
+                else:
+                    parts.append(_right(_answer(torch.vmap(algorithm.predict)(params, x), y), some))
+    name = "loss" if algorithm.predict is None else "mse" if data.y.is_floating_point() else "accuracy"
+    score = torch.cat(parts).double().cpu().numpy()
+    return pd.DataFrame({"id": data.id.cpu().numpy(), "n": data.n.cpu().numpy(), name: score})
+
+
+def pooled(scores: pd.DataFrame) -> dict[str, float]:
+    """Mean of each score of `evaluate` over all examples: every client counts with its number of examples."""
+    return {
+        name: float((scores[name] * scores["n"]).sum() / scores["n"].sum())
+        for name in scores.columns
+        if name not in ("id", "n")
+    }
+
+
+def _one_model(algorithm: "Algorithm", state: object, clients: Tensor) -> bool:
+    """Whether all clients hold the same row of a stack, which `params.take` then broadcasts."""
+    pair = algorithm.client_params(state, clients[:2])
+    return len(clients) == 1 or all(p.stride(0) == 0 for p in pair.values())
+
+
+def _shared_answers(algorithm: "Algorithm", state: object, data: ClientData, clients: Tensor) -> Tensor:
+    """Answers of one model to all rows of all clients, of shape (K, n_max)."""
+    params = row(algorithm.client_params(state, clients[:1]), 0)
+    dtype = next(iter(params.values())).dtype
+    rows, place = data.index.unique(return_inverse=True)
+    size = max(1, _CHUNK_ENTRIES // data.x[0].numel())
+    answers = [
+        _answer(algorithm.predict(params, to_features(data.x[r], dtype)), data.y)  # type: ignore[misc]
+        for r in rows.split(size)
+    ]
+    return torch.cat(answers)[place]
+
+
+def _answer(output: Tensor, y: Tensor) -> Tensor:
+    """The class with the largest logit, or the number itself for real targets."""
+    if not y.is_floating_point():
+        return output.argmax(-1)
+    return output.squeeze(-1) if output.shape[-1:] == (1,) else output
+
+
+def _right(answers: Tensor, data: ClientData) -> Tensor:
+    """Accuracy, or mean squared error, of each client's answers (K, n_max)."""
+    real = torch.arange(data.y.shape[1], device=data.y.device) < data.n[:, None]
+    hit = (answers - data.y).square() if data.y.is_floating_point() else answers == data.y
+    return hit.double().masked_fill(~real, 0).sum(1) / data.n

@@ -1,0 +1,101 @@
+"""Random numbers that belong to a client, a round and a purpose.
+
+A draw is a hash of (seed, round, purpose, client id, position): there is no generator with a state to carry along.
+So a client's draws are the same whichever clients are drawn beside it, in whatever order or chunk, on whatever device,
+and after a resume. All clients' draws are computed at once.
+"""
+
+import hashlib
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+__all__ = ["Key"]
+
+
+def _signed(number: int) -> int:
+    """The int64 with the same 64 bits as `number`; torch's integers are signed and wrap around."""
+    number &= (1 << 64) - 1
+    return number - (1 << 64) if number >> 63 else number
+
+
+_GOLDEN = _signed(0x9E3779B97F4A7C15)  # splitmix64's step: 2^64 / golden ratio
+_MULTIPLY1, _MULTIPLY2 = _signed(0xBF58476D1CE4E5B9), _signed(0x94D049BB133111EB)
+
+
+def _shift(z: Tensor, bits: int) -> Tensor:
+    """Logical right shift; torch's >> of a negative number fills with ones."""
+    return (z >> bits) & ((1 << (64 - bits)) - 1)
+
+
+def _scramble(z: Tensor) -> Tensor:
+    """The finaliser of splitmix64: a one-to-one map of 64 bits in which each input bit flips about half the output."""
+    z = (z ^ _shift(z, 30)) * _MULTIPLY1
+    z = (z ^ _shift(z, 27)) * _MULTIPLY2
+    return z ^ _shift(z, 31)
+
+
+@dataclass(frozen=True)
+class Key:
+    """The source of all random numbers of one round of one run.
+
+    Parameters
+    ----------
+    seed : int
+        Seed of the run.
+    round : int
+        Round, from 1; 0 is for what happens before the first one.
+
+    Notes
+    -----
+    The generator is splitmix64, applied in turn to seed, purpose, round, client id and each coordinate of the position
+    [1]_. A number does not depend on the size of the array that it is drawn in, so padding changes no draw.
+
+    Used from chapter 01 on.
+
+    References
+    ----------
+    .. [1] Steele, Lea, Flood. Fast splittable pseudorandom number generators. OOPSLA 2014.
+    """
+
+    seed: int
+    round: int = 0
+
+    def bits(self, ids: Tensor, purpose: str, *shape: int) -> Tensor:
+        """Uniform 64-bit integers for each client.
+
+        Parameters
+        ----------
+        ids : Tensor of shape (C,), int64
+            Ids of the clients (not their positions).
+        purpose : str
+            What the numbers are for: draws for different purposes are independent.
+        *shape : int
+            Shape of each client's draw.
+
+        Returns
+        -------
+        Tensor of shape (C, *shape), int64, on the device of `ids`
+        """
+        name = int.from_bytes(hashlib.blake2b(purpose.encode(), digest_size=8).digest(), "big")
+        start = _scramble(torch.tensor(_signed(self.seed) ^ _signed(name)) + _GOLDEN)
+        start = _scramble(start + _signed((self.round + 1) * 0x9E3779B97F4A7C15))
+        z = _scramble(start.to(ids.device) + (ids + 1) * _GOLDEN)
+        for length in shape:
+            z = _scramble(z[..., None] + torch.arange(1, length + 1, device=ids.device) * _GOLDEN)
+        return z
+
+    def uniform(self, ids: Tensor, purpose: str, *shape: int) -> Tensor:
+        """Numbers in [0, 1), of shape (C, *shape), float64; 53 random bits each."""
+        return _shift(self.bits(ids, purpose, *shape), 11).double() * 2.0**-53
+
+    def normal(self, ids: Tensor, purpose: str, *shape: int) -> Tensor:
+        """Standard normal numbers, of shape (C, *shape), float64 (Box and Muller)."""
+        u = self.uniform(ids, purpose, 2, *shape)
+        return torch.sqrt(-2 * torch.log1p(-u[:, 0])) * torch.cos(2 * math.pi * u[:, 1])
+
+    def choose(self, ids: Tensor, n: int, purpose: str) -> Tensor:
+        """Positions of `n` different clients out of `ids`, each set equally likely; sorted, of shape (n,)."""
+        return self.bits(ids, purpose).argsort(stable=True)[:n].sort().values

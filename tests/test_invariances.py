@@ -1,0 +1,97 @@
+"""What must not change a result: float64, to 1e-12; where nothing is reordered, to the last bit."""
+
+from dataclasses import replace
+from functools import partial
+
+import pytest
+import torch
+from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
+
+import fedlib
+from fedlib.algorithms import FedAvg, LocalOnly
+
+ADAM = {"optimizer": torch.optim.Adam, "lr": 0.05, "batch_size": 8, "epochs": 2}
+
+
+def run(data, algorithm=FedAvg, rounds=2, cohort=None, network="CNN", **settings):
+    params, predict, _ = twin(network)
+    algorithm = algorithm(classification_loss(predict), **(ADAM | settings))
+    state = fedlib.fit(algorithm, params, data, rounds, cohort, seed=3, progress=False).state
+    return state.models if hasattr(state, "models") else state.local
+
+
+@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
+def test_order_of_clients(clients, algorithm):
+    data = client_data(clients)
+    shuffled = data[torch.tensor([5, 0, 7, 2, 1, 6, 4, 3])]
+    a, b = run(data, algorithm, cohort=5), run(shuffled, algorithm, cohort=5)
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
+@pytest.mark.parametrize("extra", [1, 60])
+def test_length_of_padding(clients, algorithm, extra):
+    data = client_data(clients)
+    other = data.index[:, :1] * 0 + 11  # any row will do
+    longer = replace(
+        data,
+        index=torch.cat([data.index, other.expand(-1, extra)], 1),
+        y=torch.cat([data.y, data.y[:, :1].expand(-1, extra)], 1),
+    )
+    assert largest_difference(run(longer, algorithm), run(data, algorithm)) <= 1e-12
+
+
+@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
+@pytest.mark.parametrize("network", ["MLP", "CNN", "torch module with GroupNorm"])
+@pytest.mark.parametrize("chunk_size", [1, 3])
+def test_chunk_size(clients, algorithm, network, chunk_size):
+    data = client_data(clients)
+    everything = run(data, algorithm, network=network, chunk_size=len(data))
+    assert largest_difference(run(data, algorithm, network=network, chunk_size=chunk_size), everything) <= 1e-12
+
+
+def test_duplicate_client_counts_twice():
+    """A client that stands twice in the federation weighs as much as one whose weight is doubled."""
+    clients = ragged_clients(sizes=(6, 9))
+    (a, (xa, ya)), (b, (xb, yb)) = clients.items()
+    settings = {"batch_size": None, "epochs": 3}  # without shuffling, equal clients train equally
+    twice = run(fedlib.stack_clients([xa, xb, xb], [ya, yb, yb]), rounds=1, **settings)
+    data = fedlib.stack_clients([xa, xb], [ya, yb])
+    local = run(data, LocalOnly, rounds=1, **settings)
+    weight = torch.tensor([6.0, 18.0], dtype=torch.float64) / 24
+    mean = {name: torch.einsum("k,k...->...", weight, p)[None] for name, p in local.items()}
+    assert largest_difference(twice, mean) <= 1e-12
+
+
+def test_inputs_are_not_modified(clients):
+    data = client_data(clients)
+    params, predict, _ = twin("CNN")
+    before = {name: p.clone() for name, p in params.items()}
+    fields = {name: getattr(data, name).clone() for name in ("x", "index", "y", "n", "id")}
+    algorithm = FedAvg(classification_loss(predict), predict=predict, **ADAM)
+    result = fedlib.fit(algorithm, params, data, 2, seed=3, eval_data=data, progress=False)
+    state = {name: p.clone() for name, p in result.state.models.items()}
+    algorithm.train(result.state, data, torch.arange(3), fedlib.Key(0, 3))
+    assert all(torch.equal(before[name], params[name]) and not params[name].requires_grad for name in params)
+    assert all(torch.equal(value, getattr(data, name)) for name, value in fields.items())
+    assert all(torch.equal(state[name], p) for name, p in result.state.models.items())
+
+
+def test_evaluation_changes_nothing(clients):
+    data = client_data(clients)
+    params, predict, _ = twin("CNN")
+    algorithm = FedAvg(classification_loss(predict), predict=predict, **ADAM)
+    fit = partial(fedlib.fit, algorithm, params, data, 3, 4, seed=3, progress=False)
+    a, b = fit().state.models, fit(eval_data=data, eval_every=2).state.models
+    assert all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_unsampled_clients_keep_their_models(clients):
+    data = client_data(clients)
+    params, predict, _ = twin("MLP")
+    algorithm = LocalOnly(classification_loss(predict), **ADAM)
+    result = fedlib.fit(algorithm, params, data, 1, 3, seed=3, progress=False)
+    cohort = fedlib.Key(3, 1).choose(data.id, 3, "cohort").tolist()
+    for client in range(len(data)):
+        moved = largest_difference({n: p[client] for n, p in result.state.local.items()}, params) > 0
+        assert moved == (client in cohort)

@@ -1,0 +1,94 @@
+"""Networks in two forms, fedlib's and plain torch's, and ragged clients to train them on."""
+
+import numpy as np
+import torch
+from torch import nn
+
+import fedlib
+from fedlib.losses import cross_entropy
+
+
+class PlainMLP(nn.Module):
+    """The twin of fedlib.models.MLP((36, 8, 4)) in plain torch."""
+
+    def __init__(self):
+        super().__init__()
+        self.dense1, self.dense2 = nn.Linear(36, 8), nn.Linear(8, 4)
+
+    def forward(self, x):
+        return self.dense2(torch.relu(self.dense1(x.flatten(1))))
+
+
+class PlainCNN(nn.Module):
+    """The twin of fedlib.models.CNN((1, 6, 6), (3, 2), (4,), kernel=3, padding=1) in plain torch."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv1, self.conv2 = nn.Conv2d(1, 3, 3, padding=1), nn.Conv2d(3, 2, 3, padding=1)
+        self.dense1 = nn.Linear(2, 4)
+
+    def forward(self, x):
+        for conv in (self.conv1, self.conv2):
+            x = nn.functional.max_pool2d(torch.relu(conv(x)), 2)
+        return self.dense1(x.flatten(1))
+
+
+class GroupNormCNN(nn.Module):
+    """A user's own network, of layers that fedlib does not bring."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3, stride=2)
+        self.norm = nn.GroupNorm(2, 4)
+        self.out = nn.Linear(16, 4)
+
+    def forward(self, x):
+        return self.out(nn.functional.elu(self.norm(self.conv(x))).flatten(1))
+
+
+TWINS = {
+    "MLP": (fedlib.models.MLP((36, 8, 4)), PlainMLP),
+    "CNN": (fedlib.models.CNN((1, 6, 6), channels=(3, 2), widths=(4,), kernel=3, padding=1), PlainCNN),
+    "torch module with GroupNorm": (None, GroupNormCNN),
+}
+
+
+def twin(name):
+    """Parameters, fedlib's prediction and a torch module that starts with the same parameters, all float64."""
+    model, make = TWINS[name]
+    torch.manual_seed(0)
+    module = make().double()
+    if model is None:
+        params, predict = fedlib.models.from_module(module)
+        return params, predict, module
+    params = {k: p.double() for k, p in model.init(0).items()}
+    module.load_state_dict(params)
+    return params, model, module
+
+
+def classification_loss(predict):
+    return lambda params, batch: cross_entropy(predict(params, batch[0]), batch[1], batch[2])
+
+
+SIZES = (1, 2, 5, 7, 20, 21, 40, 97)  # ragged clients
+
+
+def ragged_clients(sizes=SIZES, shape=(1, 6, 6), classes=4, seed=0):
+    """Arrays x and y of each client, float64; ids are not 0, 1, 2, ..."""
+    random = np.random.RandomState(seed)
+    return {
+        10 + 3 * k: (
+            torch.from_numpy(random.standard_normal((n, *shape))),
+            torch.from_numpy(random.randint(0, classes, n)),
+        )
+        for k, n in enumerate(sizes)
+    }
+
+
+def client_data(clients):
+    xs, ys = zip(*clients.values(), strict=True)
+    return fedlib.stack_clients(xs, ys, ids=list(clients))
+
+
+def largest_difference(a, b):
+    return max(float((a[name] - b[name]).detach().abs().max()) for name in b)
