@@ -237,7 +237,7 @@ def fit(
         start, key = time.perf_counter(), Key(seed, t)
         clients = algorithm.cohort(state, data.id, cohort_size, key)
         update = algorithm.train(state, data, clients, key)
-        _check_finite(update, data, t)
+        _check_finite(algorithm, state, data, update, key)
         state = algorithm.aggregate(state, update)
         for name, rows in update.kept.items():  # each client's own memory
             state = replace(state, **{name: put(getattr(state, name), update.clients, rows)})
@@ -343,13 +343,22 @@ def _check_loss(algorithm: Algorithm, params: Params, data: ClientData) -> None:
         )
 
 
-def _check_finite(update: Update, data: ClientData, t: int) -> None:
-    """Name the client whose training diverged, before its parameters spoil the average."""
-    for name, values in update.log.items():
-        bad = (~values.isfinite()).nonzero().flatten()
-        if len(bad):
-            client = int(data.id[update.clients[bad[0]]])
-            raise FloatingPointError(
-                f"the {name} of client {client} became {float(values[bad[0]])} in round {t}; "
-                "lower the learning rate, or look for extreme values in this client's data"
-            )
+def _check_finite(algorithm: Algorithm, state: Any, data: ClientData, update: Update, key: Key) -> None:
+    """Name the client whose training diverged, before it spoils the average."""
+    if _finite([update.log, update.sums, update.rows, update.kept]):
+        return
+    guilty = update.clients
+    while len(guilty) > 1:  # training is deterministic: train one half again, and go on with the half that diverges
+        half = guilty[: len(guilty) // 2]
+        again = algorithm.train(state, data, half, key)
+        guilty = guilty[len(half) :] if _finite([again.log, again.sums, again.rows, again.kept]) else half
+    raise FloatingPointError(
+        f"the loss or the parameters of client {int(data.id[guilty[0]])} became NaN or infinite in round {key.round}; "
+        "lower the learning rate, or look for extreme values in this client's data"
+    )
+
+
+def _finite(tree: Any) -> bool:
+    if isinstance(tree, Tensor):
+        return bool(tree.isfinite().all())
+    return all(map(_finite, tree.values() if isinstance(tree, dict) else tree))

@@ -166,7 +166,7 @@ def from_module(module: nn.Module) -> tuple[Params, Callable[[Params, Tensor], T
         running = getattr(layer, "track_running_stats", False)
         if running or (isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0):
             raise ValueError(
-                f"layer {name or 'the module itself'} is a {type(layer).__name__}, which clients cannot train in a "
+                f"layer {name!r} is a {type(layer).__name__}, which clients cannot train in a "
                 "stack; use GroupNorm in place of BatchNorm, and leave dropout out"
             )
     params = {name: p.detach().clone() for name, p in module.named_parameters()}

@@ -1,0 +1,135 @@
+"""A user's mistake gets a message that names the value and says what to do."""
+
+import numpy as np
+import pytest
+import torch
+from twins import classification_loss
+
+import fedlib
+from fedlib import local_batches, partition, stack_clients, stack_rows
+from fedlib.algorithms import FedAvg, LocalOnly
+from fedlib.models import MLP, from_module
+
+MODEL = MLP((3, 4, 2))
+X, Y = np.zeros((6, 3), np.float32), np.array([0, 1, 0, 1, 0, 1])
+NAN = np.where(np.arange(6)[:, None] == 4, np.nan, X)
+LOSS = classification_loss(MODEL)
+DATA = stack_rows(X, Y, [[0, 1], [2, 3], [4, 5]], ids=[4, 5, 6])
+
+
+def fit(algorithm=None, params=None, data=DATA, rounds=1, *args, **settings):
+    algorithm = algorithm or FedAvg(LOSS)
+    return fedlib.fit(algorithm, params or MODEL.init(0), data, rounds, *args, progress=False, **settings)
+
+
+def mean_over_padding(params, batch):
+    return torch.nn.functional.cross_entropy(MODEL(params, batch[0]), batch[1])
+
+
+def per_row(params, batch):
+    return torch.nn.functional.cross_entropy(MODEL(params, batch[0]), batch[1], reduction="none")
+
+
+MISTAKES = {
+    "no clients": (lambda: stack_rows(X, Y, []), ValueError, "no clients"),
+    "no clients, stacked": (lambda: stack_clients([], []), ValueError, "no clients"),
+    "one y for two x": (lambda: stack_clients([X, X], [Y]), ValueError, "2 arrays x and 1 arrays y"),
+    "client without samples": (lambda: stack_rows(X, Y, [[0], []], ids=[8, 9]), ValueError, "client 9 has no examples"),
+    "x and y of different lengths": (lambda: stack_rows(X, Y[:5], [[0]]), ValueError, "x has 6 rows and y has 5"),
+    "the same, one client": (
+        lambda: stack_clients([X, X], [Y, Y[:2]]),
+        ValueError,
+        "client 1: x has 6 rows and y has 2",
+    ),
+    "rows of different shapes": (
+        lambda: stack_clients([X, X[:, :2]], [Y, Y]),
+        ValueError,
+        "client 1 has rows of shape",
+    ),
+    "NaN features": (lambda: stack_rows(NAN, Y, [[0]]), ValueError, "x has a NaN or infinite value in row 4"),
+    "infinite features": (lambda: stack_clients([X, X + np.inf], [Y, Y]), ValueError, "x of client 1 has a NaN"),
+    "NaN targets": (lambda: stack_rows(X, Y * np.nan, [[0]]), ValueError, "y has a NaN"),
+    "negative label": (lambda: stack_rows(X, Y - 1, [[0]]), ValueError, "label -1"),
+    "label too large": (lambda: stack_rows(X, Y, [[0]], classes=1), ValueError, "label 1; .* 0 to 0"),
+    "row number too large": (
+        lambda: stack_rows(X, Y, [[0], [6]]),
+        ValueError,
+        "client 1 asks for a row outside",
+    ),
+    "ids that repeat": (lambda: stack_rows(X, Y, [[0], [1]], ids=[3, 3]), ValueError, "2 different numbers"),
+    "cohort too large": (lambda: fit(None, None, DATA, 1, 4), ValueError, "between 1 and the 3 clients .* got 4"),
+    "empty cohort": (lambda: fit(None, None, DATA, 1, 0), ValueError, "got 0"),
+    "zero rounds": (lambda: fit(rounds=0), ValueError, "rounds .* at least 1; got 0"),
+    "negative rounds": (lambda: fit(rounds=-3), ValueError, "got -3"),
+    "zero eval_every": (lambda: fit(eval_every=0), ValueError, "eval_every"),
+    "zero epochs": (lambda: FedAvg(LOSS, epochs=0), ValueError, "epochs must be at least 1, got 0"),
+    "zero batch": (lambda: FedAvg(LOSS, batch_size=0), ValueError, "batch_size must be at least 1, or None"),
+    "zero epochs, batches": (lambda: local_batches(DATA, 1, 0, fedlib.Key(0)), ValueError, "got 0 and 1"),
+    "zero learning rate": (lambda: FedAvg(LOSS, lr=0), ValueError, "lr must be a positive number, got 0"),
+    "NaN learning rate": (lambda: FedAvg(LOSS, lr=float("nan")), ValueError, "got nan"),
+    "zero chunk": (lambda: FedAvg(LOSS, chunk_size=0), ValueError, 'or "auto"; got 0'),
+    "no function for a loss": (lambda: FedAvg("mse"), TypeError, "loss must be a function, got 'mse'"),
+    "alpha = 0": (lambda: partition.dirichlet(Y, 2, 0), ValueError, "alpha must be a positive number, got 0"),
+    "negative sigma": (lambda: partition.quantity(Y, 2, -1), ValueError, "sigma must be at least 0, got -1"),
+    "more clients than rows": (lambda: partition.iid(Y, 7), ValueError, "between 1 and the 6 rows .* got 7"),
+    "no clients to deal to": (lambda: partition.iid(Y, 0), ValueError, "got 0"),
+    "more shards than rows": (
+        lambda: partition.pathological(Y, 4, 2),
+        ValueError,
+        "make 8 shards, but there are",
+    ),
+    "too few rows for all": (
+        lambda: partition.dirichlet(Y, 3, 1, min_rows=3),
+        ValueError,
+        "3 clients of at least 3",
+    ),
+    "unlucky Dirichlet": (
+        lambda: partition.dirichlet(np.arange(100) % 2, 20, 0.01, attempts=3),
+        ValueError,
+        "no draw in 3 .* alpha = 0.01; raise alpha",
+    ),
+    "parameters of another model": (
+        lambda: fit(params=MLP((5, 4, 2)).init(0)),
+        ValueError,
+        r"does not run with these parameters .*\(4, 5\).* x \(2, 3\)",
+    ),
+    "a parameter is missing": (lambda: fit(params={"dense1.bias": torch.zeros(4)}), ValueError, "dense1.weight"),
+    "the loss sees padding": (lambda: fit(FedAvg(mean_over_padding)), ValueError, "the loss sees padded rows"),
+    "the loss is no single number": (lambda: fit(FedAvg(per_row)), ValueError, "must give one number"),
+    "unknown clients in evaluation": (
+        lambda: fit(eval_data=stack_rows(X, Y, [[0]], ids=[99])),
+        ValueError,
+        r"'test' has clients that are not in training: ids \[99\]",
+    ),
+    "BatchNorm": (lambda: from_module(torch.nn.BatchNorm1d(3)), ValueError, "BatchNorm1d, .* use GroupNorm"),
+    "dropout": (
+        lambda: from_module(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Dropout(0.5))),
+        ValueError,
+        "layer '1' is a Dropout",
+    ),
+}
+
+
+@pytest.mark.parametrize("mistake", MISTAKES)
+def test_mistake(mistake):
+    call, kind, message = MISTAKES[mistake]
+    with pytest.raises(kind, match=message):
+        call()
+
+
+def target(params, batch):
+    return fedlib.losses.mse(params["theta"].expand(len(batch[1])), batch[1], batch[2])
+
+
+@pytest.mark.parametrize(
+    ("y", "lr"),
+    [(1e30, 0.1), (1e3, 1e38)],
+    ids=["the loss overflows", "only the parameters do, in the last step"],
+)
+@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
+def test_divergence_names_client_and_round(algorithm, y, lr):
+    targets = np.zeros((7, 1), np.float32)
+    targets[4] = y
+    data = stack_clients(np.zeros((7, 1, 3), np.float32), targets, ids=range(10, 17))
+    with pytest.raises(FloatingPointError, match="client 14 became NaN or infinite in round 1; lower the learning"):
+        fit(algorithm(target, lr=lr), {"theta": torch.zeros(())}, data)

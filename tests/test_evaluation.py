@@ -1,0 +1,60 @@
+"""Scores against a loop over clients."""
+
+import pandas as pd
+import pytest
+import torch
+from twins import classification_loss, client_data, ragged_clients, twin
+
+import fedlib
+from fedlib import evaluation
+from fedlib.algorithms import FedAvg, LocalOnly
+
+
+def state_and_expected(algorithm, clients, score):
+    """A trained state, and each client's score by a loop over clients."""
+    params, predict, _ = twin("CNN")
+    algorithm = algorithm(classification_loss(predict), lr=0.3, predict=predict if score == "accuracy" else None)
+    state = fedlib.fit(algorithm, params, client_data(clients), 3, progress=False).state
+    expected = []
+    for position, (x, y) in enumerate(clients.values()):
+        own = {n: p[0] for n, p in algorithm.client_params(state, torch.tensor([position])).items()}
+        logits = predict(own, x)
+        if score == "accuracy":
+            expected.append(float((logits.argmax(1) == y).double().mean()))
+        else:
+            expected.append(float(torch.nn.functional.cross_entropy(logits, y)))
+    return algorithm, state, expected
+
+
+@pytest.mark.parametrize("budget", [1, 10**9], ids=["one client a chunk", "all at once"])
+@pytest.mark.parametrize("score", ["accuracy", "loss"])
+@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
+def test_equals_a_loop_over_clients(algorithm, score, budget, clients, monkeypatch):
+    monkeypatch.setattr(evaluation, "_CHUNK_ENTRIES", budget)
+    algorithm, state, expected = state_and_expected(algorithm, clients, score)
+    scores = fedlib.evaluate(algorithm, state, client_data(clients))
+    assert scores["id"].tolist() == list(clients) and scores["n"].tolist() == [len(y) for _, y in clients.values()]
+    assert scores[score].tolist() == pytest.approx(expected, abs=1e-12)
+    assert len(set(expected)) > 3
+
+
+def test_some_clients_only(clients):
+    algorithm, state, expected = state_and_expected(LocalOnly, clients, "accuracy")
+    scores = fedlib.evaluate(algorithm, state, client_data(clients)[[6, 2]], torch.tensor([6, 2]))
+    assert scores["accuracy"].tolist() == pytest.approx([expected[6], expected[2]])
+
+
+def test_real_targets_are_scored_by_squared_error():
+    clients = {k: (x, x.flatten(1)[:, 0]) for k, (x, _) in ragged_clients().items()}
+    model = fedlib.models.MLP((36, 1))
+    algorithm = FedAvg(lambda p, b: fedlib.losses.mse(model(p, b[0]), b[1], b[2]), lr=0.01, predict=model)
+    data = client_data(clients)
+    result = fedlib.fit(algorithm, model.init(0), data, 2, dtype=torch.float64, eval_data=data, progress=False)
+    own = {n: p[0] for n, p in result.state.models.items()}
+    expected = torch.cat([(model(own, x)[:, 0] - y).square() for x, y in clients.values()]).mean()
+    assert result.history["test_mse"].iloc[-1] == pytest.approx(float(expected), abs=1e-12)
+
+
+def test_pooled_counts_examples():
+    scores = pd.DataFrame({"id": [0, 1], "n": [1, 3], "accuracy": [1.0, 0.0]})
+    assert evaluation.pooled(scores) == {"accuracy": 0.25}

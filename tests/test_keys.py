@@ -1,0 +1,83 @@
+"""Draws belong to a client: same numbers in any company, good ones, and the same for ever."""
+
+import numpy as np
+import pytest
+import torch
+
+from fedlib import Key
+
+
+def splitmix(state: int) -> int:
+    """The generator as its paper prints it, in Python's integers."""
+    mask = 2**64 - 1
+    z = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & mask
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & mask
+    return z ^ (z >> 31)
+
+
+def test_known_answer():
+    """The first outputs of splitmix64 with seed 1234567, as published with the reference implementation."""
+    from fedlib.keys import _GOLDEN, _scramble
+
+    state = torch.tensor(1234567)
+    outputs = []
+    for _ in range(3):
+        state = state + _GOLDEN
+        outputs.append(int(_scramble(state)) % 2**64)
+    assert outputs == [6457827717110365317, 3203168211198807973, 9817491932198370423]
+
+
+def test_against_python_integers():
+    import hashlib
+
+    golden, mask = 0x9E3779B97F4A7C15, 2**64 - 1
+    seed, t, client, place = -5, 3, 12, (1, 4)
+    z = int.from_bytes(hashlib.blake2b(b"batches", digest_size=8).digest(), "big") ^ (seed & mask)
+    z = splitmix((z + golden) & mask)
+    z = splitmix((z + (t + 1) * golden) & mask)
+    for number in (client, *place):
+        z = splitmix((z + (number + 1) * golden) & mask)
+    bits = Key(seed, t).bits(torch.tensor([3, client]), "batches", 2, 9)
+    assert int(bits[1, 1, 4]) % 2**64 == z
+
+
+def test_draws_do_not_depend_on_company_or_size():
+    key, ids = Key(0, 2), torch.tensor([4, 9, 2**40])
+    large = key.bits(ids, "a", 5, 20)
+    assert torch.equal(key.bits(ids[[2, 0]], "a", 3, 7), large[[2, 0], :3, :7])
+
+
+def test_draws_differ_by_seed_round_purpose_and_client():
+    ids = torch.arange(2)
+    draws = [Key(0, 1).bits(ids, "a"), Key(1, 1).bits(ids, "a"), Key(0, 2).bits(ids, "a"), Key(0, 1).bits(ids, "b")]
+    assert len(torch.cat(draws).unique()) == 8
+
+
+def test_uniform_and_normal_look_like_it():
+    from scipy import stats
+
+    ids = torch.arange(200)
+    assert stats.kstest(Key(0).uniform(ids, "u", 100).flatten(), "uniform").pvalue > 0.01
+    assert stats.kstest(Key(0).normal(ids, "n", 100).flatten(), "norm").pvalue > 0.01
+    across = np.corrcoef(Key(0).normal(ids, "n", 100).numpy())
+    assert np.abs(across - np.eye(200)).max() < 0.5  # no two clients draw alike
+
+
+def test_each_cohort_is_equally_likely():
+    """Chi-squared over the 10 pairs out of 5 clients in 5,000 rounds."""
+    from scipy import stats
+
+    ids = torch.tensor([3, 5, 8, 13, 21])
+    counts: dict = {}
+    for t in range(5000):
+        pair = tuple(Key(1, t).choose(ids, 2, "cohort").tolist())
+        counts[pair] = counts.get(pair, 0) + 1
+    assert len(counts) == 10 and all(a < b for a, b in counts)
+    assert stats.chisquare(list(counts.values())).pvalue > 0.01
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+def test_same_on_a_gpu():
+    ids = torch.arange(10)
+    assert torch.equal(Key(0).bits(ids.cuda(), "a", 100).cpu(), Key(0).bits(ids, "a", 100))

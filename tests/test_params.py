@@ -1,0 +1,61 @@
+"""Stacks of parameters."""
+
+import torch
+
+from fedlib import params as P
+from fedlib.aggregate import add_sums, averaging_matrix, cluster_means, cluster_sums
+
+
+def stack(rows=3):
+    """A matrix and a scalar for each row."""
+    generator = torch.Generator().manual_seed(0)
+    return {
+        "w": torch.randn(rows, 2, 2, generator=generator, dtype=torch.float64),
+        "s": torch.randn(rows, generator=generator, dtype=torch.float64),
+    }
+
+
+def test_take_put_row_and_stack():
+    a = stack()
+    index = torch.tensor([2, 0])
+    taken = P.take(a, index)
+    assert torch.equal(taken["w"], a["w"][[2, 0]])
+    put = P.put(a, index, {"w": torch.zeros(2, 2, 2).double(), "s": torch.ones(2).double()})
+    assert put["s"].tolist() == [1, float(a["s"][1]), 1] and a["s"][0] != 1
+    assert torch.equal(P.stack(P.row(a, i) for i in range(3))["s"], a["s"])
+    assert P.number_of_rows(a) == 3 and P.count(P.row(a, 0)) == 5
+
+
+def test_one_row_is_broadcast_not_copied():
+    one = P.take(stack(1), torch.zeros(1000, dtype=torch.int64))
+    assert one["w"].shape == (1000, 2, 2) and one["w"].stride(0) == 0
+
+
+def test_matrix_dot_norm_and_mix():
+    a, b = stack(), {name: p.flip(0) for name, p in stack().items()}
+    flat, flat_b = P.to_matrix(a), P.to_matrix(b)
+    assert flat.shape == (3, 5)
+    torch.testing.assert_close(P.dot(a, b), (flat * flat_b).sum(1))
+    torch.testing.assert_close(P.norm(a), flat.norm(dim=1))
+    torch.testing.assert_close(P.to_matrix(P.sub(a, b)), flat - flat_b)
+    matrix = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
+    torch.testing.assert_close(P.to_matrix(P.mix(matrix, a)), matrix @ flat)
+
+
+def test_averaging_rows_sum_to_one_and_empty_clusters_keep_their_model():
+    assignment, weight = torch.tensor([0, 2, 0]), torch.tensor([1, 5, 3])
+    matrix = averaging_matrix(assignment, weight, 3)
+    assert matrix.tolist() == [[0.25, 0, 0.75], [0, 0, 0], [0, 1, 0]]
+    previous = {name: p * 0 + 7 for name, p in stack().items()}
+    means = cluster_means(cluster_sums(stack(), assignment, weight, 3), previous)
+    torch.testing.assert_close(P.to_matrix(means)[[0, 2]], matrix[[0, 2]] @ P.to_matrix(stack()))
+    assert (P.to_matrix(means)[1] == 7).all()
+
+
+def test_sums_of_chunks_add_up():
+    assignment, weight = torch.tensor([0, 1, 0]), torch.tensor([1, 5, 3])
+    whole = cluster_sums(stack(), assignment, weight, 2)
+    parts = [cluster_sums(P.take(stack(), i), assignment[i], weight[i], 2) for i in torch.arange(3).split(2)]
+    added = add_sums(*parts)
+    torch.testing.assert_close(P.to_matrix(added["params"]), P.to_matrix(whole["params"]))
+    assert added["weight"].tolist() == whole["weight"].tolist() == [4, 5]

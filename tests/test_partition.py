@@ -1,0 +1,87 @@
+"""Partitions: nothing lost, nothing twice, the skew that was asked for, the same for ever."""
+
+import hashlib
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fedlib import partition
+
+Y = np.repeat(np.arange(10), 50)
+PARTITIONERS = {
+    "iid": lambda y, k, seed: partition.iid(y, k, seed),
+    "quantity": lambda y, k, seed: partition.quantity(y, k, sigma=1.5, seed=seed),
+    "dirichlet": lambda y, k, seed: partition.dirichlet(y, k, alpha=0.5, seed=seed),
+    "pathological": lambda y, k, seed: partition.pathological(y, k, seed=seed),
+}
+# SHA-256 of the rows of 12 clients, seed 5: no machine and no version of NumPy may change a partition.
+HASHES = {
+    "iid": "522ca772233a6272",
+    "quantity": "51aa75c18ff6f7dd",
+    "dirichlet": "df41aa1e98538b5b",
+    "pathological": "c982db7a25012fd5",
+}
+
+
+def digest(parts):
+    return hashlib.sha256(b"|".join(np.asarray(r, "<i8").tobytes() for r in parts.rows)).hexdigest()[:16]
+
+
+@pytest.mark.parametrize("name", PARTITIONERS)
+@settings(max_examples=25, deadline=None)
+@given(k=st.integers(1, 20), seed=st.integers(0, 2**31), rows=st.integers(60, 400))
+def test_every_row_goes_to_one_client(name, k, seed, rows):
+    y = np.random.RandomState(seed).randint(0, 5, rows)
+    parts = PARTITIONERS[name](y, k, seed)
+    assert len(parts.rows) == len(parts.group) == k
+    assert all(len(r) >= 1 for r in parts.rows)
+    assert sorted(np.concatenate(parts.rows)) == list(range(rows))
+
+
+@pytest.mark.parametrize("name", PARTITIONERS)
+def test_same_seed_same_partition(name):
+    assert digest(PARTITIONERS[name](Y, 12, 5)) == HASHES[name]
+    assert digest(PARTITIONERS[name](Y, 12, 6)) != HASHES[name]
+
+
+def label_shares(parts):
+    return np.array([np.bincount(Y[r], minlength=10) / len(r) for r in parts.rows])
+
+
+def test_iid_sizes_differ_by_one_at_most():
+    sizes = [len(r) for r in partition.iid(Y, 12).rows]
+    assert max(sizes) - min(sizes) == 1
+
+
+def test_quantity():
+    assert {len(r) for r in partition.quantity(Y, 10, sigma=0).rows} == {50}
+    sizes = [len(r) for r in partition.quantity(Y, 10, sigma=2).rows]
+    assert max(sizes) > 5 * min(sizes)
+
+
+def test_dirichlet_skew_falls_with_alpha():
+    skew = [
+        np.mean([label_shares(partition.dirichlet(Y, 10, a, s)).max(1).mean() for s in range(5)])
+        for a in (0.05, 1, 1000)
+    ]
+    assert skew[0] > 0.6 > skew[1] > 0.2 > skew[2] > 0.1
+
+
+def test_dirichlet_min_rows():
+    assert min(len(r) for r in partition.dirichlet(Y, 10, 0.3, min_rows=15).rows) >= 15
+
+
+def test_pathological_clients_see_few_classes():
+    assert ((label_shares(partition.pathological(Y, 10, 2)) > 0).sum(1) <= 2).all()
+    assert (label_shares(partition.pathological(Y, 10, 1)).max(1) == 1).all()
+
+
+def test_clients_hold_their_rows():
+    x = np.arange(500.0)[:, None]
+    parts = partition.iid(Y, 12)
+    data = parts.clients(x, Y)
+    for k, rows in enumerate(parts.rows):
+        assert data.x[data.index[k, : data.n[k]], 0].tolist() == list(rows)
+        assert data.y[k, : data.n[k]].tolist() == list(Y[rows])
