@@ -41,9 +41,7 @@ def stacked(work: Work, dtype: torch.dtype, model=None, params=None) -> tuple:
     data = fedlib.stack_clients(list(x.to(dtype)), list(y if work.classes else y.to(dtype)))
 
     def run(rounds: int = ROUNDS) -> dict:
-        result = fedlib.fit(
-            algorithm, params, data, rounds, work.cohort, dtype=dtype, device="cpu", progress=False
-        )
+        result = fedlib.fit(algorithm, params, data, rounds, work.cohort, dtype=dtype, device="cpu", progress=False)
         return {name: p[0] for name, p in result.state.models.items()}
 
     return run
@@ -71,7 +69,8 @@ def tuned_loop(work: Work, dtype: torch.dtype):
         for t in range(1, rounds + 1):
             key = fedlib.Key(0, t)
             cohort = key.choose(torch.arange(work.clients), work.cohort, "cohort")
-            order = (key.bits(cohort, "batches", work.epochs, work.rows) >> 1).argsort(stable=True)
+            lengths = torch.full((work.cohort,), work.rows)
+            order = key.permutations(cohort, "batches", lengths, work.epochs, work.rows)
             total = [torch.zeros_like(p) for p in server]
             for k, epochs in zip(cohort.tolist(), order, strict=True):
                 with torch.no_grad():
@@ -108,7 +107,9 @@ def main() -> None:
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
     print(f"torch {torch.__version__}, {platform.processor() or platform.machine()}, one thread, {ROUNDS} rounds a run")
-    print(f"{'work':5} {'contender':22} {'s a round':>10} {'loop / fedlib':>14} {'min':>6} {'max':>6}  largest difference")
+    print(
+        f"{'work':5} {'contender':22} {'s a round':>10} {'loop / fedlib':>14} {'min':>6} {'max':>6}  largest difference"
+    )
     for name in options.works or WORKS:
         work = WORKS[name]
         contenders = {"fedlib's layers": stacked, "any torch module": any_module}
@@ -120,8 +121,7 @@ def main() -> None:
             run, loop = make(work, torch.float32), tuned_loop(work, torch.float32)
             seconds(partial(run, 1)), seconds(partial(loop, 1))
             pairs = [
-                (seconds(run), seconds(loop))
-                for _ in tqdm(range(options.pairs), desc=f"{name}, {label}", leave=False)
+                (seconds(run), seconds(loop)) for _ in tqdm(range(options.pairs), desc=f"{name}, {label}", leave=False)
             ]
             ratios = [b / a for a, b in pairs]
             each = statistics.median(a for a, _ in pairs) / ROUNDS

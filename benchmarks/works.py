@@ -99,7 +99,5 @@ WORKS = {
         batch_size=32,
         epochs=10,
     ),
-    "W3": _work(
-        lenet5(), clients=20, cohort=20, rows=250, shape=(3, 32, 32), classes=10, **_sgd, batch_size=100
-    ),
+    "W3": _work(lenet5(), clients=20, cohort=20, rows=250, shape=(3, 32, 32), classes=10, **_sgd, batch_size=100),
 }

@@ -308,9 +308,7 @@ def local_batches(
         raise ValueError(f"epochs and batch_size must be at least 1; got {epochs} and {batch_size}")
     device, n, n_max = data.n.device, data.n, data.index.shape[1]
     size = n_max if batch_size is None else min(batch_size, n_max)
-    bits = key.bits(data.id, "batches", epochs, n_max) >> 1
-    padded = torch.arange(n_max, device=device) >= n[:, None]
-    order = bits.masked_fill_(padded[:, None], torch.iinfo(torch.int64).max).argsort(dim=2, stable=True)
+    order = key.permutations(data.id, "batches", n, epochs, n_max)
 
     per_epoch = (n + size - 1) // size
     steps = per_epoch * epochs

@@ -2,6 +2,7 @@
 
 import math
 import time
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -52,7 +53,7 @@ class Update:
 
 
 @dataclass(frozen=True)
-class Algorithm:
+class Algorithm(ABC):
     """Base of all algorithms: the settings of local training, and what a new algorithm must or may define.
 
     A new algorithm is a frozen dataclass that defines `init`, `train`, `aggregate` and `client_params`. Its state is
@@ -103,21 +104,21 @@ class Algorithm:
         if self.chunk_size != "auto" and self.chunk_size < 1:
             raise ValueError(f'chunk_size must be at least 1, or "auto"; got {self.chunk_size}')
 
+    @abstractmethod
     def init(self, params: Params, data: ClientData, key: Key) -> Any:
         """State before the first round, from one set of parameters."""
-        raise NotImplementedError
 
+    @abstractmethod
     def train(self, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:
         """Client side: train any part of a cohort, given by positions (C,)."""
-        raise NotImplementedError
 
+    @abstractmethod
     def aggregate(self, state: Any, update: Update) -> Any:
         """Server side: the next state. Sees no data."""
-        raise NotImplementedError
 
+    @abstractmethod
     def client_params(self, state: Any, clients: Tensor) -> Params:
         """The one question every algorithm answers: which parameters do these clients hold? A stack of C rows."""
-        raise NotImplementedError
 
     def prepare(self, state: Any, data: ClientData, key: Key) -> Any:
         """Once before round 1; by default nothing."""

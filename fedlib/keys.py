@@ -96,6 +96,29 @@ class Key:
         u = self.uniform(ids, purpose, 2, *shape)
         return torch.sqrt(-2 * torch.log1p(-u[:, 0])) * torch.cos(2 * math.pi * u[:, 1])
 
+    def permutations(self, ids: Tensor, purpose: str, lengths: Tensor, repeats: int, size: int) -> Tensor:
+        """Shuffles of 0, ..., length - 1 for each client.
+
+        Parameters
+        ----------
+        ids : Tensor of shape (C,), int64
+        purpose : str
+        lengths : Tensor of shape (C,), int64
+            How many things each client shuffles.
+        repeats : int
+            How many shuffles each client draws.
+        size : int
+            At least the largest length.
+
+        Returns
+        -------
+        Tensor of shape (C, repeats, size), int64
+            What stands past a client's length is padding. The shuffles do not depend on `size`.
+        """
+        bits = self.bits(ids, purpose, repeats, size) >> 1  # below the largest int64, which marks padding
+        padding = torch.arange(size, device=ids.device) >= lengths[:, None]
+        return bits.masked_fill_(padding[:, None], torch.iinfo(torch.int64).max).argsort(dim=2, stable=True)
+
     def choose(self, ids: Tensor, n: int, purpose: str) -> Tensor:
         """Positions of `n` different clients out of `ids`, each set equally likely; sorted, of shape (n,)."""
         return self.bits(ids, purpose).argsort(stable=True)[:n].sort().values

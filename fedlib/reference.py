@@ -51,10 +51,9 @@ def local_training(
         The loss before each step.
     """
     rule = optimizer(module.parameters())
-    bits = key.bits(torch.tensor([client]), "batches", epochs, len(x))[0]
+    shuffles = key.permutations(torch.tensor([client]), "batches", torch.tensor([len(x)]), epochs, len(x))[0]
     losses = []
-    for epoch in range(epochs):
-        order = (bits[epoch] >> 1).argsort(stable=True)
+    for order in shuffles:
         for rows in order.split(batch_size or len(x)):
             rule.zero_grad()
             loss = criterion(module(x[rows]), y[rows])

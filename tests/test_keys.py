@@ -76,6 +76,17 @@ def test_each_cohort_is_equally_likely():
     assert stats.chisquare(list(counts.values())).pvalue > 0.01
 
 
+def test_permutations_do_not_depend_on_size_and_are_all_equally_likely():
+    from scipy import stats
+
+    ids, lengths = torch.arange(2000), torch.tensor([3, 4]).repeat(1000)
+    small, large = (Key(0).permutations(ids, "p", lengths, 2, size) for size in (4, 9))
+    assert torch.equal(small[1::2], large[1::2, :, :4]) and torch.equal(small[::2, :, :3], large[::2, :, :3])
+    orders = [tuple(o) for o in small[::2, :, :3].flatten(0, 1).tolist()]
+    counts = [orders.count(o) for o in set(orders)]
+    assert len(counts) == 6 and stats.chisquare(counts).pvalue > 0.01
+
+
 @pytest.mark.gpu
 @pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
 def test_same_on_a_gpu():

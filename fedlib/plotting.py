@@ -1,0 +1,187 @@
+"""Figures of the book: accuracy curves with intervals, spreads over clients, label maps.
+
+Each function draws on a Matplotlib axis and returns it. Colours are those of Okabe and Ito, which stay apart for the
+colour-blind; lines differ in style too, so that they stay apart in grey.
+"""
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+from .data import ClientData
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+__all__ = ["COLOURS", "client_spread", "curves", "images", "label_map", "mean_and_interval", "use_style"]
+
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+_LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
+
+
+def use_style() -> None:
+    """Set Matplotlib to the book's style: vector figures in notebooks, these colours, no frame on top and right."""
+    import matplotlib.pyplot as plt
+    from cycler import cycler
+
+    plt.rcParams.update(
+        {
+            "axes.prop_cycle": cycler(color=COLOURS, linestyle=_LINES),
+            "axes.spines.top": False,
+            "axes.spines.right": False,
+            "axes.grid": True,
+            "grid.alpha": 0.3,
+            "grid.linestyle": "-",
+            "legend.frameon": False,
+            "figure.figsize": (6, 3.6),
+            "figure.constrained_layout.use": True,
+            "font.size": 10,
+        }
+    )
+    try:
+        from matplotlib_inline.backend_inline import set_matplotlib_formats
+
+        set_matplotlib_formats("svg")
+    except (ImportError, AttributeError):  # not in a notebook
+        pass
+
+
+def mean_and_interval(runs: pd.DataFrame, column: str, level: float = 0.95) -> pd.DataFrame:
+    """Mean over seeds and its interval by Student's t.
+
+    Parameters
+    ----------
+    runs : pandas.DataFrame
+        Histories of several seeds one below the other, with columns ``round``, ``seed`` and `column`.
+    column : str
+    level : float
+        Coverage of the interval, if the seeds' values are normally distributed.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Indexed by round: ``mean``, ``low``, ``high``, ``seeds``. With one seed the interval is not known (NaN).
+    """
+    from scipy import stats
+
+    grouped = runs.dropna(subset=[column]).groupby("round")[column]
+    table = grouped.agg(mean="mean", std="std", seeds="count")
+    half = stats.t.ppf((1 + level) / 2, table["seeds"] - 1) * table["std"] / np.sqrt(table["seeds"])
+    return pd.DataFrame(
+        {"mean": table["mean"], "low": table["mean"] - half, "high": table["mean"] + half, "seeds": table["seeds"]}
+    )
+
+
+def curves(
+    histories: Mapping[str, pd.DataFrame], column: str = "test_accuracy", ax: "Axes | None" = None, **style: Any
+) -> "Axes":
+    """One curve over the rounds for each setting, with its 95 % interval over seeds as a band.
+
+    Parameters
+    ----------
+    histories : mapping of str to pandas.DataFrame
+        Label to histories, with columns ``round``, `column` and, for several seeds, ``seed``.
+    column : str
+    ax : matplotlib Axes, optional
+        The current axis by default.
+    **style
+        Passed to ``Axes.plot``.
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    import matplotlib.pyplot as plt
+
+    ax = plt.gca() if ax is None else ax
+    for label, runs in histories.items():
+        band = mean_and_interval(runs, column)
+        (line,) = ax.plot(band.index, band["mean"], label=label, **style)
+        ax.fill_between(band.index, band["low"], band["high"], color=line.get_color(), alpha=0.15, linewidth=0)
+    ax.set(xlabel="round", ylabel=column.replace("_", " "))
+    if len(histories) > 1:
+        ax.legend()
+    return ax
+
+
+def client_spread(scores: Mapping[str, pd.DataFrame], column: str = "accuracy", ax: "Axes | None" = None) -> "Axes":
+    """Share of clients at or below each score (empirical distribution function), one line for each setting.
+
+    Parameters
+    ----------
+    scores : mapping of str to pandas.DataFrame
+        Label to a table from `fedlib.evaluate`.
+    column : str
+    ax : matplotlib Axes, optional
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    import matplotlib.pyplot as plt
+
+    ax = plt.gca() if ax is None else ax
+    for label, table in scores.items():
+        values = np.sort(table[column])
+        ax.step(np.concatenate([[0], values, [1]]), np.linspace(0, 1, len(values) + 1).tolist() + [1], where="post")
+        ax.lines[-1].set_label(label)
+    ax.set(xlabel=f"{column} of a client", ylabel="share of clients at or below", xlim=(0, 1), ylim=(0, 1.02))
+    ax.legend(loc="upper left")
+    return ax
+
+
+def label_map(data: ClientData, classes: int, ax: "Axes | None" = None, title: str = "") -> "Axes":
+    """Which client holds how many examples of which class: a dot for each pair, its area by the count.
+
+    Parameters
+    ----------
+    data : ClientData
+        With class labels.
+    classes : int
+    ax : matplotlib Axes, optional
+    title : str
+
+    Returns
+    -------
+    matplotlib Axes
+    """
+    import matplotlib.pyplot as plt
+
+    ax = plt.gca() if ax is None else ax
+    counts = label_counts(data, classes)
+    client, label = np.nonzero(counts)
+    ax.scatter(client, label, s=60 * counts[client, label] / max(counts.max(), 1), color=COLOURS[0], linewidth=0)
+    ax.set(xlabel="client", ylabel="class", yticks=range(classes), title=title)
+    ax.set_xlim(-1, len(data))
+    return ax
+
+
+def label_counts(data: ClientData, classes: int) -> np.ndarray:
+    """Number of examples of each class that each client holds, of shape (K, classes)."""
+    real = torch.arange(data.y.shape[1], device=data.y.device) < data.n[:, None]
+    flat = data.y.masked_fill(~real, classes)
+    counts = torch.zeros(len(data), classes + 1, dtype=torch.int64, device=flat.device)
+    return counts.scatter_add_(1, flat, torch.ones_like(flat))[:, :classes].cpu().numpy()
+
+
+def images(x: np.ndarray, titles: Sequence[str] = (), width: float = 6.0) -> None:
+    """Show grey images (n, side, side) in one row.
+
+    Parameters
+    ----------
+    x : array of shape (n, side, side)
+    titles : sequence of n str, optional
+    width : float
+        Of the figure, in inches.
+    """
+    import matplotlib.pyplot as plt
+
+    _, axes = plt.subplots(1, len(x), figsize=(width, width / len(x) + 0.2 * bool(titles)), squeeze=False)
+    for i, ax in enumerate(axes[0]):
+        ax.imshow(x[i], cmap="gray_r")
+        ax.axis("off")
+        if titles:
+            ax.set_title(titles[i])

@@ -1,0 +1,151 @@
+"""Results with their provenance: what was measured, where, with which code; told apart when the code has changed.
+
+A result file is JSON. It holds the figures and everything needed to judge and repeat them: settings, device, versions,
+checksums of the data, wall time, and a hash of the fedlib modules that the run had imported.
+"""
+
+import ast
+import datetime
+import hashlib
+import json
+import os
+import platform
+import sys
+import warnings
+from collections.abc import Mapping
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+from typing import Any
+
+import torch
+
+__all__ = ["code_hash", "load", "save"]
+
+_PACKAGES = ("numpy", "pandas", "scikit-learn", "torch", "torch-geometric", "torchvision")
+_NO_NUMBERS = {"fedlib", "fedlib.plotting", "fedlib.results"}  # the package lists names and the version; no result
+
+
+def _modules() -> list[str]:
+    return sorted(m for m in sys.modules if m.split(".")[0] == "fedlib" and m not in _NO_NUMBERS)
+
+
+def code_hash(modules: list[str]) -> str:
+    """Hash of what modules of fedlib do: their syntax trees, without comments, docstrings and layout.
+
+    Parameters
+    ----------
+    modules : list of str
+        Full names; a module that is gone counts as empty.
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits, the same on all versions of Python that parse the code alike.
+    """
+    digest = hashlib.sha256()
+    root = Path(__file__).parent
+    for name in sorted(modules):
+        path = root.joinpath(*name.split(".")[1:])
+        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        tree = ast.parse(path.read_text(encoding="utf8") if path.exists() else "")
+        digest.update(f"{name} {_outline(tree)}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def _outline(node: Any) -> Any:
+    """A syntax tree as nested lists, without docstrings and without fields that some versions of Python leave out."""
+    if isinstance(node, list):
+        return [_outline(n) for n in node]
+    if not isinstance(node, ast.AST):
+        return repr(node)
+    fields = {name: value for name, value in ast.iter_fields(node) if value not in (None, [])}
+    body = fields.get("body")
+    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and body and ast.get_docstring(node) is not None:
+        fields["body"] = body[1:]
+    return [type(node).__name__, *([name, _outline(value)] for name, value in sorted(fields.items()) if value != [])]
+
+
+def save(
+    path: str | os.PathLike,
+    figures: Mapping[str, Any],
+    settings: Mapping[str, Any],
+    data: Mapping[str, str],
+    seconds: float,
+) -> None:
+    """Write a result file, whole or not at all.
+
+    Parameters
+    ----------
+    path : path
+        Ends in .json; folders are made.
+    figures : mapping
+        What was measured; numbers, strings, lists and mappings of these.
+    settings : mapping
+        What the run was told: preset, seeds, rounds, ...
+    data : mapping of str to str
+        Name of each data set to its checksum, as `fedlib.datasets` states it.
+    seconds : float
+        Wall time of the run.
+    """
+    modules = _modules()
+    versions = {"python": platform.python_version(), "fedlib": _version("fedlib")}
+    record = {
+        "figures": figures,
+        "settings": settings,
+        "data": data,
+        "provenance": {
+            "seconds": round(seconds, 1),
+            "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
+            "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine() + " CPU",
+            "threads": torch.get_num_threads(),
+            "versions": versions | {p: _version(p) for p in _PACKAGES},
+            "code_hash": code_hash(modules),
+            "modules": modules,
+        },
+    }
+    path = Path(path)
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(f".{os.getpid()}.part")
+    part.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf8")
+    os.replace(part, path)
+
+
+def _version(package: str) -> str | None:
+    if package == "fedlib":
+        return sys.modules["fedlib"].__version__
+    try:
+        return version(package)
+    except PackageNotFoundError:
+        return None
+
+
+def load(path: str | os.PathLike) -> dict[str, Any]:
+    """Read a result file and say whether it still belongs to the code.
+
+    Parameters
+    ----------
+    path : path
+
+    Returns
+    -------
+    dict
+        ``figures``, ``settings``, ``data``, ``provenance`` as written by `save`, and ``stale``: True when the code of
+        the modules it was made with has changed since.
+
+    Raises
+    ------
+    FileNotFoundError
+        Says which command makes the file.
+    """
+    path = Path(path)
+    if not path.exists():
+        raise FileNotFoundError(f"no result file {path}; `make results` makes those of the book")
+    record = json.loads(path.read_text(encoding="utf8"))
+    provenance = record["provenance"]
+    record["stale"] = code_hash(provenance["modules"]) != provenance["code_hash"]
+    if record["stale"]:
+        warnings.warn(
+            f"{path.name} was made on {provenance['date']} by code that has changed since; see `make results`",
+            stacklevel=2,
+        )
+    return record
