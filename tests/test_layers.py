@@ -6,6 +6,7 @@ import torch.nn.functional as F
 from torch.func import grad, jacrev, vmap
 
 import fedlib
+from fedlib import layers
 from fedlib.layers import conv_relu_pool, dense
 
 PADDING, POOL = 1, 2
@@ -132,7 +133,32 @@ def test_padding_and_pooling(padding, pool):
     close(vmap(lambda *a: conv_relu_pool(*a, padding=padding, pool=pool))(*args), expected)
 
 
-def test_dense():
-    x, w, b = draw(5, 4, 3), draw(5, 6, 3, seed=1), draw(5, 6, seed=2)
-    close(vmap(dense)(x, w, b), torch.einsum("kbi,koi->kbo", x, w) + b[:, None])
-    close(vmap(dense)(x, w, b), vmap(F.linear)(x, w, b))
+@pytest.mark.parametrize("large", [False, True], ids=["small layer", "large layer"])
+def test_dense(large, monkeypatch):
+    monkeypatch.setattr(layers, "_LARGE", 0 if large else 10**9)
+    args = draw(5, 4, 3), draw(5, 6, 3, seed=1), draw(5, 6, seed=2)
+    single = [a[0] for a in args]
+    expected = vmap(F.linear)
+    close(dense(*single), F.linear(*single))
+    close(vmap(dense)(*args), expected(*args))
+    close(vmap(dense, chunk_size=2)(*args), expected(*args))
+    close(vmap(dense, in_dims=(None, 0, 0))(single[0], *args[1:]), vmap(F.linear, (None, 0, 0))(single[0], *args[1:]))
+    close(
+        vmap(dense, in_dims=(0, None, 0))(args[0], single[1], args[2]),
+        vmap(F.linear, (0, None, 0))(args[0], single[1], args[2]),
+    )
+
+    def gradients(f, *args):
+        return torch.autograd.grad(scalar(f)(*args), args)
+
+    def second(f, *args):
+        first = torch.autograd.grad(scalar(f)(*args), args, create_graph=True)
+        return torch.autograd.grad(sum((g**2).sum() for g in first), args)
+
+    for derivative in (gradients, second):
+        close(derivative(dense, *single), derivative(F.linear, *single))
+        close(derivative(vmap(dense), *args), derivative(expected, *args))
+    inner = [vmap(grad(scalar(f), argnums=(0, 1, 2))) for f in (dense, F.linear)]
+    close(inner[0](*args), inner[1](*args))
+    twice = [vmap(lambda x, f=f: vmap(lambda w, b: f(x, w, b))(*args[1:])) for f in (dense, F.linear)]
+    close(twice[0](args[0]), twice[1](args[0]))

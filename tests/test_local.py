@@ -1,0 +1,93 @@
+"""What local training takes besides the oracle's cases: extras, frozen names, stragglers, chunks of unequal clients."""
+
+from functools import partial
+
+import pytest
+import torch
+from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
+
+import fedlib
+from fedlib import Key, local_batches, local_update
+from fedlib.local import _chunks
+from fedlib.params import broadcast, row
+
+SGD = partial(torch.optim.SGD, lr=0.1)
+TASK = classification_loss(twin("MLP")[1])
+STRENGTH = torch.linspace(0, 2, 8, dtype=torch.float64)
+
+
+def proximal(params, batch, strength, centre):
+    """Cross-entropy, plus a pull of each client's own strength to its own centre."""
+    pull = sum((p - centre[name]).square().sum() for name, p in params.items())
+    return TASK(params, batch) + strength * pull
+
+
+def start_and_batches(steps=None):
+    params, _, _ = twin("MLP")
+    data = client_data(ragged_clients())
+    start = {name: p + 0.1 * Key(1).normal(data.id, name, *p.shape[1:]) for name, p in broadcast(params, 8).items()}
+    return start, local_batches(data, 8, 2, Key(0, 1), max_steps=steps)
+
+
+@pytest.mark.parametrize("chunk_size", [1, 3, 8, "auto"])
+def test_each_client_has_its_own_extras(chunk_size):
+    start, batches = start_and_batches()
+    centre = {name: p.flip(0) for name, p in start.items()}
+    together = local_update(proximal, start, batches, SGD, extras=(STRENGTH, centre), chunk_size=chunk_size)
+    for k in range(8):
+        only = torch.tensor([k])
+        extras = (STRENGTH[only], {name: p[only] for name, p in centre.items()})
+        alone = local_update(proximal, {n: p[only] for n, p in start.items()}, batches[only], SGD, extras=extras)
+        assert largest_difference(row(together.params, k), row(alone.params, 0)) <= 1e-12
+        assert float(together.loss[k]) == pytest.approx(float(alone.loss[0]), abs=1e-12)
+
+
+def test_frozen_parameters_stay():
+    start, batches = start_and_batches()
+    trained = local_update(TASK, start, batches, SGD, frozen=("dense1.weight", "dense1.bias")).params
+    for name in start:
+        assert torch.equal(trained[name], start[name]) == name.startswith("dense1")
+
+
+@pytest.mark.parametrize("optimizer", [SGD, partial(torch.optim.SGD, lr=0.1, momentum=0.9), torch.optim.Adam])
+def test_a_client_that_is_done_stands_still(optimizer):
+    """Cut each client after some steps: as if it had been trained alone for so many."""
+    steps = torch.tensor([1, 1, 2, 1, 4, 2, 6, 13])
+    start, batches = start_and_batches(steps)
+    assert local_update(TASK, start, batches, optimizer).steps.tolist() == [1, 1, 2, 1, 4, 2, 6, 13]
+    together = local_update(TASK, start, batches, optimizer, chunk_size=8).params
+    for k in range(8):
+        params = {name: p[k].clone().requires_grad_() for name, p in start.items()}
+        rule = optimizer(list(params.values()))
+        for s, (x, y, w) in enumerate(batches[torch.tensor([k])].iterate(torch.float64)):
+            assert s < steps[k]
+            rule.zero_grad()
+            TASK(params, (x[0], y[0], w[0])).backward()
+            rule.step()
+        assert largest_difference(row(together, k), params) <= 1e-12
+
+
+def test_a_parameter_that_the_loss_does_not_use_stays():
+    start, batches = start_and_batches()
+    start["unused"] = torch.ones(8, 3, dtype=torch.float64)
+    trained = local_update(TASK, start, batches, SGD).params
+    assert torch.equal(trained["unused"], start["unused"])
+
+
+@pytest.mark.parametrize("chunk_size", [1, 3, 8, "auto"])
+def test_chunks_take_each_client_once_and_waste_less_than_half(chunk_size):
+    start, batches = start_and_batches()
+    chunks = list(_chunks(batches, start, chunk_size))
+    assert sorted(torch.cat(chunks).tolist()) == list(range(8))
+    assert all(len(c) <= (8 if chunk_size == "auto" else chunk_size) for c in chunks)
+    assert all(2 * batches.steps[c].min() > batches.steps[c].max() for c in chunks)
+
+
+def test_chunks_keep_to_the_memory(monkeypatch):
+    start, _ = start_and_batches()
+    equal = client_data(ragged_clients(sizes=(8,) * 8))
+    batches = local_batches(equal, 8, 2, Key(0, 1))
+    assert [len(c) for c in _chunks(batches, start, "auto")] == [8]
+    client = 4 * 8 * fedlib.params.count(row(start, 0)) + 30 * 8 * 36 * 8
+    monkeypatch.setattr("fedlib.local._CHUNK_BYTES", 3 * client)
+    assert [len(c) for c in _chunks(batches, start, "auto")] == [3, 3, 2]
