@@ -40,6 +40,9 @@ results: $(READY)  ## full-size runs behind the chapters' claims: only what is m
 bench: $(READY)  ## the speed of stacking against a loop over clients, on one core
 	$(PY) -m benchmarks
 
+mutants: $(READY)  ## break the code on purpose, to see that the tests notice
+	$(PY) -m tools.mutants
+
 badges: $(READY)  ## write the badges of all notebooks from repository.url in _config.yml
 	$(PY) -m tools.badges
 
@@ -67,4 +70,4 @@ $(HTML): $(RUN) $(PAGES) $(LIB) $(READY)
 	@rm -rf _build/html
 	$(VENV)/bin/jupyter-book build . --all -W -n --keep-going --quiet
 
-.PHONY: help book test site-test results bench badges serve clean
+.PHONY: help book test site-test results bench mutants badges serve clean

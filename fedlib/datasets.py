@@ -458,21 +458,7 @@ def _mnist5k(name: str, info: Stats, root: Path, download: bool) -> Arrays:
 
 def _boston(name: str, info: Stats, root: Path, download: bool) -> Arrays:
     x, y = _package("mlxtend.data").boston_housing_data()
-    columns = [
-        "CRIM",
-        "ZN",
-        "INDUS",
-        "CHAS",
-        "NOX",
-        "RM",
-        "AGE",
-        "DIS",
-        "RAD",
-        "TAX",
-        "PTRATIO",
-        "B",
-        "LSTAT",
-    ]
+    columns = ["CRIM", "ZN", "INDUS", "CHAS", "NOX", "RM", "AGE", "DIS", "RAD", "TAX", "PTRATIO", "B", "LSTAT"]
     return Arrays(x.astype(np.float32), y.astype(np.float32), columns=tuple(columns), stats=info)
 
 

@@ -28,7 +28,7 @@ def evaluate(algorithm: "Algorithm", state: object, data: ClientData, clients: T
     state : object
         The algorithm's state, for instance ``result.state``.
     data : ClientData
-        Test rows of K clients.
+        Test rows of K clients; moved to the state's device.
     clients : Tensor of shape (K,), int64, optional
         Position in the state of each client of `data`; the same positions by default.
 
@@ -41,16 +41,20 @@ def evaluate(algorithm: "Algorithm", state: object, data: ClientData, clients: T
     -----
     When all clients hold the same model, each different row goes through it once. Chapter 01.
     """
-    clients = torch.arange(len(data), device=data.n.device) if clients is None else clients
+    one = algorithm.client_params(state, torch.zeros(1, dtype=torch.int64))
+    device, dtype = (getattr(next(iter(one.values())), name) for name in ("device", "dtype"))
+    data = data.to(device)
+    everybody = torch.arange(len(data), device=device)
+    clients = everybody if clients is None else clients.to(device)
     parts = []
     with torch.no_grad():
         if algorithm.predict is not None and _one_model(algorithm, state, clients):
             parts.append(_right(_shared_answers(algorithm, state, data, clients), data))
         else:
             size = max(1, _CHUNK_ENTRIES // (data.index.shape[1] * data.x[0].numel()))
-            for chunk in torch.arange(len(data), device=data.n.device).split(size):
+            for chunk in everybody.split(size):
                 params, some = algorithm.client_params(state, clients[chunk]), data[chunk]
-                x, y, w = some.all_rows(next(iter(params.values())).dtype)
+                x, y, w = some.all_rows(dtype)
                 if algorithm.predict is None:
                     parts.append(torch.vmap(algorithm.loss)(params, (x, y, w)))
                 else:

@@ -11,6 +11,7 @@ import json
 import os
 import platform
 import sys
+import time
 import warnings
 from collections.abc import Mapping
 from importlib.metadata import PackageNotFoundError, version
@@ -21,6 +22,7 @@ import torch
 
 __all__ = ["code_hash", "load", "save"]
 
+_IMPORTED = time.time()
 _PACKAGES = ("numpy", "pandas", "scikit-learn", "torch", "torch-geometric", "torchvision")
 _NO_NUMBERS = {"fedlib", "fedlib.plotting", "fedlib.results"}  # the package lists names and the version; no result
 
@@ -43,13 +45,22 @@ def code_hash(modules: list[str]) -> str:
         16 hexadecimal digits, the same on all versions of Python that parse the code alike.
     """
     digest = hashlib.sha256()
-    root = Path(__file__).parent
     for name in sorted(modules):
-        path = root.joinpath(*name.split(".")[1:])
-        path = path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+        path = _file(name)
         tree = ast.parse(path.read_text(encoding="utf8") if path.exists() else "")
         digest.update(f"{name} {_outline(tree)}\n".encode())
     return digest.hexdigest()[:16]
+
+
+def _file(module: str) -> Path:
+    path = Path(__file__).parent.joinpath(*module.split(".")[1:])
+    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+
+
+def _hash_of_the_run(modules: list[str]) -> str:
+    """Hash of the code that ran; of code edited meanwhile nothing is known, so the result counts as stale."""
+    edited = [m for m in modules if _file(m).exists() and _file(m).stat().st_mtime > _IMPORTED]
+    return f"edited during the run: {', '.join(edited)}" if edited else code_hash(modules)
 
 
 def _outline(node: Any) -> Any:
@@ -99,7 +110,7 @@ def save(
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine() + " CPU",
             "threads": torch.get_num_threads(),
             "versions": versions | {p: _version(p) for p in _PACKAGES},
-            "code_hash": code_hash(modules),
+            "code_hash": _hash_of_the_run(modules),
             "modules": modules,
         },
     }

@@ -43,6 +43,13 @@ def test_other_code_makes_it_stale(record):
         assert results.load(record)["stale"] is True
 
 
+def test_code_edited_during_the_run_is_stale(record, monkeypatch):
+    monkeypatch.setattr(results, "_IMPORTED", 0)
+    results.save(record, {"accuracy": 1}, {}, {}, seconds=1)
+    with pytest.warns(UserWarning, match="changed since"):
+        assert results.load(record)["stale"] is True
+
+
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A copy of one module's place, whose text a test may change."""

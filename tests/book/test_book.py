@@ -10,7 +10,7 @@ import pytest
 import yaml
 
 import fedlib
-from tools import badges, notebooks, run_full
+from tools import badges, mutants, notebooks, run_full
 
 ROOT = notebooks.ROOT
 
@@ -74,3 +74,9 @@ def test_results_carry_their_provenance(path):
 def test_every_chapter_has_a_stored_result_or_is_said_to_miss_it():
     assert {run_full.state(p.stem) for p in notebooks.paths()} <= {"current", "stale", "missing"}
     assert run_full.state("99_nothing") == "missing"
+
+
+def test_mutants_still_fit_the_code():
+    for file, text, broken, tests in mutants.MUTANTS:
+        assert text in (ROOT / file).read_text(encoding="utf8"), f"{file} has no {text!r} to break"
+        assert text != broken and all((ROOT / t.split("::")[0]).exists() for t in tests.split())

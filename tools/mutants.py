@@ -1,0 +1,173 @@
+"""Break the code on purpose and see that the tests notice: ``make mutants``.
+
+Each mutant is one small change that makes the library wrong. It is made in a copy of the project, in which the tests
+that should notice are run. A mutant that survives is a test that cannot fail.
+"""
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+from pathlib import Path
+
+from tqdm import tqdm
+
+from .notebooks import ROOT
+
+MUTANTS = [  # file, text, what breaks it, tests of which one at least must fail
+    (
+        "fedlib/federation.py",
+        "data = data.sorted().to(device)",
+        "data = data.to(device)",
+        "tests/test_invariances.py::test_order_of_clients",
+    ),
+    (
+        "fedlib/keys.py",
+        "z = _scramble(start.to(ids.device) + (ids + 1) * _GOLDEN)",
+        "z = _scramble(start.to(ids.device) + (torch.arange(len(ids)) + 1) * _GOLDEN)",
+        "tests/test_keys.py",
+    ),
+    (
+        "fedlib/keys.py",
+        "padding = torch.arange(size, device=ids.device) >= lengths[:, None]",
+        "padding = torch.arange(size, device=ids.device) >= size + 0 * lengths[:, None]",
+        "tests/test_invariances.py::test_length_of_padding",
+    ),
+    (
+        "fedlib/data.py",
+        "real = place < n[:, None, None]",
+        "real = place < n_max",
+        "tests/test_invariances.py::test_length_of_padding",
+    ),
+    (
+        "fedlib/local.py",
+        "mean_loss[here] = _train_chunk",
+        "here = chunk.sort().values\n        mean_loss[here] = _train_chunk",
+        "tests/test_invariances.py::test_chunk_size tests/algorithms",
+    ),
+    (
+        "fedlib/local.py",
+        "done[name][here[finished]] = p[finished]",
+        "done[name][here] = p",
+        "tests/test_invariances.py::test_chunk_size tests/algorithms",
+    ),
+    ("fedlib/local.py", "[_rows(e, here) for e in extras]", "list(extras)", "tests/test_local.py"),
+    (
+        "fedlib/local.py",
+        "gradients = torch.autograd.grad(value.sum()",
+        "gradients = torch.autograd.grad(value.mean()",
+        "tests/test_invariances.py tests/algorithms",
+    ),
+    (
+        "fedlib/algorithms/fedavg.py",
+        "torch.zeros_like(clients), cohort.n, models=1",
+        "torch.zeros_like(clients), cohort.n * 0 + 1, models=1",
+        "tests/test_invariances.py::test_duplicate_client_counts_twice tests/algorithms",
+    ),
+    (
+        "fedlib/aggregate.py",
+        "    return (assignment == torch.arange(models, device=assignment.device)[:, None]) * weight",
+        "    return (assignment == torch.arange(models, device=assignment.device)[:, None]) * weight.sqrt()",
+        "tests/test_invariances.py::test_duplicate_client_counts_twice tests/test_params.py",
+    ),
+    (
+        "fedlib/local.py",
+        "start = {name: p[here] for name, p in params.items()}",
+        "start = {name: (p if len(here) == len(p) else p[here]) for name, p in params.items()}",
+        "tests/test_invariances.py::test_inputs_are_not_modified",
+    ),
+    (
+        "fedlib/data.py",
+        "x = to_features(self.x[self.index.gather(1, position)], dtype)",
+        "self.x.mul_(0.9); x = to_features(self.x[self.index.gather(1, position)], dtype)",
+        "tests/test_invariances.py::test_inputs_are_not_modified",
+    ),
+    (
+        "fedlib/params.py",
+        "return {name: p.index_copy(0, index, values[name]) for name, p in stack.items()}",
+        "return {name: p.index_copy_(0, index, values[name]) for name, p in stack.items()}",
+        "tests/test_params.py tests/test_invariances.py",
+    ),
+    (
+        "fedlib/params.py",
+        "{name: p.index_copy(0, index, values[name])",
+        "{name: p * 0 + values[name][:1]",
+        "tests/test_invariances.py::test_unsampled_clients_keep_their_models",
+    ),
+    (
+        "fedlib/layers.py",
+        "z = F.conv2d(x, weight.flatten(0, 1), bias.flatten(), padding=padding, groups=clients)",
+        "z = F.conv2d(x, weight.flatten(0, 1), bias.flatten(), padding=padding, groups=clients) * (1 + 1e-9)",
+        "tests/test_layers.py tests/algorithms",
+    ),
+    (
+        "fedlib/layers.py",
+        "return (g @ weight if ctx.needs_input_grad[0] else None), g.mT @ x, g.sum(1)",
+        "return (g @ weight if ctx.needs_input_grad[0] else None), g.mT @ x, g.mean(1)",
+        "tests/test_layers.py",
+    ),
+    ("fedlib/layers.py", "if _still_batched(args):", "if False:", "tests/test_layers.py"),
+    ("fedlib/evaluation.py", "masked_fill(~real, 0)", "masked_fill(~real, 1)", "tests/test_evaluation.py"),
+    (
+        "fedlib/evaluation.py",
+        "return len(clients) == 1 or all(p.stride(0) == 0 for p in pair.values())",
+        "return True",
+        "tests/test_evaluation.py",
+    ),
+    (
+        "fedlib/aggregate.py",
+        "torch.where(shape(empty, p), p, total[name] / shape(divisor, p).to(p.dtype))",
+        "total[name] / shape(divisor, p).to(p.dtype)",
+        "tests/test_params.py",
+    ),
+    (
+        "fedlib/data.py",
+        "epoch, batch = step // per_epoch[:, None], step % per_epoch[:, None]",
+        "epoch, batch = step * 0, step % per_epoch[:, None]",
+        "tests/test_data.py tests/algorithms",
+    ),
+    ("fedlib/federation.py", "data.id[guilty[0]]", "data.id[guilty[0] * 0]", "tests/test_errors.py"),
+    (
+        "fedlib/federation.py",
+        "if t % eval_every == 0 or t == rounds:",
+        "if t % eval_every == 0:",
+        "tests/test_federation.py",
+    ),
+    (
+        "fedlib/federation.py",
+        "positions = torch.searchsorted(data.id, some.id).clamp(max=len(data) - 1)",
+        "positions = torch.arange(len(some))",
+        "tests/test_federation.py",
+    ),
+]
+
+
+def survives(mutant: tuple[str, str, str, str]) -> bool:
+    """Whether all tests pass although the code is broken."""
+    file, text, broken, tests = mutant
+    with tempfile.TemporaryDirectory() as folder:
+        copy = Path(folder) / "project"
+        shutil.copytree(ROOT, copy, ignore=shutil.ignore_patterns(".venv", "_build", ".git", "__pycache__"))
+        path = copy / file
+        path.write_text(path.read_text(encoding="utf8").replace(text, broken, 1), encoding="utf8")
+        command = [sys.executable, "-m", "pytest", "-q", "-x", "-p", "no:cacheprovider", *tests.split()]
+        run = subprocess.run(
+            command, cwd=copy, env=os.environ | {"PYTHONPATH": str(copy)}, capture_output=True, check=False
+        )
+        if run.returncode not in (0, 1):
+            sys.exit(f"pytest could not run on {file}: {run.stdout.decode()[-2000:]}")
+        return run.returncode == 0
+
+
+def main() -> None:
+    """Try every mutant; exit with 1 when one survives."""
+    alive = [m for m in tqdm(MUTANTS, unit="mutant") if survives(m)]
+    print(f"{len(MUTANTS) - len(alive)} of {len(MUTANTS)} mutants were noticed")
+    for file, text, broken, _ in alive:
+        print(f"survived in {file}: {text!r} -> {broken!r}")
+    sys.exit(bool(alive))
+
+
+if __name__ == "__main__":
+    main()
