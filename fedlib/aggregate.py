@@ -7,35 +7,9 @@ from torch import Tensor
 
 from .params import Params, mix
 
-__all__ = ["Sums", "add_sums", "averaging_matrix", "cluster_means", "cluster_sums"]
+__all__ = ["Sums", "add_sums", "cluster_means", "cluster_sums"]
 
 Sums = dict[str, Any]  # nested dictionaries of tensors
-
-
-def averaging_matrix(assignment: Tensor, weight: Tensor, models: int) -> Tensor:
-    """Which client counts how much in which model.
-
-    Parameters
-    ----------
-    assignment : Tensor of shape (C,), int64
-        Number of each client's model, from 0 to `models` - 1.
-    weight : Tensor of shape (C,)
-        Weight of each client, such as its number of examples n_k.
-    models : int
-        M, number of models.
-
-    Returns
-    -------
-    Tensor of shape (M, C)
-        Rows sum to 1; a model without clients has a row of zeros.
-    """
-    matrix = _one_hot(assignment, weight, models)
-    return matrix / matrix.sum(1, keepdim=True).clamp(min=torch.finfo(matrix.dtype).tiny)
-
-
-def _one_hot(assignment: Tensor, weight: Tensor, models: int) -> Tensor:
-    weight = weight if weight.is_floating_point() else weight.double()
-    return (assignment == torch.arange(models, device=assignment.device)[:, None]) * weight
 
 
 def cluster_sums(params: Params, assignment: Tensor, weight: Tensor, models: int) -> Sums:
@@ -45,15 +19,20 @@ def cluster_sums(params: Params, assignment: Tensor, weight: Tensor, models: int
     ----------
     params : Params
         Stack of C rows.
-    assignment, weight, models
-        As in `averaging_matrix`.
+    assignment : Tensor of shape (C,), int64
+        Number of each client's model, from 0 to `models` - 1.
+    weight : Tensor of shape (C,)
+        Weight of each client, such as its number of examples n_k.
+    models : int
+        M, number of models.
 
     Returns
     -------
     dict
         ``params``, the sum of n_k theta_k (M, ...), and ``weight``, the sum of n_k (M,).
     """
-    matrix = _one_hot(assignment, weight, models)
+    member = assignment == torch.arange(models, device=assignment.device)[:, None]
+    matrix = member * weight.to(next(iter(params.values())).dtype)  # (M, C)
     return {"params": dict(mix(matrix, params)), "weight": matrix.sum(1)}
 
 

@@ -56,11 +56,11 @@ def evaluate(algorithm: "Algorithm", state: object, data: ClientData, clients: T
                 params, some = algorithm.client_params(state, clients[chunk]), data[chunk]
                 x, y, w = some.all_rows(dtype)
                 if algorithm.predict is None:
-                    parts.append(torch.vmap(algorithm.loss)(params, (x, y, w)))
+                    parts.append(torch.vmap(algorithm.loss)(params, (x, y, w)).cpu().double())
                 else:
                     parts.append(_right(_answer(torch.vmap(algorithm.predict)(params, x), y), some))
     name = "loss" if algorithm.predict is None else "mse" if data.y.is_floating_point() else "accuracy"
-    score = torch.cat(parts).double().cpu().numpy()
+    score = torch.cat(parts).numpy()
     return pd.DataFrame({"id": data.id.cpu().numpy(), "n": data.n.cpu().numpy(), name: score})
 
 
@@ -103,4 +103,4 @@ def _right(answers: Tensor, data: ClientData) -> Tensor:
     """Accuracy, or mean squared error, of each client's answers (K, n_max)."""
     real = torch.arange(data.y.shape[1], device=data.y.device) < data.n[:, None]
     hit = (answers - data.y).square() if data.y.is_floating_point() else answers == data.y
-    return hit.double().masked_fill(~real, 0).sum(1) / data.n
+    return hit.masked_fill(~real, 0).sum(1).cpu().double() / data.n.cpu()

@@ -18,7 +18,7 @@ from .data import ClientData, local_batches
 from .evaluation import evaluate, pooled
 from .keys import Key
 from .local import Loss, Trained, local_update
-from .params import Params, broadcast, put
+from .params import Params, put
 
 __all__ = ["Algorithm", "Result", "Update", "choose_device", "fit"]
 
@@ -243,9 +243,9 @@ def fit(
         for name, rows in update.kept.items():  # each client's own memory
             state = replace(state, **{name: put(getattr(state, name), update.clients, rows)})
         record: dict[str, Any] = {"round": t, "clients": len(clients)}
-        weight = data.n[clients].double()
+        weight = data.n[clients].cpu().double()
         for name, values in update.log.items():
-            record[f"train_{name}"] = float((values * weight).sum() / weight.sum())
+            record[f"train_{name}"] = float((values.cpu() * weight).sum() / weight.sum())
         record["seconds"] = time.perf_counter() - start
         if t % eval_every == 0 or t == rounds:
             for name, (rows_, positions) in evaluations.items():
@@ -269,7 +269,8 @@ def choose_device(device: str | torch.device = "auto") -> torch.device:
 
 
 def _works_on(device: torch.device) -> bool:
-    """Whether a small stack of convolutional networks trains on `device` to what it gives on the CPU."""
+    """Whether a small federation of convolutional networks gives on `device` what it gives on the CPU."""
+    from .algorithms import FedAvg
     from .data import stack_clients
     from .losses import cross_entropy
     from .models import CNN
@@ -277,16 +278,11 @@ def _works_on(device: torch.device) -> bool:
     model = CNN(image=(1, 8, 8), channels=(2,), widths=(3,), kernel=3, padding=1)
     x = Key(0).uniform(torch.arange(2), "probe", 4, 1, 8, 8).float()
     data = stack_clients(list(x), [torch.arange(4) % 3] * 2)
-    rule = partial(torch.optim.SGD, lr=0.1)
-
-    def end(where: torch.device) -> Params:
-        start = {name: p.to(where) for name, p in broadcast(model.init(0), 2).items()}
-        batches = local_batches(data.to(where), 3, 1, Key(0))
-        return local_update(lambda p, b: cross_entropy(model(p, b[0]), *b[1:]), start, batches, rule).params
-
+    algorithm = FedAvg(lambda p, b: cross_entropy(model(p, b[0]), *b[1:]), batch_size=3, predict=model)
+    run = partial(fit, algorithm, model.init(0), data, rounds=2, eval_data=data, progress=False)
     try:
-        here, there = end(torch.device("cpu")), end(device)
-    except (RuntimeError, TypeError, NotImplementedError):
+        here, there = run(device="cpu").state.models, run(device=device).state.models
+    except (RuntimeError, TypeError, ValueError):
         return False
     return all(torch.allclose(here[name], there[name].cpu(), atol=1e-4) for name in here)
 

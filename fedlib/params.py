@@ -83,7 +83,7 @@ def to_matrix(stack: Params) -> Tensor:
 
 def mix(matrix: Tensor, stack: Params) -> Params:
     """Weighted sums of the rows of a stack: each row of `matrix` (M, C) makes one row of the result (M, ...)."""
-    return {name: (matrix.to(p.dtype) @ p.reshape(len(p), -1)).view(-1, *p.shape[1:]) for name, p in stack.items()}
+    return {name: (matrix @ p.reshape(len(p), -1)).view(-1, *p.shape[1:]) for name, p in stack.items()}
 
 
 def dot(a: Params, b: Params) -> Tensor:

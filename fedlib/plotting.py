@@ -134,7 +134,7 @@ def client_spread(scores: Mapping[str, pd.DataFrame], column: str = "accuracy", 
 
 
 def label_map(data: ClientData, classes: int, ax: "Axes | None" = None, title: str = "") -> "Axes":
-    """Which client holds how many examples of which class: a dot for each pair, its area by the count.
+    """Which client holds how many examples of which class, as a heat map: the darker, the more.
 
     Parameters
     ----------
@@ -147,15 +147,14 @@ def label_map(data: ClientData, classes: int, ax: "Axes | None" = None, title: s
     Returns
     -------
     matplotlib Axes
+        White is none; the darkest colour is the largest count on the map.
     """
     import matplotlib.pyplot as plt
 
     ax = plt.gca() if ax is None else ax
-    counts = label_counts(data, classes)
-    client, label = np.nonzero(counts)
-    ax.scatter(client, label, s=60 * counts[client, label] / max(counts.max(), 1), color=COLOURS[0], linewidth=0)
+    ax.imshow(label_counts(data, classes).T, cmap="Blues", vmin=0, aspect="auto", origin="lower")
     ax.set(xlabel="client", ylabel="class", yticks=range(classes), title=title)
-    ax.set_xlim(-1, len(data))
+    ax.grid(False)
     return ax
 
 

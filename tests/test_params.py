@@ -3,7 +3,7 @@
 import torch
 
 from fedlib import params as P
-from fedlib.aggregate import add_sums, averaging_matrix, cluster_means, cluster_sums
+from fedlib.aggregate import add_sums, cluster_means, cluster_sums
 
 
 def stack(rows=3):
@@ -42,14 +42,20 @@ def test_matrix_dot_norm_and_mix():
     torch.testing.assert_close(P.to_matrix(P.mix(matrix, a)), matrix @ flat)
 
 
-def test_averaging_rows_sum_to_one_and_empty_clusters_keep_their_model():
+def test_weighted_means_and_an_empty_cluster_that_keeps_its_model():
     assignment, weight = torch.tensor([0, 2, 0]), torch.tensor([1, 5, 3])
-    matrix = averaging_matrix(assignment, weight, 3)
-    assert matrix.tolist() == [[0.25, 0, 0.75], [0, 0, 0], [0, 1, 0]]
+    matrix = torch.tensor([[0.25, 0, 0.75], [0, 0, 0], [0, 1, 0]], dtype=torch.float64)
     previous = {name: p * 0 + 7 for name, p in stack().items()}
-    means = cluster_means(cluster_sums(stack(), assignment, weight, 3), previous)
-    torch.testing.assert_close(P.to_matrix(means)[[0, 2]], matrix[[0, 2]] @ P.to_matrix(stack()))
-    assert (P.to_matrix(means)[1] == 7).all()
+    means = P.to_matrix(cluster_means(cluster_sums(stack(), assignment, weight, 3), previous))
+    torch.testing.assert_close(means[[0, 2]], matrix[[0, 2]] @ P.to_matrix(stack()))
+    assert (means[1] == 7).all()
+
+
+def test_the_mean_of_equal_models_is_that_model():
+    """Averaging weights sum to one."""
+    equal = P.broadcast(P.row(stack(), 0), 5)
+    sums = cluster_sums(equal, torch.zeros(5, dtype=torch.int64), torch.tensor([1, 7, 3, 90, 2]), 1)
+    torch.testing.assert_close(P.to_matrix(cluster_means(sums, stack(1)))[0], P.to_matrix(equal)[0])
 
 
 def test_sums_of_chunks_add_up():

@@ -67,8 +67,8 @@ MUTANTS = [  # file, text, what breaks it, tests of which one at least must fail
     ),
     (
         "fedlib/aggregate.py",
-        "    return (assignment == torch.arange(models, device=assignment.device)[:, None]) * weight",
-        "    return (assignment == torch.arange(models, device=assignment.device)[:, None]) * weight.sqrt()",
+        "matrix = member * weight.to(next(iter(params.values())).dtype)",
+        "matrix = member * weight.to(next(iter(params.values())).dtype).sqrt()",
         "tests/test_invariances.py::test_duplicate_client_counts_twice tests/test_params.py",
     ),
     (
