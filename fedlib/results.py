@@ -24,7 +24,8 @@ __all__ = ["code_hash", "load", "save"]
 
 _IMPORTED = time.time()
 _PACKAGES = ("numpy", "pandas", "scikit-learn", "torch", "torch-geometric", "torchvision")
-_NO_NUMBERS = {"fedlib", "fedlib.plotting", "fedlib.results"}  # the package lists names and the version; no result
+# Modules that only list names, draw or store.
+_NO_NUMBERS = {"fedlib", "fedlib.algorithms", "fedlib.plotting", "fedlib.results"}
 
 
 def _modules() -> list[str]:

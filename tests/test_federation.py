@@ -72,6 +72,16 @@ def test_gpu_equals_cpu():
     assert all(torch.allclose(a[n].cpu(), b[n], atol=1e-10) for n in a)
 
 
+def test_algorithms_wait_until_they_are_asked_for():
+    """Else a change in one would make the stored results of all others stale."""
+    code = "import sys, fedlib as f; f.algorithms.FedAvg; print(*(m for m in sys.modules if 'fedlib.algorithms.' in m))"
+    run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
+    assert run.stdout.split() == ["fedlib.algorithms.fedavg"]
+    with pytest.raises(AttributeError, match="no algorithm 'FedSGD'; it has FedAvg"):
+        _ = fedlib.algorithms.FedSGD
+    assert set(fedlib.algorithms.__all__) <= set(dir(fedlib.algorithms))
+
+
 def test_heavy_packages_wait_until_they_are_needed():
     heavy = {"sklearn", "matplotlib", "torchvision", "torch_geometric", "mlxtend", "scipy"}
     code = f"import sys, fedlib; print(*({heavy!r} & set(sys.modules)))"

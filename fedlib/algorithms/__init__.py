@@ -1,6 +1,26 @@
-"""Federated learning algorithms, one short file each."""
+"""Federated learning algorithms, one short file each.
 
-from .fedavg import FedAvg
-from .local_only import LocalOnly
+A file is imported when its algorithm is first asked for, so that a result depends on no code but its own
+(`fedlib.results`).
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from .fedavg import FedAvg
+    from .local_only import LocalOnly
 
 __all__ = ["FedAvg", "LocalOnly"]
+
+_FILES = {"FedAvg": "fedavg", "LocalOnly": "local_only"}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _FILES:
+        raise AttributeError(f"module {__name__!r} has no algorithm {name!r}; it has {', '.join(__all__)}")
+    return getattr(import_module(f".{_FILES[name]}", __name__), name)
+
+
+def __dir__() -> list[str]:
+    return [*globals(), *__all__]
