@@ -43,7 +43,7 @@ bench: $(READY)  ## the speed of stacking against a loop over clients, on one co
 mutants: $(READY)  ## break the code on purpose, to see that the tests notice
 	$(PY) -m tools.mutants
 
-badges: $(READY)  ## write the badges of all notebooks from repository.url in _config.yml
+badges: $(READY)  ## write the repository's address from _config.yml into badges and pages
 	$(PY) -m tools.badges
 
 serve: $(HTML)  ## show the built book on http://localhost:8000
@@ -54,7 +54,7 @@ clean:  ## remove what was built (not the virtual environment)
 
 $(READY): requirements.txt tests/requirements.txt pyproject.toml
 	@[ -x $(PY) ] || { echo "Creating the virtual environment $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "Installing what the book and its tests need (about 5 GB with PyTorch; some minutes)"
+	@echo "Installing what the book and its tests need (a download of about 5 GB with PyTorch; some minutes)"
 	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[book,test]'
 	@touch $@
 

@@ -75,7 +75,7 @@ class Algorithm(ABC):
         Local optimiser, made anew in each round as ``optimizer(parameters, lr=lr)``: `torch.optim.SGD`,
         ``partial(torch.optim.SGD, momentum=0.9)``, `torch.optim.Adam`.
     chunk_size : int or "auto"
-        Clients trained at once at the most; no result depends on it.
+        Clients trained at once at the most; rounding apart, no result depends on it.
 
     Raises
     ------

@@ -50,14 +50,15 @@ class Key:
 
     Notes
     -----
-    The generator is splitmix64, applied in turn to seed, purpose, round, client id and each coordinate of the position
-    [1]_. A number does not depend on the size of the array that it is drawn in, so padding changes no draw.
+    The generator is splitmix64 (Steele, Lea and Flood, 2014), applied in turn to seed, purpose, round, client id and each
+    coordinate of the position. A number does not depend on the size of the array that it is drawn in, so padding changes
+    no draw.
 
     Used from chapter 01 on.
 
     References
     ----------
-    .. [1] Steele, Lea, Flood. Fast splittable pseudorandom number generators. OOPSLA 2014.
+    Steele, Lea, Flood. Fast splittable pseudorandom number generators. OOPSLA 2014.
     """
 
     seed: int
@@ -88,11 +89,11 @@ class Key:
         return z
 
     def uniform(self, ids: Tensor, purpose: str, *shape: int) -> Tensor:
-        """Numbers in [0, 1), of shape (C, *shape), float64; 53 random bits each."""
+        """Numbers in [0, 1), of shape ``(C, *shape)``, float64; 53 random bits each."""
         return _shift(self.bits(ids, purpose, *shape), 11).double() * 2.0**-53
 
     def normal(self, ids: Tensor, purpose: str, *shape: int) -> Tensor:
-        """Standard normal numbers, of shape (C, *shape), float64 (Box and Muller)."""
+        """Standard normal numbers, of shape ``(C, *shape)``, float64 (Box and Muller)."""
         u = self.uniform(ids, purpose, 2, *shape)
         return torch.sqrt(-2 * torch.log1p(-u[:, 0])) * torch.cos(2 * math.pi * u[:, 1])
 

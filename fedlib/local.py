@@ -85,7 +85,8 @@ def local_update(
     frozen : sequence of str
         Names of parameters that stay as they are; () trains all.
     chunk_size : int or "auto"
-        At most this many clients at once. "auto" keeps the working memory near 1 GiB. The result does not depend on it.
+        At most this many clients at once. "auto" keeps the working memory near 1 GiB. Rounding apart, the result
+        does not depend on it.
 
     Returns
     -------

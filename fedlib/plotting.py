@@ -113,7 +113,7 @@ def client_spread(scores: Mapping[str, pd.DataFrame], column: str = "accuracy", 
     Parameters
     ----------
     scores : mapping of str to pandas.DataFrame
-        Label to a table from `fedlib.evaluate`.
+        Label to a table from `fedlib.evaluation.evaluate`.
     column : str
     ax : matplotlib Axes, optional
 
