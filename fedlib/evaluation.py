@@ -1,9 +1,12 @@
 """Scores of the models that clients hold."""
 
-from typing import TYPE_CHECKING
+from collections.abc import Mapping
+from typing import TYPE_CHECKING, Any
 
+import numpy as np
 import pandas as pd
 import torch
+from numpy.typing import ArrayLike
 from torch import Tensor
 
 from .data import ClientData, to_features
@@ -12,7 +15,7 @@ from .params import row
 if TYPE_CHECKING:
     from .federation import Algorithm
 
-__all__ = ["evaluate", "pooled"]
+__all__ = ["compare", "evaluate", "interval", "pooled"]
 
 _CHUNK_ENTRIES = 2**24  # feature entries in one forward pass: 64 MB of float32
 
@@ -70,6 +73,64 @@ def pooled(scores: pd.DataFrame) -> dict[str, float]:
         name: float((scores[name] * scores["n"]).sum() / scores["n"].sum())
         for name in scores.columns
         if name not in ("id", "n")
+    }
+
+
+def interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
+    """Mean over seeds, and the half width of its interval by Student's t.
+
+    Parameters
+    ----------
+    values : array of shape (seeds,)
+    level : float
+        Coverage of the interval, if the values are normally distributed.
+
+    Returns
+    -------
+    mean, half_width : float
+        With one seed the half width is not known (NaN).
+    """
+    from scipy import stats
+
+    values = np.asarray(values, float)
+    if len(values) < 2:
+        return float(values.mean()), float("nan")
+    half = stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    return float(values.mean()), float(half)
+
+
+def compare(a: Mapping[Any, float], b: Mapping[Any, float], level: float = 0.95) -> dict[str, Any]:
+    """Compare two settings seed by seed, to see whether a is larger than b.
+
+    Parameters
+    ----------
+    a, b : mapping of seed to float
+        The same score of both settings for the same seeds.
+    level : float
+
+    Returns
+    -------
+    dict
+        ``difference`` (mean of a - b) and ``half_width`` of its interval; ``agree``, the number of seeds with a > b;
+        ``seeds``; ``verdict``: "holds" when the whole interval lies above 0, "the opposite holds" when it lies below,
+        else "undecided".
+
+    Raises
+    ------
+    ValueError
+        The two have different seeds.
+    """
+    if set(a) != set(b):
+        raise ValueError(f"the settings must have the same seeds; got {sorted(a)} and {sorted(b)}")
+    gaps = np.array([a[seed] - b[seed] for seed in a])
+    mean, half = interval(gaps, level)
+    verdict = "holds" if mean - half > 0 else "the opposite holds" if mean + half < 0 else "undecided"
+    return {
+        "difference": mean,
+        "half_width": half,
+        "agree": int((gaps > 0).sum()),
+        "seeds": len(gaps),
+        "verdict": verdict,
     }
 
 

@@ -50,9 +50,9 @@ class Key:
 
     Notes
     -----
-    The generator is splitmix64 (Steele, Lea and Flood, 2014), applied in turn to seed, purpose, round, client id and each
-    coordinate of the position. A number does not depend on the size of the array that it is drawn in, so padding changes
-    no draw.
+    The generator is splitmix64 (Steele, Lea and Flood, 2014), applied in turn to seed, purpose, round, client id and
+    each coordinate of the position. A number does not depend on the size of the array that it is drawn in, so padding
+    changes no draw.
 
     Used from chapter 01 on.
 

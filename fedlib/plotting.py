@@ -12,11 +12,12 @@ import pandas as pd
 import torch
 
 from .data import ClientData
+from .evaluation import interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-__all__ = ["COLOURS", "client_spread", "curves", "images", "label_map", "mean_and_interval", "use_style"]
+__all__ = ["COLOURS", "client_spread", "curves", "images", "label_counts", "label_map", "use_style"]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
@@ -49,32 +50,6 @@ def use_style() -> None:
         pass
 
 
-def mean_and_interval(runs: pd.DataFrame, column: str, level: float = 0.95) -> pd.DataFrame:
-    """Mean over seeds and its interval by Student's t.
-
-    Parameters
-    ----------
-    runs : pandas.DataFrame
-        Histories of several seeds one below the other, with columns ``round``, ``seed`` and `column`.
-    column : str
-    level : float
-        Coverage of the interval, if the seeds' values are normally distributed.
-
-    Returns
-    -------
-    pandas.DataFrame
-        Indexed by round: ``mean``, ``low``, ``high``, ``seeds``. With one seed the interval is not known (NaN).
-    """
-    from scipy import stats
-
-    grouped = runs.dropna(subset=[column]).groupby("round")[column]
-    table = grouped.agg(mean="mean", std="std", seeds="count")
-    half = stats.t.ppf((1 + level) / 2, table["seeds"] - 1) * table["std"] / np.sqrt(table["seeds"])
-    return pd.DataFrame(
-        {"mean": table["mean"], "low": table["mean"] - half, "high": table["mean"] + half, "seeds": table["seeds"]}
-    )
-
-
 def curves(
     histories: Mapping[str, pd.DataFrame], column: str = "test_accuracy", ax: "Axes | None" = None, **style: Any
 ) -> "Axes":
@@ -83,7 +58,7 @@ def curves(
     Parameters
     ----------
     histories : mapping of str to pandas.DataFrame
-        Label to histories, with columns ``round``, `column` and, for several seeds, ``seed``.
+        Label to the histories of one or more seeds, one below the other, with columns ``round`` and `column`.
     column : str
     ax : matplotlib Axes, optional
         The current axis by default.
@@ -98,9 +73,11 @@ def curves(
 
     ax = plt.gca() if ax is None else ax
     for label, runs in histories.items():
-        band = mean_and_interval(runs, column)
-        (line,) = ax.plot(band.index, band["mean"], label=label, **style)
-        ax.fill_between(band.index, band["low"], band["high"], color=line.get_color(), alpha=0.15, linewidth=0)
+        by_round = runs.dropna(subset=[column]).groupby("round")[column]
+        rounds = [t for t, _ in by_round]
+        mean, half = np.array([interval(values) for _, values in by_round]).T
+        (line,) = ax.plot(rounds, mean, label=label, **style)
+        ax.fill_between(rounds, mean - half, mean + half, color=line.get_color(), alpha=0.15, linewidth=0)
     ax.set(xlabel="round", ylabel=column.replace("_", " "))
     if len(histories) > 1:
         ax.legend()

@@ -58,3 +58,28 @@ def test_real_targets_are_scored_by_squared_error():
 def test_pooled_counts_examples():
     scores = pd.DataFrame({"id": [0, 1], "n": [1, 3], "accuracy": [1.0, 0.0]})
     assert evaluation.pooled(scores) == {"accuracy": 0.25}
+
+
+def test_interval_is_that_of_student():
+    from scipy import stats
+
+    values = [0.3, 0.5, 0.9, 0.4]
+    low, high = stats.ttest_1samp(values, 0).confidence_interval(0.9)
+    mean, half = evaluation.interval(values, 0.9)
+    assert (mean - half, mean + half) == pytest.approx((low, high), abs=1e-12)
+    assert evaluation.interval([0.5])[0] == 0.5 and evaluation.interval([0.5])[1] != evaluation.interval([0.5])[1]
+
+
+@pytest.mark.parametrize(
+    ("a", "verdict", "agree"),
+    [([1.1, 1.2, 1.15], "holds", 3), ([0.8, 0.9, 0.85], "the opposite holds", 0), ([0.5, 1.5, 1.1], "undecided", 2)],
+)
+def test_compare_pairs_seeds(a, verdict, agree):
+    found = evaluation.compare(dict(enumerate(a)), {2: 1.0, 1: 1.0, 0: 1.0})
+    assert (found["verdict"], found["agree"], found["seeds"]) == (verdict, agree, 3)
+    assert found["difference"] == pytest.approx(sum(a) / 3 - 1)
+
+
+def test_compare_wants_the_same_seeds():
+    with pytest.raises(ValueError, match="same seeds"):
+        evaluation.compare({0: 1.0}, {1: 1.0})
