@@ -32,7 +32,8 @@ def cluster_sums(params: Params, assignment: Tensor, weight: Tensor, models: int
         ``params``, the sum of n_k theta_k (M, ...), and ``weight``, the sum of n_k (M,).
     """
     member = assignment == torch.arange(models, device=assignment.device)[:, None]
-    matrix = member * weight.to(next(iter(params.values())).dtype)  # (M, C)
+    wide = torch.promote_types(next(iter(params.values())).dtype, torch.float32)
+    matrix = member * weight.to(wide)  # (M, C)
     return {"params": dict(mix(matrix, params)), "weight": matrix.sum(1)}
 
 
@@ -64,6 +65,6 @@ def cluster_means(sums: Sums, previous: Params) -> Params:
         return v.view(-1, *[1] * (like.ndim - 1))
 
     return {
-        name: torch.where(shape(empty, p), p, total[name] / shape(divisor, p).to(p.dtype))
+        name: torch.where(shape(empty, p), p, (total[name] / shape(divisor, p)).to(p.dtype))
         for name, p in previous.items()
     }

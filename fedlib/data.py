@@ -4,7 +4,7 @@ Rows lie flat in their stored type, uint8 images stay uint8; a client is a list 
 hold is stored once, and a batch is gathered and converted when it is used.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -61,13 +61,21 @@ class ClientData:
     def __getitem__(self, clients: Tensor | Sequence[int] | slice) -> "ClientData":
         if not isinstance(clients, slice):
             clients = torch.as_tensor(clients, device=self.n.device)
-            if clients.ndim != 1 or clients.dtype not in (torch.int64, torch.bool):
-                raise TypeError(f"index clients by a slice or a list of positions, not by {clients}")
+            if clients.ndim != 1 or clients.is_floating_point() or not len(clients):
+                raise TypeError(f"index clients by a slice or a list of positions, not by {clients.tolist()}")
+            clients = clients if clients.dtype == torch.bool else clients.long()
         return replace(self, index=self.index[clients], y=self.y[clients], n=self.n[clients], id=self.id[clients])
 
-    def to(self, device: torch.device | str) -> "ClientData":
-        """The same data on another device."""
-        return ClientData(*(getattr(self, f).to(device) for f in ("x", "index", "y", "n", "id")))
+    def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "ClientData":
+        """The same data on another device, floating-point features and targets in another type."""
+
+        def move(t: Tensor) -> Tensor:
+            t = t.to(dtype) if dtype is not None and t.is_floating_point() else t
+            if len(t) > 1 and t.stride(0) == 0:  # rows that all clients share stay stored once
+                return t[:1].to(device).expand_as(t)
+            return t.to(device)
+
+        return ClientData(*(move(getattr(self, f)) for f in ("x", "index", "y", "n", "id")))
 
     def sorted(self) -> "ClientData":
         """The same clients in ascending order of their ids."""
@@ -104,16 +112,23 @@ def to_features(rows: Tensor, dtype: torch.dtype) -> Tensor:
     return rows.to(dtype).div_(255) if rows.dtype == torch.uint8 else rows.to(dtype)
 
 
-def _rows(values: ArrayLike | Tensor, what: str) -> Tensor:
-    tensor = torch.as_tensor(values if isinstance(values, Tensor) else np.asarray(values))
-    if tensor.is_floating_point() and not tensor.isfinite().all():
-        bad = int((~tensor.isfinite()).reshape(len(tensor), -1).any(1).nonzero()[0])
+def _array(values: ArrayLike | Tensor, what: str) -> Tensor:
+    if not isinstance(values, Tensor):
+        array = np.asarray(values)
+        if array.dtype.kind not in "biuf":
+            raise TypeError(f"{what} must hold numbers, got the type {array.dtype}; encode other columns first")
+        values = torch.from_numpy(np.array(array))  # a copy: also of read-only and reversed arrays
+    if values.is_floating_point() and not values.isfinite().all():
+        bad = int((~values.isfinite()).reshape(len(values), -1).any(1).nonzero()[0])
         raise ValueError(f"{what} has a NaN or infinite value in row {bad}; drop or impute such rows first")
-    return tensor
+    return values
 
 
 def _labels(values: ArrayLike | Tensor, classes: int | None, what: str) -> Tensor:
-    y = _rows(values, what)
+    y = _array(values, what)
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+    if y.ndim != 1:
+        raise ValueError(f"{what} must have one label or target a row, shape (R,); got {tuple(y.shape)}")
     if not y.is_floating_point():
         y = y.long()
         if len(y) and (y.min() < 0 or (classes is not None and y.max() >= classes)):
@@ -121,6 +136,28 @@ def _labels(values: ArrayLike | Tensor, classes: int | None, what: str) -> Tenso
             upper = "" if classes is None else f" to {classes - 1}"
             raise ValueError(f"{what} has the label {bad}; labels are whole numbers from 0{upper}")
     return y
+
+
+def _ids(ids: Sequence[int] | ArrayLike | Tensor | None, clients: int) -> Tensor:
+    array = np.arange(clients) if ids is None else np.asarray(ids)
+    if array.dtype.kind not in "iu" or array.shape != (clients,) or len(np.unique(array)) != clients:
+        raise ValueError(f"ids must be {clients} different whole numbers, one for each client; got {array[:10]}")
+    return torch.from_numpy(array.astype(np.int64))
+
+
+def _row_numbers(rows: ArrayLike, length: int, client: int) -> Tensor:
+    r = np.asarray(rows)
+    if r.dtype == bool and r.shape == (length,):
+        r = np.flatnonzero(r)
+    if not r.size:
+        raise ValueError(f"client {client} has no examples; leave it out, or give every client at least one")
+    if r.dtype.kind not in "iu" or r.ndim != 1:
+        raise TypeError(
+            f"client {client}: give a list of whole row numbers, or a mask of all rows; got {r.dtype} {r.shape}"
+        )
+    if r.min() < 0 or r.max() >= length:
+        raise ValueError(f"client {client} asks for a row outside 0 to {length - 1}")
+    return torch.from_numpy(r.astype(np.int64))
 
 
 def stack_rows(
@@ -135,11 +172,11 @@ def stack_rows(
     Parameters
     ----------
     x : array of shape (R, ...)
-        Features; uint8 images stay uint8.
+        Features; uint8 images stay uint8. A tensor is not copied.
     y : array of shape (R,)
         Whole numbers are class labels, floating-point numbers are regression targets.
-    rows : sequence of K integer arrays
-        Row numbers of each client.
+    rows : sequence of K arrays
+        Row numbers of each client, or masks of shape (R,).
     ids : sequence of K int, optional
         Ids of the clients; 0 to K - 1 by default.
     classes : int, optional
@@ -154,24 +191,21 @@ def stack_rows(
     ValueError
         No clients, a client without examples, x and y of different lengths, a row number out of range, NaN or infinite
         features, labels out of range, ids that repeat.
+    TypeError
+        Something else than numbers, or row numbers that are not whole.
     """
-    flat_x, flat_y = _rows(x, "x"), _labels(y, classes, "y")
+    flat_x, flat_y = _array(x, "x"), _labels(y, classes, "y")
     if len(flat_x) != len(flat_y):
         raise ValueError(f"x has {len(flat_x)} rows and y has {len(flat_y)}; they must have as many")
+    if isinstance(rows, Mapping):
+        raise TypeError("rows is a mapping; give rows=list(rows.values()) and ids=list(rows)")
     if not len(rows):
         raise ValueError("no clients: give at least one list of rows")
-    ids = range(len(rows)) if ids is None else ids
-    if len(ids) != len(rows) or len(set(ids)) != len(ids):
-        raise ValueError(f"ids must be {len(rows)} different numbers, one for each client; got {list(ids)[:10]}")
-    lists = [torch.as_tensor(np.asarray(r), dtype=torch.int64).reshape(-1) for r in rows]
-    for client, r in zip(ids, lists, strict=True):
-        if not len(r):
-            raise ValueError(f"client {client} has no examples; leave it out, or give every client at least one")
-        if r.min() < 0 or r.max() >= len(flat_x):
-            raise ValueError(f"client {client} asks for a row outside 0 to {len(flat_x) - 1}")
+    names = _ids(ids, len(rows))
+    lists = [_row_numbers(r, len(flat_x), k) for k, r in zip(names.tolist(), rows, strict=True)]
     n = torch.tensor([len(r) for r in lists])
     index = torch.stack([torch.cat([r, r[:1].expand(int(n.max()) - len(r))]) for r in lists])
-    return ClientData(flat_x, index, flat_y[index], n, torch.tensor(list(ids), dtype=torch.int64))
+    return ClientData(flat_x, index, flat_y[index], n, names)
 
 
 def stack_clients(
@@ -198,10 +232,12 @@ def stack_clients(
     ValueError
         As `stack_rows`, and when a client's x and y differ in length or clients differ in the shape of a row.
     """
+    if isinstance(xs, Mapping) or isinstance(ys, Mapping):
+        raise TypeError("xs and ys must be sequences; give list(xs.values()), list(ys.values()) and ids=list(xs)")
     if not len(xs) or len(xs) != len(ys):
         raise ValueError(f"no clients, or not one y for each x: got {len(xs)} arrays x and {len(ys)} arrays y")
-    names = range(len(xs)) if ids is None else ids
-    tx = [_rows(x, f"x of client {k}") for k, x in zip(names, xs, strict=True)]
+    names = _ids(ids, len(xs)).tolist()
+    tx = [_array(x, f"x of client {k}") for k, x in zip(names, xs, strict=True)]
     ty = [_labels(y, classes, f"y of client {k}") for k, y in zip(names, ys, strict=True)]
     for client, x, y in zip(names, tx, ty, strict=True):
         if len(x) != len(y):
@@ -230,64 +266,87 @@ def same_rows(x: ArrayLike | Tensor, y: ArrayLike | Tensor, ids: Sequence[int] |
     -------
     ClientData
     """
-    one = stack_rows(x, y, [np.arange(len(_rows(x, "x")))])
-    k = len(ids)
-    return ClientData(
-        one.x,
-        one.index.expand(k, -1),
-        one.y.expand(k, -1),
-        one.n.expand(k),
-        torch.as_tensor(ids, dtype=torch.int64),
-    )
+    x = _array(x, "x")
+    one, k = stack_rows(x, y, [np.arange(len(x))]), len(ids)
+    return ClientData(one.x, one.index.expand(k, -1), one.y.expand(k, -1), one.n.expand(k), _ids(ids, k))
 
 
 @dataclass(frozen=True)
 class Batches:
-    """The mini-batches of local training, planned: iterate over it, or slice some clients out of it.
+    """The mini-batches of local training: iterate over it, or slice some clients out of it.
 
     Attributes
     ----------
     data : ClientData
         The C clients.
-    position : Tensor of shape (C, S, B), int64
-        Which of its examples a client takes in each step; a client with fewer than S steps repeats its last batch.
-    real : Tensor of shape (C, S, B), bool
-        False for padding.
+    batch_size : int or None
+        B; None takes all examples of a client at once.
+    epochs : int
+        E, local epochs.
+    key : Key
+        Decides how each client shuffles.
     steps : Tensor of shape (C,), int64, on the CPU
         How many steps each client takes.
     """
 
     data: ClientData
-    position: Tensor
-    real: Tensor
+    batch_size: int | None
+    epochs: int
+    key: Key
     steps: Tensor
 
     def __len__(self) -> int:
-        return self.position.shape[1]
+        return int(self.steps.max())
 
     def __getitem__(self, clients: Tensor) -> "Batches":
-        most = int(self.steps[clients].max())
-        here = clients.to(self.position.device)
-        return Batches(self.data[here], self.position[here, :most], self.real[here, :most], self.steps[clients])
+        return replace(self, data=self.data[clients.to(self.data.n.device)], steps=self.steps[clients])
+
+    @property
+    def size(self) -> int:
+        """Rows of a batch: B, or those of the largest client if these are fewer."""
+        most = self.data.index.shape[1]
+        return most if self.batch_size is None else min(self.batch_size, most)
+
+    def plan(self) -> tuple[Tensor, Tensor]:
+        """Which of its examples each client takes in each step.
+
+        Returns
+        -------
+        position : Tensor of shape (C, S, B), int64
+            A client with fewer than S steps repeats its last batch.
+        real : Tensor of shape (C, S, B), bool
+            False for padding.
+        """
+        n, longest = self.data.n, self.data.index.shape[1]
+        order = self.key.permutations(self.data.id, "batches", n, self.epochs, longest)  # (C, E, n_max)
+        per_epoch = (n + self.size - 1) // self.size
+        last = self.steps.to(n.device) - 1
+        step = torch.arange(len(self), device=n.device).minimum(last[:, None])  # (C, S)
+        epoch, batch = step // per_epoch[:, None], step % per_epoch[:, None]
+        place = batch[..., None] * self.size + torch.arange(self.size, device=n.device)  # in the shuffled epoch
+        real = place < n[:, None, None]
+        flat = epoch[..., None] * longest + place * real
+        return order.flatten(1).gather(1, flat.flatten(1)).view_as(flat), real
 
     def iterate(self, dtype: torch.dtype) -> Iterator[Batch]:
         """Yield x (C, B, ...), y (C, B) and w (C, B) of each step."""
+        position, real = self.plan()
         for step in range(len(self)):
-            yield self.data.batch(self.position[:, step], self.real[:, step], dtype)
+            yield self.data.batch(position[:, step], real[:, step], dtype)
 
 
 def local_batches(
     data: ClientData, batch_size: int | None, epochs: int, key: Key, max_steps: Tensor | None = None
 ) -> Batches:
-    """Plan the mini-batches of a cohort: every client shuffles its own examples anew in each local epoch.
+    """The mini-batches of a cohort: every client shuffles its own examples anew in each local epoch.
 
     Parameters
     ----------
     data : ClientData
         The C clients of the cohort.
     batch_size : int or None
-        B, examples in a batch; the last batch of an epoch may hold fewer. None takes all examples of a client at once
-        (with ``epochs=1`` this is FedSGD).
+        B, examples in a batch; the last batch of an epoch may hold fewer. None takes all examples of a client at
+        once (with ``epochs=1`` this is FedSGD).
     epochs : int
         E, local epochs.
     key : Key
@@ -302,22 +361,14 @@ def local_batches(
 
     Notes
     -----
-    Holds C x E x n_max row numbers of 8 bytes. Chapter 01.
+    Nothing is drawn before the batches are used, and then only for the clients that train together: E x n_max numbers
+    of 8 bytes for each of them, a few times over. Chapter 01.
     """
     if epochs < 1 or (batch_size is not None and batch_size < 1):
         raise ValueError(f"epochs and batch_size must be at least 1; got {epochs} and {batch_size}")
-    device, n, n_max = data.n.device, data.n, data.index.shape[1]
-    size = n_max if batch_size is None else min(batch_size, n_max)
-    order = key.permutations(data.id, "batches", n, epochs, n_max)
-
-    per_epoch = (n + size - 1) // size
-    steps = per_epoch * epochs
+    n = data.n.cpu()
+    steps = torch.ones_like(n) if batch_size is None else (n + batch_size - 1) // batch_size
+    steps = steps * epochs
     if max_steps is not None:
-        steps = torch.minimum(steps, max_steps.to(device).clamp(min=1))
-    step = torch.arange(int(steps.max()), device=device).minimum(steps[:, None] - 1)  # (C, S)
-    epoch, batch = step // per_epoch[:, None], step % per_epoch[:, None]
-    place = batch[..., None] * size + torch.arange(size, device=device)  # (C, S, B), place in the shuffled epoch
-    real = place < n[:, None, None]
-    flat = (epoch[..., None] * n_max + place).where(real, epoch[..., None] * n_max)
-    position = order.flatten(1).gather(1, flat.flatten(1)).view_as(flat)
-    return Batches(data, position, real, steps.cpu())
+        steps = torch.minimum(steps, max_steps.cpu().clamp(min=1))
+    return Batches(data, batch_size, epochs, key, steps)

@@ -10,17 +10,17 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from .data import ClientData, to_features
-from .params import row
+from .params import Params, row
 
 if TYPE_CHECKING:
-    from .federation import Algorithm
+    from .federation import Algorithm, Result
 
-__all__ = ["compare", "evaluate", "interval", "pooled"]
+__all__ = ["compare", "evaluate", "interval", "pooled", "positions", "score"]
 
 _CHUNK_ENTRIES = 2**24  # feature entries in one forward pass: 64 MB of float32
 
 
-def evaluate(algorithm: "Algorithm", state: object, data: ClientData, clients: Tensor | None = None) -> pd.DataFrame:
+def evaluate(algorithm: "Algorithm", result: "Result", data: ClientData) -> pd.DataFrame:
     """Score every client's model on that client's rows of `data`.
 
     Parameters
@@ -28,43 +28,59 @@ def evaluate(algorithm: "Algorithm", state: object, data: ClientData, clients: T
     algorithm : Algorithm
         With `predict` given, the score is ``accuracy`` where y holds class labels and ``mse`` where it holds
         real targets; without, it is the ``loss``.
-    state : object
-        The algorithm's state, for instance ``result.state``.
+    result : Result
+        From `fedlib.federation.fit`.
     data : ClientData
-        Test rows of K clients; moved to the state's device.
-    clients : Tensor of shape (K,), int64, optional
-        Position in the state of each client of `data`; the same positions by default.
+        Test rows of some or all clients of the training, matched by id.
 
     Returns
     -------
     pandas.DataFrame
         One row a client, in the order of `data`: ``id``, ``n`` and the score.
 
+    Raises
+    ------
+    ValueError
+        A client that was not in training; an output that `predict` must not have.
+
     Notes
     -----
     When all clients hold the same model, each different row goes through it once. Chapter 01.
     """
-    one = algorithm.client_params(state, torch.zeros(1, dtype=torch.int64))
-    device, dtype = (getattr(next(iter(one.values())), name) for name in ("device", "dtype"))
-    data = data.to(device)
-    everybody = torch.arange(len(data), device=device)
-    clients = everybody if clients is None else clients.to(device)
-    parts = []
+    return score(algorithm, result.state, data.to(result.ids.device), positions(result.ids, data, "the data"))
+
+
+def positions(ids: Tensor, data: ClientData, name: str) -> Tensor:
+    """Where the clients of `data` stand among the training clients `ids`, which ascend."""
+    wanted = data.id.to(ids.device)
+    found = torch.searchsorted(ids, wanted).clamp(max=len(ids) - 1)
+    unknown = wanted[ids[found] != wanted]
+    if len(unknown):
+        raise ValueError(f"{name} has clients that are not in training: ids {unknown[:5].tolist()}")
+    return found
+
+
+def score(algorithm: "Algorithm", state: Any, data: ClientData, clients: Tensor) -> pd.DataFrame:
+    """`evaluate` for clients given by their positions (K,) in the state."""
+    parts, predict = [], algorithm.predict
     with torch.no_grad():
-        if algorithm.predict is not None and _one_model(algorithm, state, clients):
-            parts.append(_right(_shared_answers(algorithm, state, data, clients), data))
+        some_params = algorithm.client_params(state, clients[:1])
+        dtype = next(iter(some_params.values())).dtype
+        if predict is not None and _one_model(algorithm, state, clients):
+            parts.append(_right(_shared_answers(algorithm, row(some_params, 0), data), data))
         else:
             size = max(1, _CHUNK_ENTRIES // (data.index.shape[1] * data.x[0].numel()))
-            for chunk in everybody.split(size):
+            for chunk in torch.arange(len(data), device=data.n.device).split(size):
                 params, some = algorithm.client_params(state, clients[chunk]), data[chunk]
                 x, y, w = some.all_rows(dtype)
-                if algorithm.predict is None:
+                if predict is None:
                     parts.append(torch.vmap(algorithm.loss)(params, (x, y, w)).cpu().double())
                 else:
-                    parts.append(_right(_answer(torch.vmap(algorithm.predict)(params, x), y), some))
-    name = "loss" if algorithm.predict is None else "mse" if data.y.is_floating_point() else "accuracy"
-    score = torch.cat(parts).numpy()
-    return pd.DataFrame({"id": data.id.cpu().numpy(), "n": data.n.cpu().numpy(), name: score})
+                    answers = torch.vmap(lambda p, x, y: _answer(predict(p, x), y))(params, x, y)
+                    parts.append(_right(answers, some))
+    name = "loss" if predict is None else "mse" if data.y.is_floating_point() else "accuracy"
+    values = torch.cat(parts).double().numpy()
+    return pd.DataFrame({"id": data.id.cpu().numpy(), "n": data.n.cpu().numpy(), name: values})
 
 
 def pooled(scores: pd.DataFrame) -> dict[str, float]:
@@ -134,30 +150,38 @@ def compare(a: Mapping[Any, float], b: Mapping[Any, float], level: float = 0.95)
     }
 
 
-def _one_model(algorithm: "Algorithm", state: object, clients: Tensor) -> bool:
+def _one_model(algorithm: "Algorithm", state: Any, clients: Tensor) -> bool:
     """Whether all clients hold the same row of a stack, which `params.take` then broadcasts."""
     pair = algorithm.client_params(state, clients[:2])
     return len(clients) == 1 or all(p.stride(0) == 0 for p in pair.values())
 
 
-def _shared_answers(algorithm: "Algorithm", state: object, data: ClientData, clients: Tensor) -> Tensor:
+def _shared_answers(algorithm: "Algorithm", params: Params, data: ClientData) -> Tensor:
     """Answers of one model to all rows of all clients, of shape (K, n_max)."""
-    params = row(algorithm.client_params(state, clients[:1]), 0)
+    if len(data) > 1 and data.index.stride(0) == 0:  # all clients have the same rows
+        rows, place = data.index[0], torch.arange(data.index.shape[1], device=data.n.device).expand_as(data.index)
+    else:
+        rows, place = data.index.unique(return_inverse=True)
     dtype = next(iter(params.values())).dtype
-    rows, place = data.index.unique(return_inverse=True)
-    size = max(1, _CHUNK_ENTRIES // data.x[0].numel())
-    answers = [
-        _answer(algorithm.predict(params, to_features(data.x[r], dtype)), data.y)  # type: ignore[misc]
-        for r in rows.split(size)
-    ]
+    answers = []
+    for r in rows.split(max(1, _CHUNK_ENTRIES // data.x[0].numel())):
+        output = algorithm.predict(params, to_features(data.x[r], dtype))  # type: ignore[misc]
+        answers.append(_answer(output, data.y.new_empty(len(r))))
     return torch.cat(answers)[place]
 
 
 def _answer(output: Tensor, y: Tensor) -> Tensor:
-    """The class with the largest logit, or the number itself for real targets."""
-    if not y.is_floating_point():
-        return output.argmax(-1)
-    return output.squeeze(-1) if output.shape[-1:] == (1,) else output
+    """One client's answers (B,): the class with the largest logit, or the number itself for real targets."""
+    if y.is_floating_point():
+        if output.shape not in (y.shape, (*y.shape, 1)):
+            raise ValueError(f"predict must give one number a row, ({len(y)},); got {tuple(output.shape)}")
+        return output.reshape(y.shape)
+    if output.ndim != 2 or output.shape[1] < 2:
+        raise ValueError(
+            f"predict must give a logit for each class, ({len(y)}, classes); got {tuple(output.shape)}. "
+            "For one logit z of two classes give torch.stack([-z, z], dim=-1)"
+        )
+    return output.argmax(-1)
 
 
 def _right(answers: Tensor, data: ClientData) -> Tensor:

@@ -1,11 +1,13 @@
 """A federation: what an algorithm is, and the loop of rounds that runs any of them."""
 
 import math
+import operator
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import partial
+from numbers import Real
 from typing import Any, Literal
 
 import pandas as pd
@@ -14,8 +16,8 @@ from torch import Tensor
 from tqdm import tqdm
 
 from .aggregate import Sums
-from .data import ClientData, local_batches
-from .evaluation import evaluate, pooled
+from .data import ClientData, local_batches, to_features
+from .evaluation import pooled, positions, score
 from .keys import Key
 from .local import Loss, Trained, local_update
 from .params import Params, put
@@ -23,6 +25,7 @@ from .params import Params, put
 __all__ = ["Algorithm", "Result", "Update", "choose_device", "fit"]
 
 Predict = Callable[[Params, Tensor], Tensor]
+_NOT_ENTRY_BY_ENTRY = {"Adafactor", "LBFGS", "Muon"}
 Callback = Callable[[int, Any, dict[str, Any]], None]
 
 
@@ -38,7 +41,7 @@ class Update:
         Sums over clients, such as the sum of n_k theta_k: all the server needs of them. They add over chunks.
     rows : dict of str to Tensor or Params
         What the server sees of each client, with a leading axis of C (CFL's updates).
-    kept : dict of str to Params
+    kept : dict of str to Tensor or Params
         What never leaves a client: new rows of the state's field of that name. `fit` stores them; `aggregate` does not
         look at them.
     log : dict of str to Tensor of shape (C,)
@@ -48,7 +51,7 @@ class Update:
     clients: Tensor
     sums: Sums = field(default_factory=dict)
     rows: dict[str, Any] = field(default_factory=dict)
-    kept: dict[str, Params] = field(default_factory=dict)
+    kept: dict[str, Any] = field(default_factory=dict)
     log: dict[str, Tensor] = field(default_factory=dict)
 
 
@@ -80,7 +83,7 @@ class Algorithm(ABC):
     Raises
     ------
     ValueError
-        A setting out of its range.
+        A setting out of its range; an optimiser that does not treat each entry alone.
     """
 
     loss: Loss
@@ -92,17 +95,27 @@ class Algorithm(ABC):
     chunk_size: int | Literal["auto"] = "auto"
 
     def __post_init__(self) -> None:
-        for name, value in (("loss", self.loss), ("optimizer", self.optimizer)):
-            if not callable(value):
+        for name in ("loss", "optimizer", "predict"):
+            value = getattr(self, name)
+            if not (callable(value) or (name == "predict" and value is None)):
                 raise TypeError(f"{name} must be a function, got {value!r}")
-        if not (self.lr > 0 and math.isfinite(self.lr)):
-            raise ValueError(f"lr must be a positive number, got {self.lr}")
-        if self.epochs < 1:
-            raise ValueError(f"epochs must be at least 1, got {self.epochs}")
-        if self.batch_size is not None and self.batch_size < 1:
-            raise ValueError(f"batch_size must be at least 1, or None for all examples; got {self.batch_size}")
-        if self.chunk_size != "auto" and self.chunk_size < 1:
-            raise ValueError(f'chunk_size must be at least 1, or "auto"; got {self.chunk_size}')
+        if not (isinstance(self.lr, Real) and self.lr > 0 and math.isfinite(self.lr)):
+            raise ValueError(f"lr must be a positive number, got {self.lr!r}")
+        _whole(self.epochs, "epochs")
+        if self.batch_size is not None:
+            _whole(self.batch_size, "batch_size", ", or None for all examples")
+        if self.chunk_size != "auto":
+            _whole(self.chunk_size, "chunk_size", ', or "auto"')
+        rule, options = self.optimizer, {}
+        if isinstance(rule, partial):
+            rule, options = rule.func, rule.keywords
+        if "lr" in options:
+            raise ValueError(f"give the learning rate as lr={options['lr']} of the algorithm, not of the optimizer")
+        if getattr(rule, "__name__", "") in _NOT_ENTRY_BY_ENTRY:
+            raise ValueError(
+                f"{rule!r} looks at many entries of a tensor at once, so clients in a stack would mix; use a rule that "
+                "treats each entry alone, such as SGD or Adam"
+            )
 
     @abstractmethod
     def init(self, params: Params, data: ClientData, key: Key) -> Any:
@@ -110,7 +123,10 @@ class Algorithm(ABC):
 
     @abstractmethod
     def train(self, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:
-        """Client side: train any part of a cohort, given by positions (C,)."""
+        """Client side: train any part of a cohort.
+
+        `data` holds these clients and no others; `clients` (C,) are their positions in the state.
+        """
 
     @abstractmethod
     def aggregate(self, state: Any, update: Update) -> Any:
@@ -135,15 +151,18 @@ class Algorithm(ABC):
         key: Key,
         extras: Sequence[Any] = (),
         loss: Loss | None = None,
+        frozen: Sequence[str] = (),
+        max_steps: Tensor | None = None,
     ) -> Trained:
         """`local_update` with the settings of this algorithm, for the clients of `data`."""
         return local_update(
             loss or self.loss,
             start,
-            local_batches(data, self.batch_size, self.epochs, key),
+            local_batches(data, self.batch_size, self.epochs, key, max_steps),
             partial(self.optimizer, lr=self.lr),
-            extras=extras,
-            chunk_size=self.chunk_size,
+            extras,
+            frozen,
+            self.chunk_size,
         )
 
 
@@ -155,13 +174,17 @@ class Result:
     ----------
     state : object
         The algorithm's state after the last round. Rows that belong to clients are in ascending order of ids.
+    ids : Tensor of shape (K,), int64
+        Ids of the training clients, ascending.
     history : pandas.DataFrame
-        One row a round: ``round``, ``clients`` (in the cohort), ``train_loss`` (mean over the cohort's examples, before
-        each step), the scores of `evaluate` pooled over examples with the name of the evaluation set in front
+        One row a round: ``round``, ``clients`` (in the cohort), ``train_loss`` (a client's mean over its steps of the
+        loss before the step; then the mean over the cohort, weighted by examples), the scores of
+        `fedlib.evaluation.evaluate` pooled over examples with the name of the evaluation set in front
         (``test_accuracy``), ``seconds`` (training and aggregation).
     """
 
     state: Any
+    ids: Tensor
     history: pd.DataFrame
 
 
@@ -226,18 +249,30 @@ def fit(
     The same seed gives the same result for any order of the clients, and for evaluation on or off. Chapter 01.
     """
     device = choose_device(device)
-    data = data.sorted().to(device)
-    cohort_size = _cohort_size(clients_per_round, len(data), rounds, eval_every)
-    params = {k: p.detach().to(device, dtype if p.is_floating_point() else None) for k, p in params.items()}
-    _check_loss(algorithm, params, data)
-    evaluations = _match(eval_data, data, device)
-    state = algorithm.prepare(algorithm.init(params, data, Key(seed)), data, Key(seed))
+    evaluations = {"test": eval_data} if isinstance(eval_data, ClientData) else dict(eval_data or {})
+    _check_types(algorithm, params, data, evaluations, callbacks)
+    for name, number in {"rounds": rounds, "eval_every": eval_every}.items():
+        _whole(number, name)
+    size = len(data) if clients_per_round is None else _whole(clients_per_round, "clients_per_round")
+    if size > len(data):
+        raise ValueError(f"clients_per_round must lie between 1 and the {len(data)} clients there are; got {size}")
+    dtype = dtype or next(iter(params.values())).dtype
+    params = {name: p.detach().to(dtype) for name, p in params.items()}
+    data = data.to(data.n.device, dtype).sorted()
+    _check_loss(algorithm, params, data, evaluations)
 
+    params = {name: p.to(device) for name, p in params.items()}
+    data = data.to(device)
+    matched = {
+        name: (some.to(device, dtype), positions(data.id, some, f"the evaluation set {name!r}"))
+        for name, some in evaluations.items()
+    }
+    state = algorithm.prepare(algorithm.init(params, data, Key(seed)), data, Key(seed))
     records = []
     for t in tqdm(range(1, rounds + 1), desc=type(algorithm).__name__, unit="round", disable=not progress):
         start, key = time.perf_counter(), Key(seed, t)
-        clients = algorithm.cohort(state, data.id, cohort_size, key)
-        update = algorithm.train(state, data, clients, key)
+        clients = algorithm.cohort(state, data.id, size, key).sort().values
+        update = algorithm.train(state, data[clients], clients, key)
         _check_finite(algorithm, state, data, update, key)
         state = algorithm.aggregate(state, update)
         for name, rows in update.kept.items():  # each client's own memory
@@ -248,13 +283,13 @@ def fit(
             record[f"train_{name}"] = float((values.cpu() * weight).sum() / weight.sum())
         record["seconds"] = time.perf_counter() - start
         if t % eval_every == 0 or t == rounds:
-            for name, (rows_, positions) in evaluations.items():
-                scores = pooled(evaluate(algorithm, state, rows_, positions))
-                record |= {f"{name}_{score}": value for score, value in scores.items()}
+            for name, (rows, places) in matched.items():
+                scores = pooled(score(algorithm, state, rows, places))
+                record |= {f"{name}_{column}": value for column, value in scores.items()}
         for callback in callbacks:
             callback(t, state, record)
         records.append(record)
-    return Result(state, pd.DataFrame(records))
+    return Result(state, data.id, pd.DataFrame(records))
 
 
 def choose_device(device: str | torch.device = "auto") -> torch.device:
@@ -287,75 +322,114 @@ def _works_on(device: torch.device) -> bool:
     return all(torch.allclose(here[name], there[name].cpu(), atol=1e-4) for name in here)
 
 
-def _cohort_size(clients_per_round: int | None, population: int, rounds: int, eval_every: int) -> int:
-    if rounds < 1 or eval_every < 1:
-        raise ValueError(f"rounds and eval_every must be at least 1; got {rounds} and {eval_every}")
-    size = population if clients_per_round is None else clients_per_round
-    if not 1 <= size <= population:
-        raise ValueError(f"clients_per_round must lie between 1 and the {population} clients there are; got {size}")
-    return size
+def _whole(number: Any, name: str, otherwise: str = "") -> int:
+    """A count as the user gave it, if it is a whole number of at least 1."""
+    try:
+        value = operator.index(number)
+    except TypeError:
+        value = 0
+    if value < 1:
+        raise ValueError(f"{name} must be a whole number of at least 1{otherwise}; got {number!r}")
+    return value
 
 
-def _match(
-    eval_data: ClientData | Mapping[str, ClientData] | None, data: ClientData, device: torch.device
-) -> dict[str, tuple[ClientData, Tensor]]:
-    """Each evaluation set with the positions of its clients in the training data."""
-    sets = {"test": eval_data} if isinstance(eval_data, ClientData) else eval_data or {}
-    matched = {}
-    for name, some in sets.items():
-        some = some.sorted().to(device)
-        positions = torch.searchsorted(data.id, some.id).clamp(max=len(data) - 1)
-        unknown = some.id[data.id[positions] != some.id]
-        if len(unknown):
-            raise ValueError(
-                f"the evaluation set {name!r} has clients that are not in training: ids {unknown[:5].tolist()}"
-            )
-        matched[name] = (some, positions)
-    return matched
+def _check_types(algorithm: Any, params: Any, data: Any, evaluations: Mapping[str, Any], callbacks: Any) -> None:
+    if not isinstance(algorithm, Algorithm):
+        raise TypeError(f"algorithm must be an instance such as FedAvg(loss), got {algorithm!r}")
+    if not isinstance(params, dict) or not params or not all(isinstance(p, Tensor) for p in params.values()):
+        raise TypeError(
+            f"params must be a dictionary of tensors, as model.init(0) or from_module(m)[0] gives; got {type(params)}"
+        )
+    for name, p in params.items():
+        if not p.is_floating_point():
+            raise TypeError(f"parameter {name!r} has the type {p.dtype}; only floating-point numbers can be trained")
+    for name, some in {"data": data, **{f"eval_data[{n!r}]": e for n, e in evaluations.items()}}.items():
+        if not isinstance(some, ClientData):
+            raise TypeError(f"{name} must be ClientData, as stack_clients or stack_rows makes; got {type(some)}")
+        if len(some.id.unique()) != len(some):
+            raise ValueError(f"{name} holds a client twice; ids must differ")
+    if not all(callable(c) for c in callbacks):
+        raise TypeError("callbacks must be a list of functions callback(round, state, record)")
 
 
-def _check_loss(algorithm: Algorithm, params: Params, data: ClientData) -> None:
-    """Run the loss once on one client: the parameters must fit, and padding must stay unseen."""
-    dtype = next(iter(params.values())).dtype
-    here = torch.zeros(1, 2, dtype=torch.int64, device=data.n.device)
-    x, y, w = (b[0] for b in data[:1].batch(here, torch.tensor([[True, False]], device=here.device), dtype))
-    other_x, other_y = x.clone(), y.clone()
-    other_x[1], other_y[1] = 1 - x[1], 0 if y[1] != 0 or y.is_floating_point() else 1
-    with torch.no_grad():
+def _check_loss(algorithm: Algorithm, params: Params, data: ClientData, evaluations: Mapping[str, ClientData]) -> None:
+    """Try the loss and `predict` before the first round: parameters and labels must fit, padding must stay unseen."""
+    one, dtype = torch.zeros(1, dtype=torch.int64), next(iter(params.values())).dtype
+    # Away from the start: where all rows have the same loss, seeing padding would not show.
+    moved = {name: p + 0.1 * Key(0).normal(one, name, *p.shape)[0].to(p) for name, p in params.items()}
+    # Three real rows, one with the largest label: real rows are what padding is made of.
+    places = [(0, 0), (len(data) - 1, int(data.n[-1]) - 1), divmod(int(data.y.argmax()), data.y.shape[1])]
+    x = to_features(data.x[torch.stack([data.index[k, i] for k, i in places])], dtype)
+    y = torch.stack([data.y[k, i] for k, i in places])
+
+    def attempt(rows: list[int], w: list[float]) -> Tensor:
+        batch = x[rows], y[rows], torch.tensor(w, dtype=dtype, device=x.device)
         try:
-            value = algorithm.loss(params, (x, y, w))
-        except (RuntimeError, KeyError, IndexError, TypeError, ValueError) as error:
+            with torch.no_grad():
+                value = algorithm.loss(moved, batch)
+        except (RuntimeError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
             shapes = {name: tuple(p.shape) for name, p in params.items()}
             raise ValueError(
-                f"the loss does not run with these parameters {shapes} and a batch x {tuple(x.shape)}, "
-                f"y {tuple(y.shape)}, w {tuple(w.shape)}: {error}. Check the model's sizes against the data."
+                f"the loss does not run with parameters {shapes} and a batch x {tuple(batch[0].shape)}, y "
+                f"{batch[1].tolist()} ({y.dtype}): {error}. Do the model's inputs fit x, and its outputs y?"
             ) from error
         if not isinstance(value, Tensor) or value.ndim != 0:
             raise ValueError(f"the loss must give one number (a tensor of shape ()), got {value!r:.200}")
-        changed = algorithm.loss(params, (other_x, other_y, w))
-    if value.isfinite() and not torch.allclose(value, changed, rtol=1e-4, atol=1e-6):
-        raise ValueError(
-            f"the loss sees padded rows: changing a row with w = 0 moved it from {value:.6g} to {changed:.6g}. "
-            "Weight each row's loss with w, as fedlib.losses.cross_entropy(logits, y, w) does"
-        )
+        return value
+
+    for a, b in ((0, 1), (1, 2), (2, 0)):
+        alone, padded = attempt([a], [1.0]), attempt([a, b], [1.0, 0.0])
+        if alone.isfinite() and padded.isfinite() and not torch.allclose(alone, padded, rtol=1e-3, atol=1e-5):
+            raise ValueError(
+                f"the loss sees padded rows: a row with w = 0 moved it from {alone:.6g} to {padded:.6g}. Take the mean "
+                "weighted by w, (values * w).sum() / w.sum(), as fedlib.losses.cross_entropy(logits, y, w) does"
+            )
+    if algorithm.predict is None:
+        return
+    for name, some in {"training": data, **evaluations}.items():
+        try:
+            with torch.no_grad():
+                output = algorithm.predict(params, to_features(some.x[some.index[0, :1]], dtype))
+        except (RuntimeError, KeyError, IndexError, TypeError, ValueError, AttributeError) as error:
+            raise ValueError(
+                f"predict does not run on the {name} data, rows {tuple(some.x.shape[1:])}: {error}"
+            ) from error
+        if not some.y.is_floating_point() and output.ndim == 2 and int(some.y.max()) >= output.shape[1] >= 2:
+            raise ValueError(
+                f"the {name} data have the label {int(some.y.max())}, but the model has {output.shape[1]} outputs"
+            )
 
 
 def _check_finite(algorithm: Algorithm, state: Any, data: ClientData, update: Update, key: Key) -> None:
     """Name the client whose training diverged, before it spoils the average."""
-    if _finite([update.log, update.sums, update.rows, update.kept]):
+    if _finite(update):
         return
     guilty = update.clients
     while len(guilty) > 1:  # training is deterministic: train one half again, and go on with the half that diverges
         half = guilty[: len(guilty) // 2]
-        again = algorithm.train(state, data, half, key)
-        guilty = guilty[len(half) :] if _finite([again.log, again.sums, again.rows, again.kept]) else half
+        guilty = guilty[len(half) :] if _finite(algorithm.train(state, data[half], half, key)) else half
+    if _finite(algorithm.train(state, data[guilty], guilty, key)):
+        raise FloatingPointError(
+            f"the sum over the cohort became NaN or infinite in round {key.round}, though no client's parameters did; "
+            "use a wider dtype"
+        )
     raise FloatingPointError(
         f"the loss or the parameters of client {int(data.id[guilty[0]])} became NaN or infinite in round {key.round}; "
         "lower the learning rate, or look for extreme values in this client's data"
     )
 
 
-def _finite(tree: Any) -> bool:
-    if isinstance(tree, Tensor):
-        return bool(tree.isfinite().all())
-    return all(map(_finite, tree.values() if isinstance(tree, dict) else tree))
+def _finite(update: Update) -> bool:
+    """Whether all numbers of an update are finite; asks the device once."""
+    flags: list[Tensor] = []
+
+    def collect(tree: Any) -> None:
+        if isinstance(tree, Tensor):
+            flags.append(tree.isfinite().all())
+        elif isinstance(tree, dict):
+            for branch in tree.values():
+                collect(branch)
+
+    for tree in (update.log, update.sums, update.rows, update.kept):
+        collect(tree)
+    return not flags or bool(torch.stack(flags).all())

@@ -7,6 +7,7 @@ and after a resume. All clients' draws are computed at once.
 
 import hashlib
 import math
+import operator
 from dataclasses import dataclass
 
 import torch
@@ -17,7 +18,7 @@ __all__ = ["Key"]
 
 def _signed(number: int) -> int:
     """The int64 with the same 64 bits as `number`; torch's integers are signed and wrap around."""
-    number &= (1 << 64) - 1
+    number = operator.index(number) & ((1 << 64) - 1)
     return number - (1 << 64) if number >> 63 else number
 
 
@@ -82,15 +83,16 @@ class Key:
         """
         name = int.from_bytes(hashlib.blake2b(purpose.encode(), digest_size=8).digest(), "big")
         start = _scramble(torch.tensor(_signed(self.seed) ^ _signed(name)) + _GOLDEN)
-        start = _scramble(start + _signed((self.round + 1) * 0x9E3779B97F4A7C15))
-        z = _scramble(start.to(ids.device) + (ids + 1) * _GOLDEN)
+        start = _scramble(start + _signed((operator.index(self.round) + 1) * 0x9E3779B97F4A7C15))
+        z = _scramble(start.to(ids.device) + (ids.long() + 1) * _GOLDEN)
         for length in shape:
             z = _scramble(z[..., None] + torch.arange(1, length + 1, device=ids.device) * _GOLDEN)
         return z
 
     def uniform(self, ids: Tensor, purpose: str, *shape: int) -> Tensor:
         """Numbers in [0, 1), of shape ``(C, *shape)``, float64; 53 random bits each."""
-        return _shift(self.bits(ids, purpose, *shape), 11).double() * 2.0**-53
+        bits = self.bits(ids.cpu() if ids.device.type == "mps" else ids, purpose, *shape)  # MPS has no float64
+        return _shift(bits, 11).double() * 2.0**-53
 
     def normal(self, ids: Tensor, purpose: str, *shape: int) -> Tensor:
         """Standard normal numbers, of shape ``(C, *shape)``, float64 (Box and Muller)."""

@@ -97,7 +97,8 @@ class _DenseStack(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         x, weight = ctx.saved_tensors
-        return (g @ weight if ctx.needs_input_grad[0] else None), g.mT @ x, g.sum(1)
+        needed = ctx.needs_input_grad
+        return (g @ weight if needed[0] else None), (g.mT @ x if needed[1] else None), g.sum(1)
 
 
 @stackable(_DenseStack.apply)
@@ -123,7 +124,7 @@ def dense(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
     A small layer is written as ``(W x^T + b)^T``: under vmap one batched product, whose weight gradient comes out
     contiguous. For a large one the products of `_DenseStack` are worth the cost of a function of our own.
     """
-    if weight.numel() < _LARGE:
+    if weight.numel() < _LARGE or x.ndim != 2:
         return (weight @ x.mT + bias[:, None]).mT
     return _dense(x, weight, bias)
 

@@ -1,5 +1,6 @@
 """Local training: the only training loop of the library."""
 
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
@@ -15,8 +16,8 @@ __all__ = ["Loss", "Trained", "local_update"]
 Loss = Callable[..., Tensor]
 MakeOptimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
 
-# Working memory of one chunk. Parameters are held about four times (value, gradient, two moments); activations are
-# taken as thirty times the input, which is generous for the networks of the book.
+# Rough working memory of one chunk: parameters are held about four times (value, gradient, two moments), and
+# activations are taken as thirty times the input.
 _CHUNK_BYTES = 2**30
 
 
@@ -42,12 +43,12 @@ class Trained:
 def _chunks(batches: Batches, params: Params, chunk_size: int | Literal["auto"]) -> Iterator[Tensor]:
     """Positions of the clients that train together, those with the most steps first."""
     order = batches.steps.argsort(descending=True, stable=True)
-    if isinstance(chunk_size, int):
-        size = chunk_size
+    if chunk_size != "auto":
+        size = operator.index(chunk_size)
     else:
         row = sum(p[0].numel() * p.element_size() for p in params.values())
         example = batches.data.x[0].numel() * next(iter(params.values())).element_size()
-        size = max(1, int(_CHUNK_BYTES / (4 * row + 30 * example * batches.position.shape[2])))
+        size = max(1, int(_CHUNK_BYTES / (4 * row + 30 * example * batches.size)))
     start = 0
     while start < len(order):
         chunk = order[start : start + size]
@@ -92,12 +93,25 @@ def local_update(
     -------
     Trained
 
+    Raises
+    ------
+    ValueError
+        Parameters or extras with another number of rows than clients; frozen names that are no parameters.
+
     Notes
     -----
     Clients share no parameter, so the gradient of the sum of their losses is the stack of their gradients. Clients are
     ordered by their number of steps; one that is done is copied out at its last step, and what happens to its row
     after that is of no consequence.
     """
+    clients = len(batches.steps)
+    for name, rows in {**params, **{f"extra {i}": e for i, e in enumerate(extras)}}.items():
+        for part in rows.values() if isinstance(rows, dict) else [rows]:
+            if not isinstance(part, Tensor) or part.ndim < 1 or len(part) != clients:
+                shape = tuple(part.shape) if isinstance(part, Tensor) else part
+                raise ValueError(f"{name} must have one row for each of the {clients} clients; got {shape}")
+    if unknown := set(frozen) - set(params):
+        raise ValueError(f"frozen names {sorted(unknown)} are no parameters; there are {list(params)}")
     done = {name: p if name in frozen else torch.empty_like(p) for name, p in params.items()}
     mean_loss = next(iter(params.values())).new_empty(len(batches.steps))
     for chunk in _chunks(batches, params, chunk_size):

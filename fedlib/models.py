@@ -57,6 +57,10 @@ class MLP:
 
     widths: tuple[int, ...]
 
+    def __post_init__(self) -> None:
+        if len(self.widths) < 2 or min(self.widths) < 1:
+            raise ValueError(f"widths must hold the inputs and the outputs at least, all positive; got {self.widths}")
+
     def init(self, seed: int) -> Params:
         """Random start, the same on every machine."""
         return _init(_dense_shapes(self.widths), seed)
@@ -122,6 +126,11 @@ class CNN:
             }
             height, width = ((side + 2 * self.padding - self.kernel + 1) // self.pool for side in (height, width))
             inputs = outputs
+            if height < 1 or width < 1:
+                raise ValueError(
+                    f"convolution {layer} leaves {height} x {width} pixels of an image {self.image}; use fewer "
+                    "convolutions, less pooling, a smaller kernel or more padding"
+                )
         return _init(shapes | _dense_shapes((inputs * height * width, *self.widths)), seed)
 
     def __call__(self, params: Params, x: Tensor) -> Tensor:
@@ -152,9 +161,9 @@ def from_module(module: nn.Module) -> tuple[Params, Callable[[Params, Tensor], T
     Returns
     -------
     params : Params
-        Copies of its parameters.
+        Copies of its parameters; those with ``requires_grad=False`` are left out and stay as they are.
     predict : callable
-        ``predict(params, x)`` is ``module(x)`` with these parameters.
+        ``predict(params, x)`` is ``module(x)`` with these parameters; all must be given.
 
     Raises
     ------
@@ -169,10 +178,14 @@ def from_module(module: nn.Module) -> tuple[Params, Callable[[Params, Tensor], T
                 f"layer {name!r} is a {type(layer).__name__}, which clients cannot train in a "
                 "stack; use GroupNorm in place of BatchNorm, and leave dropout out"
             )
-    params = {name: p.detach().clone() for name, p in module.named_parameters()}
+    params = {name: p.detach().clone() for name, p in module.named_parameters() if p.requires_grad}
+    names = set(params)
     shell = copy.deepcopy(module)
 
     def predict(params: Params, x: Tensor) -> Tensor:
+        if set(params) != names:
+            differ = sorted(set(params) ^ names)
+            raise ValueError(f"these are not the module's parameters: {differ[:4]} are missing or unknown")
         return torch.func.functional_call(shell, params, (x,))
 
     return params, predict

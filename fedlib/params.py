@@ -5,7 +5,7 @@
 then indexing (`take`), and averaging is one matrix product (`mix`).
 """
 
-from collections.abc import Iterable
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -20,7 +20,6 @@ __all__ = [
     "number_of_rows",
     "put",
     "row",
-    "stack",
     "sub",
     "take",
     "to_matrix",
@@ -44,12 +43,6 @@ def row(stack: Params, i: int) -> Params:
     return {name: p[i] for name, p in stack.items()}
 
 
-def stack(rows: Iterable[Params]) -> Params:
-    """Put parameters with the same names and shapes on a new leading axis."""
-    rows = list(rows)
-    return {name: torch.stack([r[name] for r in rows]) for name in rows[0]}
-
-
 def broadcast(params: Params, rows: int) -> Params:
     """Show one set of parameters as a stack of `rows` equal rows; a view, so clone before writing."""
     return {name: p.expand(rows, *p.shape) for name, p in params.items()}
@@ -65,9 +58,11 @@ def take(stack: Params, index: Tensor) -> Params:
     return {name: p[index] for name, p in stack.items()}
 
 
-def put(stack: Params, index: Tensor, values: Params) -> Params:
-    """A copy of `stack` whose rows `index` are `values`."""
-    return {name: p.index_copy(0, index, values[name]) for name, p in stack.items()}
+def put(stack: Params | Tensor, index: Tensor, values: Params | Tensor) -> Any:
+    """A copy of a stack, or of one tensor with a leading axis, whose rows `index` are `values`; copies all rows."""
+    if isinstance(stack, Tensor):
+        return stack.index_copy(0, index, values)  # type: ignore[arg-type]
+    return {name: put(p, index, values[name]) for name, p in stack.items()}  # type: ignore[index]
 
 
 def sub(a: Params, b: Params) -> Params:
@@ -82,8 +77,15 @@ def to_matrix(stack: Params) -> Tensor:
 
 
 def mix(matrix: Tensor, stack: Params) -> Params:
-    """Weighted sums of the rows of a stack: each row of `matrix` (M, C) makes one row of the result (M, ...)."""
-    return {name: (matrix @ p.reshape(len(p), -1)).view(-1, *p.shape[1:]) for name, p in stack.items()}
+    """Weighted sums of the rows of a stack: each row of `matrix` (M, C) makes one row of the result (M, ...).
+
+    Sums are taken, and given, in 32 bits at least: 16 bits hold neither the sum of many examples nor their number.
+    """
+    mixed = {}
+    for name, p in stack.items():
+        wide = torch.promote_types(p.dtype, torch.float32)
+        mixed[name] = (matrix.to(wide) @ p.reshape(len(p), -1).to(wide)).view(-1, *p.shape[1:])
+    return mixed
 
 
 def dot(a: Params, b: Params) -> Tensor:

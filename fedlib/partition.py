@@ -41,6 +41,10 @@ def _one_group(rows: list[np.ndarray]) -> Partition:
 
 def _labels(y: ArrayLike, n_clients: int) -> np.ndarray:
     y = np.asarray(y)
+    if y.ndim == 2 and y.shape[1] == 1:
+        y = y[:, 0]
+    if y.ndim != 1:
+        raise ValueError(f"y must have one label a row, shape (R,); got {y.shape}")
     if not 1 <= n_clients <= len(y):
         raise ValueError(f"n_clients must lie between 1 and the {len(y)} rows there are; got {n_clients}")
     return y
@@ -81,10 +85,11 @@ def quantity(y: ArrayLike, n_clients: int, sigma: float, seed: int = 0) -> Parti
         Every client has at least one row.
     """
     y = _labels(y, n_clients)
-    if not sigma >= 0:
-        raise ValueError(f"sigma must be at least 0, got {sigma}")
+    if not 0 <= sigma < np.inf:
+        raise ValueError(f"sigma must be at least 0 and finite, got {sigma}")
     random = np.random.RandomState(seed)
-    share = np.exp(sigma * random.standard_normal(n_clients))
+    draw = sigma * random.standard_normal(n_clients)
+    share = np.exp(draw - draw.max())  # no overflow
     # One row each, the rest by share.
     ends = np.round(np.cumsum(share / share.sum()) * (len(y) - n_clients)).astype(int) + np.arange(1, n_clients + 1)
     return _one_group(np.split(random.permutation(len(y)), ends[:-1]))
@@ -128,7 +133,10 @@ def dirichlet(
         rows: list[list[np.ndarray]] = [[] for _ in range(n_clients)]
         for label in np.unique(y):
             members = random.permutation(np.flatnonzero(y == label))
-            share = random.dirichlet(np.full(n_clients, alpha))
+            with np.errstate(invalid="ignore"):
+                share = random.dirichlet(np.full(n_clients, alpha))
+            if np.isnan(share).any():  # alpha so small that all draws underflow: one client takes the class
+                share = np.eye(n_clients)[random.randint(n_clients)]
             for client, part in enumerate(
                 np.split(members, np.round(np.cumsum(share)[:-1] * len(members)).astype(int))
             ):

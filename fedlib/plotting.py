@@ -103,9 +103,10 @@ def client_spread(scores: Mapping[str, pd.DataFrame], column: str = "accuracy", 
     ax = plt.gca() if ax is None else ax
     for label, table in scores.items():
         values = np.sort(table[column])
-        ax.step(np.concatenate([[0], values, [1]]), np.linspace(0, 1, len(values) + 1).tolist() + [1], where="post")
-        ax.lines[-1].set_label(label)
-    ax.set(xlabel=f"{column} of a client", ylabel="share of clients at or below", xlim=(0, 1), ylim=(0, 1.02))
+        share = np.arange(len(values) + 2).clip(max=len(values)) / len(values)
+        right = max(1, values[-1])
+        ax.step([min(0, values[0]), *values, right], share, where="post", label=label)
+    ax.set(xlabel=f"{column} of a client", ylabel="share of clients at or below", ylim=(0, 1.02))
     ax.legend(loc="upper left")
     return ax
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["code_hash", "load", "save"]
+__all__ = ["code_hash", "load", "notebook_hash", "save"]
 
 _IMPORTED = time.time()
 _PACKAGES = ("numpy", "pandas", "scikit-learn", "torch", "torch-geometric", "torchvision")
@@ -50,6 +50,29 @@ def code_hash(modules: list[str]) -> str:
         path = _file(name)
         tree = ast.parse(path.read_text(encoding="utf8") if path.exists() else "")
         digest.update(f"{name} {_outline(tree)}\n".encode())
+    return digest.hexdigest()[:16]
+
+
+def notebook_hash(path: str | os.PathLike) -> str:
+    """Hash of what a notebook computes: its code cells up to the one that saves the results, less those that only draw.
+
+    Parameters
+    ----------
+    path : path
+        A notebook whose code is plain Python. Cells with ``plt.show()`` draw.
+
+    Returns
+    -------
+    str
+        16 hexadecimal digits; text, comments and layout do not change them.
+    """
+    digest = hashlib.sha256()
+    for cell in json.loads(Path(path).read_text(encoding="utf8"))["cells"]:
+        source = "".join(cell["source"])
+        if cell["cell_type"] == "code" and "plt.show()" not in source:
+            digest.update(f"{_outline(ast.parse(source))}\n".encode())
+        if "results.save(" in source:
+            break
     return digest.hexdigest()[:16]
 
 
@@ -83,6 +106,7 @@ def save(
     settings: Mapping[str, Any],
     data: Mapping[str, str],
     seconds: float,
+    notebook: str | os.PathLike | None = None,
 ) -> None:
     """Write a result file, whole or not at all.
 
@@ -98,6 +122,8 @@ def save(
         Name of each data set to its checksum, as `fedlib.datasets` states it.
     seconds : float
         Wall time of the run.
+    notebook : path, optional
+        The notebook that ran, whose hash is stored too.
     """
     modules = _modules()
     versions = {"python": platform.python_version(), "fedlib": _version("fedlib")}
@@ -113,6 +139,7 @@ def save(
             "versions": versions | {p: _version(p) for p in _PACKAGES},
             "code_hash": _hash_of_the_run(modules),
             "modules": modules,
+            "notebook_hash": None if notebook is None else notebook_hash(notebook),
         },
     }
     path = Path(path)
@@ -131,18 +158,20 @@ def _version(package: str) -> str | None:
         return None
 
 
-def load(path: str | os.PathLike) -> dict[str, Any]:
+def load(path: str | os.PathLike, notebook: str | os.PathLike | None = None) -> dict[str, Any]:
     """Read a result file and say whether it still belongs to the code.
 
     Parameters
     ----------
     path : path
+    notebook : path, optional
+        The notebook that makes the file.
 
     Returns
     -------
     dict
         ``figures``, ``settings``, ``data``, ``provenance`` as written by `save`, and ``stale``: True when the code of
-        the modules it was made with has changed since.
+        the modules it was made with, or of the notebook, has changed since.
 
     Raises
     ------
@@ -154,7 +183,9 @@ def load(path: str | os.PathLike) -> dict[str, Any]:
         raise FileNotFoundError(f"no result file {path}; `make results` makes those of the book")
     record = json.loads(path.read_text(encoding="utf8"))
     provenance = record["provenance"]
-    record["stale"] = code_hash(provenance["modules"]) != provenance["code_hash"]
+    record["stale"] = code_hash(provenance["modules"]) != provenance["code_hash"] or (
+        notebook is not None and notebook_hash(notebook) != provenance["notebook_hash"]
+    )
     if record["stale"]:
         warnings.warn(
             f"{path.name} was made on {provenance['date']} by code that has changed since; see `make results`",

@@ -28,23 +28,24 @@ def test_indexing_and_sorting():
     some = data[[2, 0]]
     assert len(some) == 2 and some.id.tolist() == [5, 7] and some.x is data.x
     assert data[:1].id.tolist() == [7]
-    with pytest.raises(TypeError, match="slice or a list"):
-        data[1]
+    assert data[np.array([2], np.int32)].id.tolist() == data[torch.tensor([False, False, True])].id.tolist() == [5]
+    for wrong in (1, [], [0.5]):
+        with pytest.raises(TypeError, match="slice or a list"):
+            data[wrong]
 
 
 def test_same_rows_are_stored_once():
     data = fedlib.same_rows(np.zeros((100, 3)), np.zeros(100, int), range(50))
     assert len(data) == 50 and data.x.shape == (100, 3)
-    assert data.index.untyped_storage().nbytes() == 100 * 8
+    for same in (data, data.to("cpu", torch.float32)):
+        assert same.index.untyped_storage().nbytes() == 100 * 8
 
 
 def plan(data, batch_size, epochs, **settings):
     """For each client the list of its batches, as lists of places among its examples."""
     batches = local_batches(data, batch_size, epochs, Key(1, 1), **settings)
-    return [
-        [batches.position[k, s][batches.real[k, s]].tolist() for s in range(int(batches.steps[k]))]
-        for k in range(len(data))
-    ]
+    position, real = batches.plan()
+    return [[position[k, s][real[k, s]].tolist() for s in range(int(batches.steps[k]))] for k in range(len(data))]
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 7, 100, None])
@@ -80,3 +81,13 @@ def test_sliced_batches_are_the_same_batches(clients):
     assert len(some) == int(some.steps.max()) == 6
     for whole, part in zip(batches.iterate(torch.float64), some.iterate(torch.float64), strict=False):
         assert all(torch.equal(a[[4, 1]], b) for a, b in zip(whole, part, strict=True))
+
+
+def test_rows_may_be_masks_and_pandas_objects():
+    import pandas as pd
+
+    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0]})
+    data = fedlib.stack_rows(frame, pd.Series([0, 1, 0]), [[True, False, True], [1]])
+    assert data.index.tolist() == [[0, 2], [1, 1]] and data.n.tolist() == [2, 1]
+    column = fedlib.stack_rows(frame.to_numpy()[:, ::-1], np.array([[0], [1], [0]]), [[2], [1]])
+    assert column.x[2].tolist() == [6.0, 3.0] and column.y.tolist() == [[0], [1]]

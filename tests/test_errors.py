@@ -1,5 +1,7 @@
 """A user's mistake gets a message that names the value and says what to do."""
 
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -8,7 +10,7 @@ from twins import classification_loss
 import fedlib
 from fedlib import local_batches, partition, stack_clients, stack_rows
 from fedlib.algorithms import FedAvg, LocalOnly
-from fedlib.models import MLP, from_module
+from fedlib.models import CNN, MLP, from_module
 
 MODEL = MLP((3, 4, 2))
 X, Y = np.zeros((6, 3), np.float32), np.array([0, 1, 0, 1, 0, 1])
@@ -56,21 +58,25 @@ MISTAKES = {
         ValueError,
         "client 1 asks for a row outside",
     ),
-    "ids that repeat": (lambda: stack_rows(X, Y, [[0], [1]], ids=[3, 3]), ValueError, "2 different numbers"),
+    "ids that repeat": (lambda: stack_rows(X, Y, [[0], [1]], ids=[3, 3]), ValueError, "2 different whole numbers"),
     "cohort too large": (lambda: fit(None, None, DATA, 1, 4), ValueError, "between 1 and the 3 clients .* got 4"),
     "empty cohort": (lambda: fit(None, None, DATA, 1, 0), ValueError, "got 0"),
-    "zero rounds": (lambda: fit(rounds=0), ValueError, "rounds .* at least 1; got 0"),
+    "zero rounds": (lambda: fit(rounds=0), ValueError, "rounds must be a whole number of at least 1; got 0"),
     "negative rounds": (lambda: fit(rounds=-3), ValueError, "got -3"),
     "zero eval_every": (lambda: fit(eval_every=0), ValueError, "eval_every"),
-    "zero epochs": (lambda: FedAvg(LOSS, epochs=0), ValueError, "epochs must be at least 1, got 0"),
-    "zero batch": (lambda: FedAvg(LOSS, batch_size=0), ValueError, "batch_size must be at least 1, or None"),
+    "zero epochs": (lambda: FedAvg(LOSS, epochs=0), ValueError, "epochs must be a whole number of at least 1; got 0"),
+    "zero batch": (
+        lambda: FedAvg(LOSS, batch_size=0),
+        ValueError,
+        "batch_size must be a whole number of at least 1, or None",
+    ),
     "zero epochs, batches": (lambda: local_batches(DATA, 1, 0, fedlib.Key(0)), ValueError, "got 0 and 1"),
     "zero learning rate": (lambda: FedAvg(LOSS, lr=0), ValueError, "lr must be a positive number, got 0"),
     "NaN learning rate": (lambda: FedAvg(LOSS, lr=float("nan")), ValueError, "got nan"),
     "zero chunk": (lambda: FedAvg(LOSS, chunk_size=0), ValueError, 'or "auto"; got 0'),
     "no function for a loss": (lambda: FedAvg("mse"), TypeError, "loss must be a function, got 'mse'"),
     "alpha = 0": (lambda: partition.dirichlet(Y, 2, 0), ValueError, "alpha must be a positive number, got 0"),
-    "negative sigma": (lambda: partition.quantity(Y, 2, -1), ValueError, "sigma must be at least 0, got -1"),
+    "negative sigma": (lambda: partition.quantity(Y, 2, -1), ValueError, "sigma must be at least 0 and finite, got -1"),
     "more clients than rows": (lambda: partition.iid(Y, 7), ValueError, "between 1 and the 6 rows .* got 7"),
     "no clients to deal to": (lambda: partition.iid(Y, 0), ValueError, "got 0"),
     "more shards than rows": (
@@ -91,7 +97,7 @@ MISTAKES = {
     "parameters of another model": (
         lambda: fit(params=MLP((5, 4, 2)).init(0)),
         ValueError,
-        r"does not run with these parameters .*\(4, 5\).* x \(2, 3\)",
+        r"does not run with parameters .*\(4, 5\).* x \(1, 3\)",
     ),
     "a parameter is missing": (lambda: fit(params={"dense1.bias": torch.zeros(4)}), ValueError, "dense1.weight"),
     "the loss sees padding": (lambda: fit(FedAvg(mean_over_padding)), ValueError, "the loss sees padded rows"),
@@ -100,6 +106,77 @@ MISTAKES = {
         lambda: fit(eval_data=stack_rows(X, Y, [[0]], ids=[99])),
         ValueError,
         r"'test' has clients that are not in training: ids \[99\]",
+    ),
+    "a mapping of rows": (lambda: stack_rows(X, Y, {3: [0]}), TypeError, "rows=list"),
+    "a mapping of arrays": (lambda: stack_clients({3: X}, {3: Y}), TypeError, "ids=list"),
+    "row numbers that are not whole": (lambda: stack_rows(X, Y, [[0.5]]), TypeError, "client 0: give a list of whole"),
+    "a mask of another length": (lambda: stack_rows(X, Y, [[True, False]]), TypeError, "client 0: give a list"),
+    "ids that are no numbers": (lambda: stack_rows(X, Y, [[0], [1]], ids=["a", "b"]), ValueError, "different whole"),
+    "tensor ids that repeat": (lambda: stack_rows(X, Y, [[0], [1]], ids=torch.tensor([3, 3])), ValueError, "different"),
+    "common rows for one client twice": (lambda: fedlib.same_rows(X, Y, [1, 1]), ValueError, "different whole"),
+    "words as features": (lambda: stack_rows(np.array([["a"]] * 6), Y, [[0]]), TypeError, "x must hold numbers"),
+    "labels in two columns": (lambda: stack_rows(X, X, [[0]]), ValueError, r"one label or target a row.*\(6, 3\)"),
+    "labels in two columns, dealt": (lambda: partition.iid(X, 2), ValueError, r"shape \(R,\); got \(6, 3\)"),
+    "infinite sigma": (lambda: partition.quantity(Y, 2, np.inf), ValueError, "got inf"),
+    "a label that the model has not": (
+        lambda: fit(data=stack_rows(X, Y + 4, [[0, 1], [2]])),
+        ValueError,
+        "does not run .* y \\[4.*Do the model's inputs fit x, and its outputs y",
+    ),
+    "the same in evaluation": (
+        lambda: fit(FedAvg(LOSS, predict=MODEL), eval_data={"val": stack_rows(X, Y + 4, [[0]], ids=[4])}),
+        ValueError,
+        "the val data have the label 4, but the model has 2 outputs",
+    ),
+    "evaluation rows of another width": (
+        lambda: fit(FedAvg(LOSS, predict=MODEL), eval_data=stack_rows(X[:, :2], Y, [[0]], ids=[4])),
+        ValueError,
+        "predict does not run on the test data",
+    ),
+    "a mean over all rows of a weighted loss": (
+        lambda: fit(FedAvg(lambda p, b: (per_row(p, b) * b[2]).mean())),
+        ValueError,
+        "the loss sees padded rows",
+    ),
+    "padding unseen only at the start": (
+        lambda: fit(FedAvg(mean_over_padding), {n: 0 * p for n, p in MODEL.init(0).items()}),
+        ValueError,
+        "the loss sees padded rows",
+    ),
+    "a client twice": (lambda: fit(data=DATA[[0, 0, 1]]), ValueError, "data holds a client twice"),
+    "no parameters": (lambda: fedlib.fit(FedAvg(LOSS), {}, DATA, 1), TypeError, "params must be a dictionary"),
+    "a module for parameters": (lambda: fit(params=torch.nn.Linear(3, 2)), TypeError, "params must be a dictionary"),
+    "whole-number parameters": (
+        lambda: fit(params={"n": torch.tensor(3)}),
+        TypeError,
+        "parameter 'n' has the type torch.int64",
+    ),
+    "arrays for data": (lambda: fit(data=(X, Y)), TypeError, "data must be ClientData"),
+    "a class for an algorithm": (lambda: fit(FedAvg), TypeError, r"an instance such as FedAvg\(loss\)"),
+    "half a round": (lambda: fit(rounds=2.5), ValueError, "rounds must be a whole number .* got 2.5"),
+    "half an epoch": (lambda: FedAvg(LOSS, epochs=1.5), ValueError, "got 1.5"),
+    "a callback that is none": (lambda: fit(callbacks=[3]), TypeError, "callbacks must be a list of functions"),
+    "predict that is none": (lambda: FedAvg(LOSS, predict="accuracy"), TypeError, "predict must be a function"),
+    "a learning rate in two places": (
+        lambda: FedAvg(LOSS, optimizer=partial(torch.optim.SGD, lr=5.0)),
+        ValueError,
+        "lr=5.0 of the algorithm",
+    ),
+    "an optimiser over whole tensors": (
+        lambda: FedAvg(LOSS, optimizer=torch.optim.LBFGS),
+        ValueError,
+        "looks at many entries",
+    ),
+    "images that shrink to nothing": (
+        lambda: CNN((1, 6, 6), (2, 2, 2, 2), (4,)).init(0),
+        ValueError,
+        "convolution 3 leaves 0 x 0 pixels",
+    ),
+    "a network without outputs": (lambda: MLP((784,)), ValueError, "inputs and the outputs"),
+    "a module's parameters are not all there": (
+        lambda: from_module(torch.nn.Linear(3, 2))[1]({"weight": torch.zeros(2, 3)}, torch.zeros(1, 3)),
+        ValueError,
+        r"not the module's parameters: \['bias'\]",
     ),
     "BatchNorm": (lambda: from_module(torch.nn.BatchNorm1d(3)), ValueError, "BatchNorm1d, .* use GroupNorm"),
     "dropout": (

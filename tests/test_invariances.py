@@ -71,7 +71,7 @@ def test_inputs_are_not_modified(clients):
     algorithm = FedAvg(classification_loss(predict), predict=predict, **ADAM)
     result = fedlib.fit(algorithm, params, data, 2, seed=3, eval_data=data, progress=False)
     state = {name: p.clone() for name, p in result.state.models.items()}
-    algorithm.train(result.state, data, torch.arange(3), fedlib.Key(0, 3))
+    algorithm.train(result.state, data[:3], torch.arange(3), fedlib.Key(0, 3))
     assert all(torch.equal(before[name], params[name]) and not params[name].requires_grad for name in params)
     assert all(torch.equal(value, getattr(data, name)) for name, value in fields.items())
     assert all(torch.equal(state[name], p) for name, p in result.state.models.items())

@@ -47,6 +47,14 @@ def test_draws_do_not_depend_on_company_or_size():
     assert torch.equal(key.bits(ids[[2, 0]], "a", 3, 7), large[[2, 0], :3, :7])
 
 
+def test_seeds_and_ids_of_numpy():
+    ids = np.arange(3, dtype=np.int32)
+    expected = Key(3, 1).bits(torch.arange(3), "a")
+    assert torch.equal(Key(np.int64(3), np.int64(1)).bits(torch.from_numpy(ids), "a"), expected)
+    with pytest.raises(TypeError):
+        Key(1.0).bits(torch.arange(3), "a")
+
+
 def test_draws_differ_by_seed_round_purpose_and_client():
     ids = torch.arange(2)
     draws = [Key(0, 1).bits(ids, "a"), Key(1, 1).bits(ids, "a"), Key(0, 2).bits(ids, "a"), Key(0, 1).bits(ids, "b")]

@@ -42,6 +42,19 @@ def test_each_client_has_its_own_extras(chunk_size):
         assert float(together.loss[k]) == pytest.approx(float(alone.loss[0]), abs=1e-12)
 
 
+def test_rows_must_match_clients():
+    start, batches = start_and_batches()
+    longer = {name: torch.cat([p, p[:1]]) for name, p in start.items()}
+    for params, settings in (
+        (longer, {}),
+        (start, {"extras": (STRENGTH[:5], start)}),
+        (start, {"extras": (0.5, start)}),
+        (start, {"frozen": ("dense9.weight",)}),
+    ):
+        with pytest.raises(ValueError, match="one row for each of the 8 clients|are no parameters"):
+            local_update(proximal if "extras" in settings else TASK, params, batches, SGD, **settings)
+
+
 def test_frozen_parameters_stay():
     start, batches = start_and_batches()
     trained = local_update(TASK, start, batches, SGD, frozen=("dense1.weight", "dense1.bias")).params

@@ -54,3 +54,11 @@ def test_from_module_leaves_the_module_alone():
     with torch.no_grad():
         module.weight.zero_()
     torch.testing.assert_close(predict(params, torch.eye(3)), (before + 1).T + params["bias"])
+
+
+def test_frozen_parameters_of_a_module_stay_in_it():
+    module = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
+    module[0].requires_grad_(False)
+    params, predict = from_module(module)
+    assert set(params) == {"1.weight", "1.bias"}
+    torch.testing.assert_close(predict(params, torch.eye(3)), module(torch.eye(3)))

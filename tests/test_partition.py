@@ -85,3 +85,11 @@ def test_clients_hold_their_rows():
     for k, rows in enumerate(parts.rows):
         assert data.x[data.index[k, : data.n[k]], 0].tolist() == list(rows)
         assert data.y[k, : data.n[k]].tolist() == list(Y[rows])
+
+
+def test_extreme_skew_is_its_limit():
+    """All shares underflow: each class goes to one client, not always to the last one."""
+    parts = partition.dirichlet(Y, 4, 1e-6, seed=3, min_rows=0)
+    shares = np.array([[np.isin(r, np.flatnonzero(c == Y)).sum() for c in range(10)] for r in parts.rows])
+    assert set(shares.flatten()) == {0, 50} and (shares.sum(1) > 0).sum() > 1
+    assert min(len(r) for r in partition.quantity(Y, 10, sigma=1000).rows) == 1

@@ -50,6 +50,35 @@ def test_code_edited_during_the_run_is_stale(record, monkeypatch):
         assert results.load(record)["stale"] is True
 
 
+def notebook(*sources):
+    cells = [{"cell_type": "code" if s[0] != "#" else "markdown", "source": s.splitlines(True)} for s in sources]
+    return json.dumps({"cells": cells})
+
+
+CELLS = ("x = 1", "# text", "plt.plot(x)\nplt.show()", "results.save(x)", "y = 2")
+
+
+@pytest.mark.parametrize(
+    ("cells", "stale"),
+    [
+        (CELLS, False),
+        (("x  =  1  # one", "# other text", "plt.bar(x)\nplt.show()", "results.save(x)", "y = 3"), False),
+        (("x = 2", *CELLS[1:]), True),
+        (("x = 1", "z = 0", *CELLS[1:]), True),
+    ],
+    ids=["same", "words, figures and what comes after", "a number", "a new cell"],
+)
+def test_stale_when_the_notebook_computes_something_else(tmp_path, cells, stale):
+    path, result = tmp_path / "n.ipynb", tmp_path / "n.json"
+    path.write_text(notebook(*CELLS))
+    results.save(result, {"a": 1}, {}, {}, seconds=1, notebook=path)
+    path.write_text(notebook(*cells))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        assert results.load(result, path)["stale"] is stale
+        assert results.load(result)["stale"] is False
+
+
 @pytest.fixture
 def package(tmp_path, monkeypatch):
     """A copy of one module's place, whose text a test may change."""

@@ -18,13 +18,13 @@ from .notebooks import ROOT
 MUTANTS = [  # file, text, what breaks it, tests of which one at least must fail
     (
         "fedlib/federation.py",
-        "data = data.sorted().to(device)",
-        "data = data.to(device)",
+        "data = data.to(data.n.device, dtype).sorted()",
+        "data = data.to(data.n.device, dtype)",
         "tests/test_invariances.py::test_order_of_clients",
     ),
     (
         "fedlib/keys.py",
-        "z = _scramble(start.to(ids.device) + (ids + 1) * _GOLDEN)",
+        "z = _scramble(start.to(ids.device) + (ids.long() + 1) * _GOLDEN)",
         "z = _scramble(start.to(ids.device) + (torch.arange(len(ids)) + 1) * _GOLDEN)",
         "tests/test_keys.py",
     ),
@@ -61,14 +61,14 @@ MUTANTS = [  # file, text, what breaks it, tests of which one at least must fail
     ),
     (
         "fedlib/algorithms/fedavg.py",
-        "torch.zeros_like(clients), cohort.n, models=1",
-        "torch.zeros_like(clients), cohort.n * 0 + 1, models=1",
+        "torch.zeros_like(clients), data.n, models=1",
+        "torch.zeros_like(clients), data.n * 0 + 1, models=1",
         "tests/test_invariances.py::test_duplicate_client_counts_twice tests/algorithms",
     ),
     (
         "fedlib/aggregate.py",
-        "matrix = member * weight.to(next(iter(params.values())).dtype)",
-        "matrix = member * weight.to(next(iter(params.values())).dtype).sqrt()",
+        "matrix = member * weight.to(wide)",
+        "matrix = member * weight.to(wide).sqrt()",
         "tests/test_invariances.py::test_duplicate_client_counts_twice tests/test_params.py",
     ),
     (
@@ -85,14 +85,14 @@ MUTANTS = [  # file, text, what breaks it, tests of which one at least must fail
     ),
     (
         "fedlib/params.py",
-        "return {name: p.index_copy(0, index, values[name]) for name, p in stack.items()}",
-        "return {name: p.index_copy_(0, index, values[name]) for name, p in stack.items()}",
+        "return stack.index_copy(0, index, values)",
+        "return stack.index_copy_(0, index, values)",
         "tests/test_params.py tests/test_invariances.py",
     ),
     (
         "fedlib/params.py",
-        "{name: p.index_copy(0, index, values[name])",
-        "{name: p * 0 + values[name][:1]",
+        "return stack.index_copy(0, index, values)",
+        "return stack * 0 + values[:1]",
         "tests/test_invariances.py::test_unsampled_clients_keep_their_models",
     ),
     (
@@ -103,8 +103,8 @@ MUTANTS = [  # file, text, what breaks it, tests of which one at least must fail
     ),
     (
         "fedlib/layers.py",
-        "return (g @ weight if ctx.needs_input_grad[0] else None), g.mT @ x, g.sum(1)",
-        "return (g @ weight if ctx.needs_input_grad[0] else None), g.mT @ x, g.mean(1)",
+        "(g.mT @ x if needed[1] else None), g.sum(1)",
+        "(g.mT @ x if needed[1] else None), g.mean(1)",
         "tests/test_layers.py",
     ),
     ("fedlib/layers.py", "if _still_batched(args):", "if False:", "tests/test_layers.py"),
@@ -117,8 +117,8 @@ MUTANTS = [  # file, text, what breaks it, tests of which one at least must fail
     ),
     (
         "fedlib/aggregate.py",
-        "torch.where(shape(empty, p), p, total[name] / shape(divisor, p).to(p.dtype))",
-        "total[name] / shape(divisor, p).to(p.dtype)",
+        "torch.where(shape(empty, p), p, (total[name] / shape(divisor, p)).to(p.dtype))",
+        "(total[name] / shape(divisor, p)).to(p.dtype)",
         "tests/test_params.py",
     ),
     (
@@ -135,10 +135,46 @@ MUTANTS = [  # file, text, what breaks it, tests of which one at least must fail
         "tests/test_federation.py",
     ),
     (
+        "fedlib/evaluation.py",
+        "found = torch.searchsorted(ids, wanted).clamp(max=len(ids) - 1)",
+        "found = torch.arange(len(wanted)) if wanted.isin(ids).all() else torch.searchsorted(ids, wanted).clamp(max=1)",
+        "tests/test_federation.py tests/test_evaluation.py",
+    ),
+    (
+        "fedlib/algorithms/local_only.py",
+        "end = self.local_training(self.client_params(state, clients), data, key)",
+        "end = self.local_training(self.client_params(state, 0 * clients), data, key)",
+        "tests/algorithms",
+    ),
+    (
+        "fedlib/evaluation.py",
+        "to_features(data.x[r], dtype)",
+        "data.x[r].to(dtype)",
+        "tests/test_evaluation.py",
+    ),
+    (
         "fedlib/federation.py",
-        "positions = torch.searchsorted(data.id, some.id).clamp(max=len(data) - 1)",
-        "positions = torch.arange(len(some))",
+        "state = algorithm.prepare(algorithm.init(params, data, Key(seed)), data, Key(seed))",
+        "state = algorithm.init(params, data, Key(seed))",
         "tests/test_federation.py",
+    ),
+    (
+        "fedlib/federation.py",
+        "clients = algorithm.cohort(state, data.id, size, key).sort().values",
+        "clients = algorithm.cohort(state, data.id, size, key)[:1].expand(size)",
+        "tests/test_federation.py",
+    ),
+    (
+        "fedlib/federation.py",
+        "            extras,\n            frozen,\n",
+        "            extras,\n            (),\n",
+        "tests/test_federation.py",
+    ),
+    (
+        "fedlib/federation.py",
+        "moved = {name: p + 0.1 * Key(0).normal(one, name, *p.shape)[0].to(p) for name, p in params.items()}",
+        "moved = params",
+        "tests/test_errors.py",
     ),
 ]
 

@@ -12,16 +12,17 @@ import papermill
 from fedlib import results
 
 from . import notebooks
+from .notebooks import ROOT
 
 
 def state(name: str) -> str:
     """Whether the stored result of a chapter is "missing", "stale" or "current"."""
-    path = notebooks.ROOT / "book/results" / f"{name}.json"
+    path = ROOT / "book/results" / f"{name}.json"
     if not path.exists():
         return "missing"
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
-        return "stale" if results.load(path)["stale"] else "current"
+        return "stale" if results.load(path, ROOT / "notebooks" / f"{name}.ipynb")["stale"] else "current"
 
 
 def main() -> None:
@@ -31,7 +32,7 @@ def main() -> None:
         print(f"{path.stem}: {found}", flush=True)
         if found == "current":
             continue
-        target = notebooks.ROOT / "_build/full" / path.name
+        target = ROOT / "_build/full" / path.name
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             papermill.execute_notebook(

@@ -38,7 +38,7 @@ class LocalOnly(Algorithm):
 
     def train(self, state: LocalOnlyState, data: ClientData, clients: Tensor, key: Key) -> Update:
         """Train on; what comes out never leaves the client."""
-        end = self.local_training(self.client_params(state, clients), data[clients], key)
+        end = self.local_training(self.client_params(state, clients), data, key)
         return Update(clients, kept={"local": end.params}, log={"loss": end.loss})
 
     def aggregate(self, state: LocalOnlyState, update: Update) -> LocalOnlyState:

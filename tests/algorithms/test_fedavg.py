@@ -43,13 +43,16 @@ def test_fedavg_equals_the_reference(network, optimizer, cohort, clients):
 
 @pytest.mark.parametrize("optimizer", OPTIMIZERS.values(), ids=OPTIMIZERS.keys())
 @pytest.mark.parametrize("network", TWINS)
-def test_local_only_equals_the_reference(network, optimizer, clients):
+@pytest.mark.parametrize("cohort", [COHORT, 8], ids=["3 of 8 clients", "all clients"])
+def test_local_only_equals_the_reference(network, optimizer, cohort, clients):
     params, predict, module = twin(network)
     algorithm = LocalOnly(classification_loss(predict), lr=LR, optimizer=optimizer, **SETTINGS)
-    result = fedlib.fit(algorithm, params, client_data(clients), ROUNDS, seed=SEED, progress=False)
+    result = fedlib.fit(algorithm, params, client_data(clients), ROUNDS, cohort, seed=SEED, progress=False)
     for position, (client, (x, y)) in enumerate(clients.items()):
         module.load_state_dict(params)
         for t in range(1, ROUNDS + 1):
+            if position not in fedlib.Key(SEED, t).choose(torch.tensor(list(clients)), cohort, "cohort"):
+                continue
             reference.local_training(
                 module,
                 x,
