@@ -111,7 +111,9 @@ def client_spread(scores: Mapping[str, pd.DataFrame], column: str = "accuracy", 
     return ax
 
 
-def label_map(data: ClientData, classes: int, ax: "Axes | None" = None, title: str = "") -> "Axes":
+def label_map(
+    data: ClientData, classes: int, most: int | None = None, ax: "Axes | None" = None, title: str = ""
+) -> "Axes":
     """Which client holds how many examples of which class, as a heat map: the darker, the more.
 
     Parameters
@@ -119,18 +121,23 @@ def label_map(data: ClientData, classes: int, ax: "Axes | None" = None, title: s
     data : ClientData
         With class labels.
     classes : int
+    most : int, optional
+        The count with the darkest colour; the largest on the map by default.
     ax : matplotlib Axes, optional
     title : str
 
     Returns
     -------
     matplotlib Axes
-        White is none; the darkest colour is the largest count on the map.
+        White is none. Darkness grows with the square root of the count, so that small counts show.
     """
     import matplotlib.pyplot as plt
+    from matplotlib.colors import PowerNorm
 
     ax = plt.gca() if ax is None else ax
-    ax.imshow(label_counts(data, classes).T, cmap="Blues", vmin=0, aspect="auto", origin="lower")
+    counts = label_counts(data, classes).T
+    scale = PowerNorm(0.5, vmin=0, vmax=counts.max() if most is None else most)
+    ax.imshow(counts, cmap="Blues", norm=scale, aspect="auto", origin="lower")
     ax.set(xlabel="client", ylabel="class", yticks=range(classes), title=title)
     ax.grid(False)
     return ax
