@@ -105,7 +105,7 @@ def main() -> None:
         parser.error(f"unknown works {sorted(unknown)}; there are {', '.join(WORKS)}" if unknown else "--pairs >= 1")
     torch.set_num_threads(1)
     if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {max(os.sched_getaffinity(0))})
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
     print(f"torch {torch.__version__}, {platform.processor() or platform.machine()}, one thread, {ROUNDS} rounds a run")
     print(
         f"{'work':5} {'contender':22} {'s a round':>10} {'loop / fedlib':>14} {'min':>6} {'max':>6}  largest difference"
