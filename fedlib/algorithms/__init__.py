@@ -9,11 +9,23 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from .fedavg import FedAvg
+    from .fedopt import FedAdagrad, FedAdam, FedAvgM, FedYogi
+    from .fedprox import FedProx
     from .local_only import LocalOnly
+    from .scaffold import Scaffold
 
-__all__ = ["FedAvg", "LocalOnly"]
+__all__ = ["FedAdagrad", "FedAdam", "FedAvg", "FedAvgM", "FedProx", "FedYogi", "LocalOnly", "Scaffold"]
 
-_FILES = {"FedAvg": "fedavg", "LocalOnly": "local_only"}
+_FILES = {
+    "FedAdagrad": "fedopt",
+    "FedAdam": "fedopt",
+    "FedAvg": "fedavg",
+    "FedAvgM": "fedopt",
+    "FedProx": "fedprox",
+    "FedYogi": "fedopt",
+    "LocalOnly": "local_only",
+    "Scaffold": "scaffold",
+}
 
 
 def __getattr__(name: str) -> Any:

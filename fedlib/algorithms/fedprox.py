@@ -1,0 +1,59 @@
+"""FedProx: a rubber band between each client and the server's model."""
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from ..aggregate import cluster_sums
+from ..data import Batch, ClientData
+from ..federation import Update
+from ..keys import Key
+from ..params import Params
+from .fedavg import FedAvg, FedAvgState
+
+__all__ = ["FedProx"]
+
+
+@dataclass(frozen=True)
+class FedProx(FedAvg):
+    """FedAvg whose clients add mu/2 ||theta - theta_t||^2 to their loss, where theta_t is what the server sent.
+
+    Parameters as in `fedlib.federation.Algorithm`, and
+
+    Parameters
+    ----------
+    mu : float
+        Strength of the pull back to the server's model; 0 is FedAvg.
+
+    Raises
+    ------
+    ValueError
+        A negative `mu`.
+
+    Notes
+    -----
+    The training loss in the history includes the pull.
+
+    References
+    ----------
+    Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. Federated optimization in heterogeneous networks. MLSys 2020, Eq. 2.
+    """
+
+    mu: float = 0.01
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.mu >= 0:
+            raise ValueError(f"mu must be at least 0, got {self.mu}; 0 is FedAvg")
+
+    def train(self, state: FedAvgState, data: ClientData, clients: Tensor, key: Key) -> Update:
+        """As FedAvg, with the proximal term."""
+        start = self.client_params(state, clients)
+        end = self.local_training(start, data, key, extras=(start,), loss=self._proximal_loss)
+        sums = cluster_sums(end.params, torch.zeros_like(clients), data.n, models=1)
+        return Update(clients, sums=sums, log={"loss": end.loss})
+
+    def _proximal_loss(self, params: Params, batch: Batch, start: Params) -> Tensor:
+        distance = sum((p - start[name]).square().sum() for name, p in params.items())
+        return self.loss(params, batch) + self.mu / 2 * distance

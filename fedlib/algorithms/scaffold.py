@@ -1,0 +1,108 @@
+"""SCAFFOLD: each client corrects its gradients by how they differ from everybody's."""
+
+from dataclasses import dataclass, replace
+
+import torch
+from torch import Tensor
+
+from ..aggregate import cluster_means, cluster_sums
+from ..data import Batch, ClientData
+from ..federation import Algorithm, Update
+from ..keys import Key
+from ..params import Params, broadcast, mix, row, take
+
+__all__ = ["Scaffold", "ScaffoldState"]
+
+
+@dataclass(frozen=True)
+class ScaffoldState:
+    """State of SCAFFOLD.
+
+    Attributes
+    ----------
+    models : Params
+        Stack of one row: the server's model.
+    c : Params
+        Stack of one row: the server's control variate, the mean of all `c_i`.
+    c_i : Params
+        Stack of K rows: each client's control variate, which stays with the client.
+    """
+
+    models: Params
+    c: Params
+    c_i: Params
+
+
+@dataclass(frozen=True)
+class Scaffold(Algorithm):
+    """FedAvg whose clients take the gradient g(theta) - c_i + c in place of g(theta).
+
+    c_i estimates the client's mean gradient and c that of all clients, so that the correction takes out what pulls the
+    client away from the others. Parameters as in `fedlib.federation.Algorithm`.
+
+    Raises
+    ------
+    ValueError
+        An optimiser other than plain SGD: c_i is the mean local gradient for plain SGD at a constant rate only.
+
+    Notes
+    -----
+    The new c_i is option II of the paper, c_i - c + (theta_t - theta_i) / (steps_i lr), with the client's own number of
+    steps. With c = c_i, as in round 1, a round is one of FedAvg. The server weighs clients by examples for the model
+    and equally for c, so that c stays the mean of all c_i. Its global step size is 1.
+
+    References
+    ----------
+    Karimireddy, Kale, Mohri, Reddi, Stich, Suresh. SCAFFOLD: stochastic controlled averaging for federated learning.
+    ICML 2020, Algorithm 1.
+    """
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.optimizer is not torch.optim.SGD:
+            raise ValueError(f"SCAFFOLD needs plain SGD, optimizer=torch.optim.SGD; got {self.optimizer!r}")
+
+    def init(self, params: Params, data: ClientData, key: Key) -> ScaffoldState:
+        """All control variates start at zero."""
+        c = {name: torch.zeros_like(p)[None] for name, p in params.items()}
+        return ScaffoldState(broadcast(params, 1), c, {n: p.repeat_interleave(len(data), 0) for n, p in c.items()})
+
+    def train(self, state: ScaffoldState, data: ClientData, clients: Tensor, key: Key) -> Update:
+        """Local training with corrected gradients, then the new control variate of each client."""
+        start, old = self.client_params(state, clients), take(state.c_i, clients)
+        correction = {name: c - old[name] for name, c in state.c.items()}
+        end = self.local_training(start, data, key, extras=(correction,), loss=self._corrected_loss)
+        steps = end.steps.to(data.n.device)
+
+        def change_of(name: str, p: Tensor) -> Tensor:
+            duration = steps.to(p.dtype).view(-1, *[1] * (p.ndim - 1)) * self.lr
+            return (start[name] - p) / duration - state.c[name]
+
+        change = {name: change_of(name, p) for name, p in end.params.items()}
+        ones = torch.ones(1, len(clients), device=data.n.device)
+        return Update(
+            clients,
+            sums={
+                "models": cluster_sums(end.params, torch.zeros_like(clients), data.n, models=1),
+                "change of c_i": mix(ones, change),
+            },
+            kept={"c_i": {name: old[name] + delta for name, delta in change.items()}},
+            log={"loss": end.loss},
+        )
+
+    def _corrected_loss(self, params: Params, batch: Batch, correction: Params) -> Tensor:
+        """The task's loss with the gradient of <c - c_i, theta> added, and nothing added to its value."""
+        pull = sum((correction[name] * (p - p.detach())).sum() for name, p in params.items())
+        return self.loss(params, batch) + pull
+
+    def aggregate(self, state: ScaffoldState, update: Update) -> ScaffoldState:
+        """Theta <- weighted mean; c <- c + (sum over the cohort of the changes of c_i) / K."""
+        models = cluster_means(update.sums["models"], previous=state.models)
+        population = len(next(iter(state.c_i.values())))
+        change = row(update.sums["change of c_i"], 0)
+        c = {name: (c + change[name] / population).to(c.dtype) for name, c in state.c.items()}
+        return replace(state, models=models, c=c)
+
+    def client_params(self, state: ScaffoldState, clients: Tensor) -> Params:
+        """Everybody holds the server's model."""
+        return take(state.models, torch.zeros_like(clients))
