@@ -129,7 +129,7 @@ def test_algorithms_wait_until_they_are_asked_for():
     code = "import sys, fedlib as f; f.algorithms.FedAvg; print(*(m for m in sys.modules if 'fedlib.algorithms.' in m))"
     run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == ["fedlib.algorithms.fedavg"]
-    with pytest.raises(AttributeError, match="no algorithm 'FedSGD'; it has FedAvg"):
+    with pytest.raises(AttributeError, match="no algorithm 'FedSGD'; it has .*FedAvg"):
         _ = fedlib.algorithms.FedSGD
     assert set(fedlib.algorithms.__all__) <= set(dir(fedlib.algorithms))
 
