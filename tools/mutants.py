@@ -176,6 +176,24 @@ MUTANTS = [  # file, text, what breaks it, tests of which one at least must fail
         "moved = params",
         "tests/test_errors.py",
     ),
+    (
+        "fedlib/algorithms/scaffold.py",
+        "return (start[name] - p) / duration - state.c[name]",
+        "return (start[name] - p) / duration",
+        "tests/algorithms/test_heterogeneity_baselines.py",
+    ),
+    (
+        "fedlib/algorithms/fedprox.py",
+        "self.mu / 2 * distance",
+        "self.mu * distance",
+        "tests/algorithms/test_heterogeneity_baselines.py",
+    ),
+    (
+        "fedlib/algorithms/fedopt.py",
+        "* (v - square).sign()",
+        "* (square - v).sign()",
+        "tests/algorithms/test_heterogeneity_baselines.py",
+    ),
 ]
 
 
