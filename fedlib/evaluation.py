@@ -301,12 +301,12 @@ def interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
     mean, half_width : float
         With one seed the half width is not known (NaN).
     """
-    from scipy import stats
+    from scipy.special import stdtrit  # the quantile of scipy.stats.t, which takes a second to import
 
     values = np.asarray(values, float)
     if len(values) < 2:
         return float(values.mean()), float("nan")
-    half = stats.t.ppf((1 + level) / 2, len(values) - 1) * values.std(ddof=1) / np.sqrt(len(values))
+    half = stdtrit(len(values) - 1, (1 + level) / 2) * values.std(ddof=1) / np.sqrt(len(values))
     return float(values.mean()), float(half)
 
 

@@ -6,6 +6,7 @@ checksums of the data, wall time, and a hash of the fedlib modules that the run 
 
 import ast
 import datetime
+import functools
 import hashlib
 import json
 import os
@@ -48,13 +49,13 @@ def code_hash(modules: list[str]) -> str:
     digest = hashlib.sha256()
     for name in sorted(modules):
         path = _file(name)
-        tree = ast.parse(path.read_text(encoding="utf8") if path.exists() else "")
-        digest.update(f"{name} {_outline(tree)}\n".encode())
+        text = path.read_text(encoding="utf8") if path.exists() else ""
+        digest.update(f"{name} {_outline_of(text)}\n".encode())
     return digest.hexdigest()[:16]
 
 
 def notebook_hash(path: str | os.PathLike) -> str:
-    """Hash of what a notebook computes: its code cells up to the one that saves the results, less those that only draw.
+    """Hash of what a notebook computes: its code cells up to the last that saves results, less those that only draw.
 
     Parameters
     ----------
@@ -66,13 +67,13 @@ def notebook_hash(path: str | os.PathLike) -> str:
     str
         16 hexadecimal digits; text, comments and layout do not change them.
     """
+    cells = json.loads(Path(path).read_text(encoding="utf8"))["cells"]
+    sources = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
+    last = max((i for i, source in enumerate(sources) if "results.save(" in source), default=len(sources) - 1)
     digest = hashlib.sha256()
-    for cell in json.loads(Path(path).read_text(encoding="utf8"))["cells"]:
-        source = "".join(cell["source"])
-        if cell["cell_type"] == "code" and "plt.show()" not in source:
-            digest.update(f"{_outline(ast.parse(source))}\n".encode())
-        if "results.save(" in source:
-            break
+    for source in sources[: last + 1]:
+        if "plt.show()" not in source:
+            digest.update(f"{_outline_of(source)}\n".encode())
     return digest.hexdigest()[:16]
 
 
@@ -85,6 +86,11 @@ def _hash_of_the_run(modules: list[str]) -> str:
     """Hash of the code that ran; of code edited meanwhile nothing is known, so the result counts as stale."""
     edited = [m for m in modules if _file(m).exists() and _file(m).stat().st_mtime > _IMPORTED]
     return f"edited during the run: {', '.join(edited)}" if edited else code_hash(modules)
+
+
+@functools.cache  # a run with checkpoints asks for the same modules many times
+def _outline_of(code: str) -> str:
+    return str(_outline(ast.parse(code)))
 
 
 def _outline(node: Any) -> Any:
