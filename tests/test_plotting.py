@@ -1,5 +1,8 @@
 """Figures show the numbers they are given."""
 
+from itertools import combinations
+from types import SimpleNamespace
+
 import matplotlib
 
 matplotlib.use("Agg")
@@ -8,6 +11,8 @@ import matplotlib.pyplot as plt
 import numpy as np
 import pandas as pd
 import pytest
+import torch
+from matplotlib.colors import to_hex
 
 import fedlib
 from fedlib import evaluation, plotting
@@ -57,3 +62,238 @@ def test_images_and_style():
         plotting.use_style()
         plotting.images(np.zeros((3, 4, 4)), titles=["a", "b", "c"])
         assert [ax.get_title() for ax in plt.gcf().axes] == ["a", "b", "c"]
+
+
+def split(round, model, new, members, part, objective=-0.123):
+    members, part = torch.tensor(list(members)), torch.tensor(part)
+    return SimpleNamespace(round=round, model=model, new=new, members=members, part=part, objective=objective, gap=0.5)
+
+
+GROUPS = np.array([0, 1, 2, 0, 1, 2])
+SPLITS = (split(50, 0, 1, range(6), [0, 1, 1, 0, 1, 1]), split(90, 1, 2, [1, 2, 4, 5], [0, 1, 0, 1], 0.25))
+
+
+def line_data(line):
+    return np.asarray(line.get_xydata()).tolist()
+
+
+def dotted(ax):
+    return [line.get_xdata()[0] for line in ax.lines if line.get_linestyle() == ":" and len(set(line.get_xdata())) == 1]
+
+
+def band(ax, i):
+    """Lowest and highest value of a band at each of its places."""
+    points = np.concatenate([path.vertices for path in ax.collections[i].get_paths()])
+    return {x: (points[points[:, 0] == x, 1].min(), points[points[:, 0] == x, 1].max()) for x in points[:, 0]}
+
+
+def test_similarity_map_orders_clients_and_marks_clusters_and_groups():
+    alpha = np.arange(36).reshape(6, 6) / 36
+    clusters = [1, 1, 0, 1, 1, 0]
+    ax = plotting.similarity_map(alpha, clusters, GROUPS, title="t")
+    order = [2, 5, 0, 3, 1, 4]
+    np.testing.assert_array_equal(ax.images[0].get_array(), alpha[np.ix_(order, order)])
+    assert ax.images[0].get_clim() == (-1, 1) and ax.get_title() == "t" and len(ax.figure.axes) == 1
+    across, down = ax.lines
+    assert set(across.get_ydata()) == {1.5} and set(down.get_xdata()) == {1.5}  # clusters of 2 and 4 clients
+    assert [(p.get_y(), p.get_height()) for p in ax.patches] == [(-0.5, 2), (1.5, 2), (3.5, 2)]
+    assert [to_hex(p.get_facecolor()).upper() for p in ax.patches] == [plotting.COLOURS[g] for g in (2, 0, 1)]
+    assert all(p.get_x() + p.get_width() < -0.5 and p.get_x() >= ax.get_xlim()[0] for p in ax.patches)
+    assert [(t.get_position()[1], t.get_text()) for t in ax.get_yticklabels()] == [(0.5, "2"), (2.5, "0"), (4.5, "1")]
+    assert [(t.get_position()[0], t.get_text()) for t in ax.get_xticklabels()] == [(0.5, "0"), (3.5, "1")]
+
+
+def test_similarity_map_without_groups_and_with_narrow_runs():
+    ax = plotting.similarity_map(np.eye(60), [0] * 58 + [1, 2])
+    assert not ax.patches and len(ax.lines) == 4
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["0"]  # one client of 60 is too narrow for a number
+
+
+def test_split_tree_draws_every_node():
+    ax = plotting.split_tree(SPLITS, GROUPS)
+    assert [t.get_text() for t in ax.texts] == [
+        "round 50: 6 clients\ncosine across −0.12",
+        "round 90: 4 clients\ncosine across 0.25",
+    ][::-1]
+    leaves = {t.get_text(): t.get_position()[1] for t in ax.get_yticklabels()}
+    assert leaves == {
+        "model 0: 2 clients\ngroup 0 × 2": 0,
+        "model 1: 2 clients\ngroup 1 × 2": 2,
+        "model 2: 2 clients\ngroup 2 × 2": 4,
+    }
+    end = ax.get_xlim()[1]
+    assert end > 90 and ax.get_ylim()[0] > ax.get_ylim()[1]  # from top to bottom
+    lines = [line_data(line) for line in ax.lines if line.get_marker() == "None"]
+    assert lines == [
+        [[end, 2], [90, 2], [90, 4], [end, 4]],
+        [[end, 0], [50, 0], [50, 3], [90, 3]],
+        [[0, 1], [50, 1]],
+    ]
+    assert sorted(line_data(line) for line in ax.lines if line.get_marker() == "o") == [[[50, 1]], [[90, 3]]]
+
+
+def test_split_tree_names_mixed_leaves():
+    ax = plotting.split_tree([split(3, 0, 1, range(4), [0, 1, 0, 0])], [7, 7, 8, 7])
+    assert [t.get_text() for t in ax.get_yticklabels()] == [
+        "model 0: 3 clients\ngroups 7 × 2, 8 × 1",
+        "model 1: 1 client\ngroup 7 × 1",
+    ]
+
+
+@pytest.mark.parametrize("groups, leaf", [(None, "all clients"), ([0, 0, 1], "3 clients\ngroups 0 × 2, 1 × 1")])
+def test_split_tree_without_a_split_is_one_leaf(groups, leaf):
+    ax = plotting.split_tree((), groups)
+    assert [t.get_text() for t in ax.get_yticklabels()] == [f"model 0: {leaf}"]
+    assert line_data(ax.lines[0]) == [[0, 0], [1, 0]] and not ax.texts and not len(ax.get_xticks())
+
+
+def test_split_tree_texts_do_not_overlap():
+    splits = [
+        split(51, 0, 1, range(20), [0] * 10 + [1] * 10),
+        split(72, 0, 2, range(10), [0] * 5 + [1] * 5),
+        split(73, 1, 3, range(10, 20), [0] * 5 + [1] * 5),
+        split(93, 0, 4, range(5), [0, 0, 0, 1, 1]),
+        split(131, 3, 5, range(15, 20), [0, 0, 1, 1, 1]),
+    ]
+    with plt.rc_context():
+        plotting.use_style()
+        figure = plt.figure(figsize=(6.5, 3))
+        ax = plotting.split_tree(splits, np.roll(np.repeat(range(4), 5), 2))
+        figure.canvas.draw()
+    boxes = [text.get_window_extent() for text in [*ax.texts, *ax.get_yticklabels()]]
+    assert len(boxes) == 11 and not any(a.overlaps(b) for a, b in combinations(boxes, 2))
+    assert all(figure.bbox.containsx(box.x0) and figure.bbox.containsx(box.x1) for box in boxes)
+
+
+def test_group_curves_draw_mean_and_range_of_each_group():
+    scores = np.arange(18).reshape(3, 6) ** 2 / 400
+    ax = plotting.group_curves([10, 50, 90], scores, GROUPS, SPLITS)
+    for g in range(3):
+        mine = scores[:, g::3]
+        np.testing.assert_allclose(ax.lines[g].get_xydata(), np.stack([[10, 50, 90], mine.mean(1)], 1))
+        for t, (low, high) in enumerate(band(ax, g)[x] for x in (10, 50, 90)):
+            assert (low, high) == (mine[t].min(), mine[t].max())
+    assert [t.get_text() for t in ax.get_legend().texts] == ["group 0", "group 1", "group 2"]
+    assert len({str(line.get_linestyle()) for line in ax.lines[:3]}) == 3 and ax.get_ylabel() == "test accuracy"
+    assert dotted(ax) == [50, 90]
+    (top,) = ax.child_axes
+    assert [(t.get_position()[0], t.get_text()) for t in top.get_xticklabels()] == [(50, "1"), (90, "2")]
+
+
+def test_numbers_of_splits_close_together_share_a_label():
+    splits = [SimpleNamespace(round=t) for t in (20, 60, 60, 61, 90)]
+    ax = plotting.group_curves(range(100), np.zeros((100, 1)), [0], splits)
+    assert dotted(ax) == [20, 60, 61, 90]
+    assert [t.get_text() for t in ax.child_axes[0].get_xticklabels()] == ["1", "2, 3, 4", "5"]
+    assert not plotting.group_curves([1], [[0]], [0], ax=plt.figure().gca()).child_axes
+
+
+def test_cosines_over_rounds_are_of_three_sorts():
+    groups, assignments = [0, 0, 1, 1], [[0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 1]]
+    alpha = np.random.default_rng(0).uniform(-1, 1, (3, 4, 4))
+    alpha[2, 0, 2] = np.nan
+    ax = plotting.cosines_over_rounds([1, 2, 3], alpha, groups, assignments, SPLITS[:1])
+    pairs = [
+        {1: [(0, 1), (2, 3)], 2: [(0, 1)], 3: [(0, 1), (2, 3)]},
+        {1: [(0, 2), (0, 3), (1, 2), (1, 3)], 2: [(0, 2), (1, 2)]},
+        {2: [(0, 3), (1, 3), (2, 3)], 3: [(0, 3), (1, 2), (1, 3)]},  # (0, 2) is NaN
+    ]
+    for n, by_round in enumerate(pairs):
+        want = {t: [alpha[t - 1, i, j] for i, j in by_round.get(t, [])] for t in (1, 2, 3)}
+        means = [np.mean(values) if values else np.nan for values in want.values()]
+        np.testing.assert_allclose(ax.lines[n].get_ydata(), means)
+        assert {t: band(ax, n)[t] for t in by_round} == {t: (min(want[t]), max(want[t])) for t in by_round}
+    assert len({str(line.get_linestyle()) for line in ax.lines[:3]}) == 3 and dotted(ax) == [50]
+    labels = ["one cluster, same group", "one cluster, different groups", "different clusters"]
+    assert [t.get_text() for t in ax.get_legend().texts] == labels
+
+
+def test_a_sort_of_pairs_that_never_occurs_draws_nothing():
+    ax = plotting.cosines_over_rounds([1, 2], np.ones((2, 2, 2)), [0, 0], np.zeros((2, 2)))
+    ax.figure.canvas.draw()
+    assert [np.isnan(line.get_ydata()).all() for line in ax.lines] == [False, True, True]
+
+
+def test_criterion_over_rounds_draws_both_quantities_of_each_model():
+    norms = [[1, 0, 2, 4, 8], [2, 0, 1, 4, 6], [2, 1, 3, 4, 5], [3, 1, 0, 0, 0]]
+    ax = plotting.criterion_over_rounds(torch.tensor(norms, dtype=torch.float64), 0.15, 0.4, SPLITS)
+    drawn = [line for line in ax.lines if line.get_linewidth() == 0.9 and line.get_linestyle() != ":"]
+    data = [np.array(line.get_xydata()) for line in drawn]
+    want = [[[1, 0.5], [2, 0.25]], [[2, 0.75], [3, np.nan]], [[1, 8], [2, 6]], [[2, 5], [3, 0]]]
+    np.testing.assert_array_equal(data, want)
+    assert [line.get_linestyle() for line in drawn] == ["-", "-", "--", "--"]
+    assert [line.get_color() for line in drawn] == [plotting.COLOURS[i] for i in (0, 0, 1, 1)]
+    thresholds = [line for line in ax.lines if line.get_linewidth() == 0.6]
+    assert [line.get_ydata()[0] for line in thresholds] == [0.15, 0.4]
+    assert [(t.get_text(), t.get_color()) for t in ax.texts] == [
+        (r"$\varepsilon_1$ = 0.15", plotting.COLOURS[0]),
+        (r"$\varepsilon_2$ = 0.4", plotting.COLOURS[1]),
+    ]
+    assert len(ax.get_legend().texts) == 2 and ax.get_yscale() == "log" and dotted(ax) == [50, 90]
+    ax.figure.canvas.draw()
+
+
+def test_criterion_without_a_threshold():
+    ax = plotting.criterion_over_rounds(np.ones((2, 6)), 0, 0.4)
+    assert [t.get_text() for t in ax.texts] == [r"$\varepsilon_2$ = 0.4"]
+
+
+def test_value_map_writes_legible_values():
+    index, columns = pd.Index(["a", "b"], name="method"), pd.Index([0, 1, 2], name="group")
+    table = pd.DataFrame([[0.0, 0.5, 1.0], [np.nan, 0.1, 0.9]], index, columns)
+    ax = plotting.value_map(table, title="t", fmt=".1f")
+    assert [t.get_text() for t in ax.texts] == ["0.0", "0.5", "1.0", "–", "0.1", "0.9"]
+    assert [t.get_position() for t in ax.texts] == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
+    colours = {t.get_text(): t.get_color() for t in ax.texts}
+    assert colours["0.0"] == colours["–"] == colours["0.1"] == "black" and colours["1.0"] == colours["0.9"] == "white"
+    image = ax.images[0]
+    np.testing.assert_array_equal(image.get_array().filled(np.nan), table)
+    assert image.to_rgba(image.get_array())[1, 0].tolist() == [1, 1, 1, 1]
+    assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "1", "2"] and ax.get_xlabel() == "group"
+    assert [t.get_text() for t in ax.get_yticklabels()] == ["a", "b"] and ax.get_ylabel() == "method"
+    assert ax.get_title() == "t" and image.get_clim() == (0, 1)
+    other = plotting.value_map(table, plt.figure().gca(), cmap="Greens", vmin=-1, vmax=2).images[0]
+    assert other.get_clim() == (-1, 2) and other.get_cmap().name == "Greens"
+
+
+def test_value_map_of_missing_values_only():
+    ax = plotting.value_map(pd.DataFrame([[np.nan, np.nan]]))
+    ax.figure.canvas.draw()
+    assert [t.get_text() for t in ax.texts] == ["–", "–"] and ax.get_xlabel() == ""
+
+
+@pytest.mark.parametrize(
+    "draw, message",
+    [
+        (lambda: plotting.similarity_map(np.eye(3)[:2], [0] * 3), r"similarity must have shape \(2, 2\); got \(2, 3\)"),
+        (lambda: plotting.similarity_map(np.ones(3), [0] * 3), r"similarity must have shape \(K, K\); got \(3,\)"),
+        (lambda: plotting.similarity_map(np.eye(3), [0]), r"clusters must have shape \(3,\); got \(1,\)"),
+        (lambda: plotting.similarity_map(np.eye(3), [0] * 3, [0]), r"groups must have shape \(3,\); got \(1,\)"),
+        (lambda: plotting.split_tree(SPLITS, [0]), r"groups must have shape \(6,\); got \(1,\)"),
+        (lambda: plotting.split_tree((), [[0]]), r"groups must have shape \(K,\); got \(1, 1\)"),
+        (
+            lambda: plotting.group_curves([1], np.ones((2, 3)), [0] * 3),
+            r"scores must have shape \(1, K\); got \(2, 3\)",
+        ),
+        (lambda: plotting.group_curves([1], np.ones((1, 3)), [0]), r"groups must have shape \(3,\); got \(1,\)"),
+        (lambda: plotting.group_curves(1, np.ones((1, 3)), [0]), r"rounds must have shape \(T,\); got \(\)"),
+        (
+            lambda: plotting.cosines_over_rounds([1], np.ones((1, 3, 2)), [0] * 3, [[0] * 3]),
+            r"similarities must have shape \(1, 3, 3\); got \(1, 3, 2\)",
+        ),
+        (
+            lambda: plotting.cosines_over_rounds([1], np.ones((1, 3, 3)), [0] * 3, [0] * 3),
+            r"assignments must have shape \(1, 3\); got \(3,\)",
+        ),
+        (
+            lambda: plotting.criterion_over_rounds(np.ones((2, 4)), 0.1, 0.4),
+            r"norms must have at least one row and five columns; got shape \(2, 4\)",
+        ),
+        (lambda: plotting.criterion_over_rounds(np.ones((0, 5)), 0.1, 0.4), r"norms .* one row .* got shape \(0, 5\)"),
+        (lambda: plotting.criterion_over_rounds([1], 0.1, 0.4), r"norms must have shape \(T, 5 or more\); got \(1,\)"),
+        (lambda: plotting.value_map(pd.DataFrame()), r"table must have at least one row .* got shape \(0, 0\)"),
+    ],
+)
+def test_wrong_shapes_are_named(draw, message):
+    with pytest.raises(ValueError, match=message):
+        draw()

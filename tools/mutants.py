@@ -306,8 +306,20 @@ MUTANTS = [  # file, text, what breaks it, tests of which one at least must fail
     ),
     (
         "fedlib/algorithms/cfl.py",
-        "whole = torch.bincount(mine, minlength=m) == torch.bincount(state.assignment, minlength=m)",
-        "whole = torch.bincount(mine, minlength=m) > 0",
+        "(torch.bincount(mine, minlength=m) == sizes) & (sizes >= 2)",
+        "sizes >= 2",
+        "tests/algorithms/test_cfl.py",
+    ),
+    (
+        "fedlib/algorithms/cfl.py",
+        "< state.since[state.assignment].clamp(max=self.memory)",
+        "< self.memory",
+        "tests/algorithms/test_cfl.py",
+    ),
+    (
+        "fedlib/algorithms/cfl.py",
+        "born[cut.model] = born[cut.new] = cut.round",
+        "born[cut.new] = cut.round",
         "tests/algorithms/test_cfl.py",
     ),
     (

@@ -1,5 +1,6 @@
 """Clustered federated learning (CFL): one model for all, split in two wherever clients pull apart."""
 
+import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
@@ -14,7 +15,7 @@ from ..keys import Key
 from ..ledger import server_time
 from ..params import Params, broadcast, mix, norm, number_of_rows, sub, take
 
-__all__ = ["CFL", "CFLState", "Split"]
+__all__ = ["CFL", "CFLState", "Split", "calibrate", "replay"]
 
 
 @dataclass(frozen=True)
@@ -73,9 +74,13 @@ class CFLState:
         Rounds done.
     splits : tuple of Split
         The split tree, oldest first.
-    norms : Tensor of shape (T, 5), float64
-        What the criterion saw: round, model, length of the mean update, that of the longest, and the longest divided
-        by learning rate times steps. One row for each cluster and round in which all its members took part.
+    norms : Tensor of shape (T, 6), float64
+        What the criterion saw and said: round, model, length of the mean update, that of the longest, the longest
+        divided by learning rate times steps, and 1 where the cluster was due to be split. One row for each round in which
+        a cluster of two or more clients could be tested.
+    latest : dict
+        With `CFL.memory` > 1 the last update of each client: "update" (a stack of K rows), "n", "steps" and "round",
+        each of shape (K,); empty otherwise.
     """
 
     models: Params
@@ -84,6 +89,7 @@ class CFLState:
     round: int
     splits: tuple[Split, ...]
     norms: Tensor
+    latest: dict[str, Any]
 
 
 @dataclass(frozen=True)
@@ -112,17 +118,26 @@ class CFL(Algorithm):
         How to cut; see `fedlib.clustering.bipartition`.
     min_size : int
         A cut that leaves fewer clients on a side is refused, and the cluster stays whole. 1: the paper.
+    memory : int
+        A cluster is tested in rounds after which the server knows an update of each member that is less than so many
+        rounds old and younger than the cluster. 1: only this round's, which takes full participation. More costs the
+        server the memory of one model for each client; choose about three times the clients over the cohort.
 
     Raises
     ------
     ValueError
         A setting out of its range.
 
+    Warns
+    -----
+    UserWarning
+        No cluster could be tested in the first 5 rounds for which it might have been split, for want of updates.
+
     Notes
     -----
-    Algorithms 1 and 2 of the paper. Its recursion runs here breadth first, in common rounds; a cluster in which some
-    client did not take part in a round is not tested in that round. Updates stand for gradients throughout, as in line
-    5 of Algorithm 1. The server sees every client's update. Chapter 04.
+    Algorithms 1 and 2 of the paper. Its recursion runs here breadth first, in common rounds. Updates stand for
+    gradients throughout, as in line 5 of Algorithm 1. The server sees every client's update. `replay` says what other
+    thresholds would have changed, `calibrate` gives `eps2`. Chapter 04.
 
     References
     ----------
@@ -136,6 +151,7 @@ class CFL(Algorithm):
     schedule: Sequence[int] = (50, 100, 150)
     method: str = "exact"
     min_size: int = 2
+    memory: int = 1
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -148,11 +164,19 @@ class CFL(Algorithm):
                 raise ValueError(f"{name} must be at least 0, got {getattr(self, name)!r}")
         if self.min_size < 1:
             raise ValueError(f"min_size must be at least 1, got {self.min_size!r}; 1 allows clusters of one client")
+        if self.memory < 1:
+            raise ValueError(f"memory must be at least 1, got {self.memory!r}; 1 knows only this round's updates")
 
     def init(self, params: Params, data: ClientData, key: Key) -> CFLState:
         """One cluster of all clients."""
         everybody = torch.zeros(len(data), dtype=torch.int64, device=data.n.device)
-        return CFLState(broadcast(params, 1), everybody, everybody[:1], 0, (), torch.zeros(0, 5, dtype=torch.float64))
+        latest: dict[str, Any] = {}
+        if self.memory > 1:
+            never = everybody - self.memory
+            update = {name: torch.zeros_like(p) for name, p in broadcast(params, len(data)).items()}
+            latest = {"update": update, "n": data.n, "steps": never, "round": never}
+        nothing = torch.zeros(0, 6, dtype=torch.float64)
+        return CFLState(broadcast(params, 1), everybody, everybody[:1], 0, (), nothing, latest)
 
     def train(self, state: CFLState, data: ClientData, clients: Tensor, key: Key) -> Update:
         """Delta theta_i <- SGD(theta, D_i) - theta (Alg. 1, lines 4-5); each update goes to the server."""
@@ -175,21 +199,10 @@ class CFL(Algorithm):
             since=state.since + 1,
             round=state.round + 1,
         )
-        lengths, means = norm(delta).double(), norm(mean).double()
-        pace = lengths / (self.lr * update.rows["steps"])
-        whole = torch.bincount(mine, minlength=m) == torch.bincount(state.assignment, minlength=m)
-        seen = [
-            (c, mine == c, float(means[c]), float(lengths[mine == c].max()), float(pace[mine == c].max()))
-            for c in whole.nonzero()[:, 0].tolist()
-        ]
-        rows = torch.tensor([[state.round, c, *rest] for c, _, *rest in seen], dtype=torch.float64).reshape(-1, 5)
-        state = replace(state, norms=torch.cat([state.norms, rows.to(state.norms)]))
+        state, known = self._known(state, update)
+        state, due = self._test(state, known)
         with server_time("clustering"):
-            cuts = [
-                self._cut(state, update, here, length)
-                for c, here, length, longest, fastest in seen
-                if here.sum() >= 2 and self._due(state, c, length, longest, fastest)
-            ]
+            cuts = [self._cut(state, known, c, length) for c, length in due]
         cuts = [cut for cut in cuts if min(cut.part.sum(), (1 - cut.part).sum()) >= self.min_size]
         if self.trigger == "schedule":
             cuts = sorted(cuts, key=lambda cut: -cut.gap)[:1]
@@ -197,23 +210,66 @@ class CFL(Algorithm):
             state = self._split(state, cut)
         return state
 
-    def _due(self, state: CFLState, c: int, length: float, longest: float, fastest: float) -> bool:
-        """Whether cluster c is to be split: it stands still, and Eq. 5 does not hold."""
+    def _known(self, state: CFLState, update: Update) -> tuple[CFLState, dict[str, Any]]:
+        """The updates that the server may judge by, with the positions of their clients, ascending."""
+        if self.memory == 1:
+            return state, {"clients": update.clients, **update.rows}
+        old, here = state.latest, update.clients
+        now = {"n": update.rows["n"], "steps": update.rows["steps"], "round": here * 0 + state.round}
+        stack = {name: p.index_copy(0, here, update.rows["update"][name]) for name, p in old["update"].items()}
+        latest: dict[str, Any] = {
+            "update": stack,
+            **{name: old[name].index_copy(0, here, rows) for name, rows in now.items()},
+        }
+        fresh = state.round - latest["round"] < state.since[state.assignment].clamp(max=self.memory)
+        known = {name: rows[fresh] for name, rows in latest.items() if name != "update"}
+        known |= {"clients": fresh.nonzero()[:, 0], "update": take(stack, fresh.nonzero()[:, 0])}
+        return replace(state, latest=latest), known
+
+    def _test(self, state: CFLState, known: dict[str, Any]) -> tuple[CFLState, list[tuple[int, float]]]:
+        """The clusters that are due to be split, with the length of their mean update (Eq. 5, Alg. 1, line 8)."""
+        mine, m = state.assignment[known["clients"]], number_of_rows(state.models)
+        member = (mine == torch.arange(m, device=mine.device)[:, None]) * known["n"].double()  # (M, C)
+        mean = norm(mix(member / member.sum(1, keepdim=True).clamp(min=1), known["update"])).double()
+        lengths = norm(known["update"]).double()
+        pace = lengths / (self.lr * known["steps"])
+        sizes = torch.bincount(state.assignment, minlength=m)
+        whole = (torch.bincount(mine, minlength=m) == sizes) & (sizes >= 2)
+        due, rows = [], []
+        for c in whole.nonzero()[:, 0].tolist():
+            here = mine == c
+            seen = float(mean[c]), float(lengths[here].max()), float(pace[here].max())
+            split = self._due(state.round, int(state.since[c]), *seen)
+            rows.append([state.round, c, *seen, float(split)])
+            if split:
+                due.append((c, seen[0]))
+        table = torch.tensor(rows, dtype=torch.float64).reshape(-1, 6)
+        state = replace(state, norms=torch.cat([state.norms, table.to(state.norms)]))
+        if self.eps1 > 0 and state.round == self.rest + 5 and not len(state.norms):
+            warnings.warn(
+                f"CFL could not test any cluster in {state.round} rounds: it needs an update of each client that is at "
+                f"most {self.memory} rounds old. Let all clients take part, or raise memory={self.memory}",
+                stacklevel=2,
+            )
+        return state, due
+
+    def _due(self, t: int, since: int, length: float, longest: float, pace: float) -> bool:
+        """Whether a cluster is to be split after round t: it stands still, and Eq. 5 does not hold."""
         if self.trigger == "schedule":
-            return state.round in self.schedule
-        if state.since[c] < self.rest:
+            return t in self.schedule
+        if since < self.rest:
             return False
         if self.trigger == "norm":
             return length < self.eps1 and longest >= self.eps2
-        return length < self.eps1 * longest and fastest >= self.eps2
+        return length < self.eps1 * longest and pace >= self.eps2
 
-    def _cut(self, state: CFLState, update: Update, here: Tensor, length: float) -> Split:
-        """The bipartition of the clients `here` (CFL Eq. 6)."""
-        members, delta = update.clients[here], {name: p[here] for name, p in update.rows["update"].items()}
+    def _cut(self, state: CFLState, known: dict[str, Any], model: int, length: float) -> Split:
+        """The bipartition of the clients of one model (CFL Eq. 6)."""
+        here = state.assignment[known["clients"]] == model
+        members, delta = known["clients"][here], {name: p[here] for name, p in known["update"].items()}
         similarity, lengths = cosine_similarity(delta), norm(delta).double()
         found = bipartition(similarity, self.method)
         part = found.assignment.to(members.device)
-        model = int(state.assignment[members[0]])
         sides = torch.stack([1 - part, part]) / lengths / torch.stack([1 - part, part]).sum(1, keepdim=True)
         return Split(
             state.round,
@@ -266,3 +322,79 @@ def _cosine(update: Params, directions: Params, side: int) -> Tensor:
     one: Any = sum((p * directions[name][side]).reshape(len(p), -1).sum(1) for name, p in update.items())
     length: Any = sum(directions[name][side].square().sum() for name in update)
     return one / length.sqrt()
+
+
+def calibrate(state: CFLState, eps1: float = 0.15, rest: int = 20, margin: float = 1.25) -> float:
+    """`eps2` for the relative trigger, from a finished run on clients that are congruent.
+
+    Such a run needs clients that must not be split and otherwise resemble the real ones, in number and in size: made
+    from public data, or from the real task with its examples dealt at random.
+
+    Parameters
+    ----------
+    state : CFLState
+        Of that run.
+    eps1, rest
+        As the run to come has them.
+    margin : float
+        The result is so many times the largest pace of the rounds in which a cluster stood still; of the last quarter
+        of the rounds where none did.
+
+    Returns
+    -------
+    float
+
+    Raises
+    ------
+    ValueError
+        The run tested no cluster from round `rest` on.
+
+    Notes
+    -----
+    The paper gives no value for its thresholds. Chapter 04.
+    """
+    t, _, length, longest, pace, _ = state.norms.T
+    rested = t >= rest
+    if not rested.any():
+        raise ValueError(f"the run tested no cluster from round {rest} on; let it train longer")
+    still = rested & (length < eps1 * longest)
+    return margin * float(pace[still if still.any() else rested & (t > 0.75 * t.max())].max())
+
+
+def replay(algorithm: CFL, state: CFLState) -> tuple[int, int, bool] | None:
+    """Where a finished run would have gone another way with the thresholds of `algorithm`, without training again.
+
+    Parameters
+    ----------
+    algorithm : CFL
+        The settings to try. `trigger`, `eps1`, `eps2` and `rest` may differ from those of the run.
+    state : CFLState
+        The end of the run.
+
+    Returns
+    -------
+    tuple of (int, int, bool), or None
+        Round and model of the first different decision, and whether it is due to be split there for `algorithm`. None: the same
+        decisions throughout, and so the same result. After a different decision nothing is known.
+
+    Raises
+    ------
+    ValueError
+        A trigger "schedule", which has no thresholds.
+
+    Notes
+    -----
+    Chapter 04 maps the cluster scores over both thresholds with it.
+    """
+    if algorithm.trigger == "schedule":
+        raise ValueError('replay needs a trigger with thresholds, "relative" or "norm"; got "schedule"')
+    born = {0: 0}
+    splits = {(cut.round, cut.model): cut for cut in state.splits}
+    for t, model, length, longest, pace, was_due in state.norms.tolist():
+        at = int(t), int(model)
+        due = algorithm._due(at[0], at[0] - born[at[1]], length, longest, pace)
+        if due != bool(was_due):
+            return *at, due
+        if cut := splits.get(at):
+            born[cut.model] = born[cut.new] = cut.round
+    return None

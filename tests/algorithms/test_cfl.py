@@ -9,7 +9,7 @@ from twins import classification_loss, client_data, largest_difference, ragged_c
 
 import fedlib
 from fedlib import Key, datasets, partition
-from fedlib.algorithms.cfl import CFL, CFLState
+from fedlib.algorithms.cfl import CFL, calibrate, replay
 from fedlib.algorithms.fedavg import FedAvg
 from fedlib.federation import Update
 from fedlib.params import row
@@ -108,13 +108,19 @@ def test_equals_the_recursion_of_the_paper(case):
         assert largest_difference(row(held, k), expected[client]) <= 1e-10
 
 
+def begin(algorithm, n, params):
+    """The state before round 1, of clients with n examples."""
+    clients = fedlib.stack_clients([torch.zeros(int(m), 1) for m in n], [torch.zeros(int(m), 1) for m in n])
+    return algorithm.init(params, clients, Key(0))
+
+
 def test_indices_after_the_third_split():
     """Each split speaks of positions in the population, not of places in the cluster that is split."""
     group = [3, 0, 2, 1, 0, 3, 1, 2, 2, 0]
     directions = {0: [1.0, 0, 0.1], 1: [0.9, 0.2, -0.3], 2: [-1.0, 0.1, 0.3], 3: [-0.9, 0.2, -0.4]}
     algorithm = CFL(LOSS, trigger="schedule", schedule=(1, 2, 3), lr=0.1)
     everybody, one = torch.arange(10), torch.ones(10, dtype=torch.int64)
-    state = CFLState({"w": torch.zeros(1, 3)}, 0 * one, 0 * one[:1], 0, (), torch.zeros(0, 5, dtype=torch.float64))
+    state = begin(algorithm, one, {"w": torch.zeros(3)})
     random = np.random.RandomState(0)
     for _ in range(3):
         noise = torch.from_numpy(0.01 * random.standard_normal((10, 3)))
@@ -145,6 +151,119 @@ def test_a_cluster_is_tested_only_when_all_take_part(missing):
     assert len(state.splits) == 1 - missing and len(state.norms) == 1 - missing
 
 
+def aggregate(algorithm, state, rows):
+    """One round in which client k sends rows[k], after one step on one example."""
+    clients = torch.tensor(sorted(rows))
+    one = torch.ones_like(clients)
+    delta = {"w": torch.tensor([rows[k] for k in sorted(rows)]).double()}
+    return algorithm.aggregate(state, Update(clients, rows={"update": delta, "n": one, "steps": one}))
+
+
+def test_the_memory_holds_the_last_updates_for_so_many_rounds():
+    algorithm = CFL(LOSS, trigger="norm", eps1=0.5, eps2=1.0, rest=0, min_size=1, memory=4)
+    sent = [{0: [1.0, 0.0]}, {1: [0.6, 0.8]}, {2: [-1.0, 0.0]}, {2: [0.0, -1.0]}, {0: [2.0, 0.1]}, {1: [-2.0, 0.1]}]
+    state, tested = begin(algorithm, torch.ones(3), {"w": torch.zeros(2).double()}), []
+    for rows in sent:
+        state = aggregate(algorithm, state, rows)
+        tested.append(len(state.norms))
+    # After round 3 all are known, and their mean (.2, .27) is short: split. After it, those of clients 0 and 1, who now
+    # share a model, are older than their cluster until both have sent again.
+    assert tested == [0, 0, 1, 1, 1, 2]
+    assert [cut.round for cut in state.splits] == [3, 6]
+    assert state.norms[0].tolist() == [3, 0, pytest.approx(1 / 3), pytest.approx(1), pytest.approx(10), 1]
+    assert state.splits[0].similarity[0].tolist() == pytest.approx([1, 0.6, -1])
+    assert state.splits[1].members.tolist() == [0, 1] and state.splits[1].similarity[0, 1] == pytest.approx(
+        -0.995, abs=1e-3
+    )
+
+
+def test_the_memory_forgets():
+    algorithm = CFL(LOSS, trigger="norm", eps1=0.5, eps2=1.0, rest=0, min_size=1, memory=2)
+    state = begin(algorithm, torch.ones(3), {"w": torch.zeros(2).double()})
+    for rows in ({0: [1.0, 0.0]}, {1: [0.6, 0.8]}, {2: [-1.0, 0.0]}):
+        state = aggregate(algorithm, state, rows)
+    assert not len(state.norms)  # the update of client 0 is two rounds old
+    assert len(aggregate(algorithm, state, {0: [1.0, 0.0], 1: [0.6, 0.8]}).norms) == 1
+
+
+def test_with_all_taking_part_the_memory_changes_nothing():
+    params, data = twin("MLP")[0], client_data(conflicting())
+    one, four = (
+        fedlib.fit(CFL(LOSS, **LOCAL, **SETTINGS["relative"], memory=memory), params, data, 10, progress=False).state
+        for memory in (1, 4)
+    )
+    assert len(one.splits) >= 2 and torch.equal(one.assignment, four.assignment) and torch.equal(one.norms, four.norms)
+    assert all(torch.equal(p, four.models[name]) for name, p in one.models.items())
+
+
+def test_small_cohorts_split_with_a_memory(tmp_path):
+    """Five of nine clients a round: the same groups are found, and a run that was lost goes on to the bit."""
+    params, data = twin("MLP")[0], client_data(conflicting())
+    algorithm = CFL(LOSS, **LOCAL, **(SETTINGS["relative"] | {"eps1": 0.6}), memory=6)
+    run = {"params": params, "data": data, "rounds": 40, "clients_per_round": 5, "progress": False}
+    state = fedlib.fit(algorithm, **run).state
+    groups = [int(k) for k in state.assignment]
+    assert len(set(groups)) == 3 and all(groups[k] == groups[k % 3] for k in range(9))
+    fedlib.fit(algorithm, checkpoint=tmp_path / "run", **(run | {"rounds": 7}))
+    resumed = fedlib.fit(algorithm, checkpoint=tmp_path / "run", **run).state
+    assert torch.equal(state.assignment, resumed.assignment) and torch.equal(state.norms, resumed.norms)
+    assert all(torch.equal(p, resumed.models[name]) for name, p in state.models.items())
+
+
+def test_without_a_memory_small_cohorts_are_warned():
+    algorithm = CFL(LOSS, **LOCAL, rest=1)
+    with pytest.warns(UserWarning, match="raise memory=1"):
+        fedlib.fit(algorithm, twin("MLP")[0], client_data(conflicting()), 6, 5, progress=False)
+
+
+def test_replay_finds_the_first_decision_that_differs():
+    params, data = twin("MLP")[0], client_data(conflicting())
+
+    def run(**thresholds):
+        algorithm = CFL(LOSS, **LOCAL, **(SETTINGS["relative"] | thresholds))
+        return algorithm, fedlib.fit(algorithm, params, data, 14, progress=False).state
+
+    algorithm, state = run()
+    rounds = [cut.round for cut in state.splits]
+    assert len(rounds) >= 2 and replay(algorithm, state) is None
+    settings = [{"eps1": e} for e in (0, 0.1, 0.2, 0.3, 0.5, 0.8)] + [{"eps2": e} for e in (0, 0.2, 0.4, 0.8, 9)]
+    seen = set()
+    for other in [*settings, {"rest": 1}, {"rest": 8}]:
+        again, truth = run(**other)
+        departs = replay(again, state)
+        seen.add(departs is None)
+        if departs is None:
+            assert torch.equal(truth.norms, state.norms) and torch.equal(truth.assignment, state.assignment)
+            assert [cut.round for cut in truth.splits] == rounds
+        else:
+            t, model, splits = departs
+            before = truth.norms[:, 0] < t
+            assert torch.equal(truth.norms[before], state.norms[state.norms[:, 0] < t])
+            due = [state.norms[(state.norms[:, :2] == torch.tensor([t, model])).all(1), 5] for state in (truth, state)]
+            assert due[0].tolist() == [splits] and due[1].tolist() == [not splits]
+    assert seen == {True, False}
+    often, state = run(eps1=2.0, eps2=0.0, min_size=1)  # split whenever the clusters have rested
+    assert len(state.splits) > 4 and replay(often, state) is None
+    with pytest.raises(ValueError, match="schedule"):
+        replay(CFL(LOSS, trigger="schedule"), state)
+
+
+def test_calibrated_thresholds_leave_that_run_whole():
+    params, data = twin("MLP")[0], client_data(conflicting(groups=1, each=9))
+    often = {"trigger": "relative", "eps1": 0.9, "rest": 3}
+    state = fedlib.fit(CFL(LOSS, **LOCAL, **often, eps2=1e9), params, data, 12, progress=False).state
+    eps2 = calibrate(state, eps1=0.9, rest=3)
+    still = state.norms[(state.norms[:, 0] >= 3) & (state.norms[:, 2] < 0.9 * state.norms[:, 3])]
+    assert len(still) and eps2 == pytest.approx(1.25 * float(still[:, 4].max()))
+    assert replay(CFL(LOSS, **LOCAL, **often, eps2=eps2), state) is None
+    assert replay(CFL(LOSS, **LOCAL, **often, eps2=eps2 / 1.26), state) is not None
+    assert calibrate(state, eps1=0, rest=3, margin=1) == float(
+        state.norms[-3:, 4].max()
+    )  # never still: rounds 10 to 12
+    with pytest.raises(ValueError, match="round 13"):
+        calibrate(state, rest=13)
+
+
 def test_a_cut_that_leaves_too_few_is_refused():
     params, clients = twin("MLP")[0], conflicting(groups=2, each=1)
     run = {"params": params, "data": client_data(clients), "rounds": 3, "progress": False}
@@ -162,7 +281,7 @@ def test_the_inequalities_are_those_of_the_paper():
 
     def splits(eps1, eps2):
         algorithm = CFL(LOSS, trigger="norm", eps1=eps1, eps2=eps2, rest=0, min_size=1)
-        state = CFLState({"w": torch.zeros(1, 2)}, 0 * one, 0 * one[:1], 0, (), torch.zeros(0, 5).double())
+        state = begin(algorithm, one, {"w": torch.zeros(2)})
         return len(algorithm.aggregate(state, update).splits)
 
     assert splits(length + 1e-9, 5.0) == 1
