@@ -388,8 +388,8 @@ def cosines_over_rounds(
 ) -> "Axes":
     """Cosines of the updates of each two clients over the rounds, as means in bands from the lowest to the highest.
 
-    Each pair of clients is, in each round, of one of three sorts: in one cluster and of the same true group; in one
-    cluster and of different groups; in different clusters.
+    Two clients of one cluster are, in each round, of one of three sorts: of different true groups; of the same group,
+    in a cluster that holds others too; of the same group, which has its cluster to itself ("already separated").
 
     Parameters
     ----------
@@ -428,10 +428,12 @@ def cosines_over_rounds(
     ax = plt.gca() if ax is None else ax
     i, j = np.triu_indices(clients, 1)
     cosines, together, same = alpha[:, i, j], cluster[:, i] == cluster[:, j], group[i] == group[j]
+    other = (cluster[:, :, None] == cluster[:, None]) & (group[:, None] != group)
+    mixed = other.any(2)[:, i]
     sorts = {
-        "one cluster, same group": together & same,
-        "one cluster, different groups": together & ~same,
-        "different clusters": ~together,
+        "same group": together & same & mixed,
+        "different groups": together & ~same,
+        "same group, already separated": together & same & ~mixed,
     }
     for n, (label, mask) in enumerate(sorts.items()):
         summary = np.full((3, len(times)), np.nan)

@@ -191,12 +191,12 @@ def test_numbers_of_splits_close_together_share_a_label():
 def test_cosines_over_rounds_are_of_three_sorts():
     groups, assignments = [0, 0, 1, 1], [[0, 0, 0, 0], [0, 0, 0, 1], [0, 0, 1, 1]]
     alpha = np.random.default_rng(0).uniform(-1, 1, (3, 4, 4))
-    alpha[2, 0, 2] = np.nan
+    alpha[0, 0, 2] = np.nan
     ax = plotting.cosines_over_rounds([1, 2, 3], alpha, groups, assignments, SPLITS[:1])
     pairs = [
-        {1: [(0, 1), (2, 3)], 2: [(0, 1)], 3: [(0, 1), (2, 3)]},
-        {1: [(0, 2), (0, 3), (1, 2), (1, 3)], 2: [(0, 2), (1, 2)]},
-        {2: [(0, 3), (1, 3), (2, 3)], 3: [(0, 3), (1, 2), (1, 3)]},  # (0, 2) is NaN
+        {1: [(0, 1), (2, 3)], 2: [(0, 1)]},
+        {1: [(0, 3), (1, 2), (1, 3)], 2: [(0, 2), (1, 2)]},  # (0, 2) is NaN in round 1
+        {3: [(0, 1), (2, 3)]},
     ]
     for n, by_round in enumerate(pairs):
         want = {t: [alpha[t - 1, i, j] for i, j in by_round.get(t, [])] for t in (1, 2, 3)}
@@ -204,14 +204,14 @@ def test_cosines_over_rounds_are_of_three_sorts():
         np.testing.assert_allclose(ax.lines[n].get_ydata(), means)
         assert {t: band(ax, n)[t] for t in by_round} == {t: (min(want[t]), max(want[t])) for t in by_round}
     assert len({str(line.get_linestyle()) for line in ax.lines[:3]}) == 3 and dotted(ax) == [50]
-    labels = ["one cluster, same group", "one cluster, different groups", "different clusters"]
+    labels = ["same group", "different groups", "same group, already separated"]
     assert [t.get_text() for t in ax.get_legend().texts] == labels
 
 
 def test_a_sort_of_pairs_that_never_occurs_draws_nothing():
     ax = plotting.cosines_over_rounds([1, 2], np.ones((2, 2, 2)), [0, 0], np.zeros((2, 2)))
     ax.figure.canvas.draw()
-    assert [np.isnan(line.get_ydata()).all() for line in ax.lines] == [False, True, True]
+    assert [np.isnan(line.get_ydata()).all() for line in ax.lines] == [True, True, False]
 
 
 def test_criterion_over_rounds_draws_both_quantities_of_each_model():

@@ -76,8 +76,8 @@ class CFLState:
         The split tree, oldest first.
     norms : Tensor of shape (T, 6), float64
         What the criterion saw and said: round, model, length of the mean update, that of the longest, the longest
-        divided by learning rate times steps, and 1 where the cluster was due to be split. One row for each round in which
-        a cluster of two or more clients could be tested.
+        divided by learning rate times steps, and 1 where the cluster was due to be split. One row for each
+        round in which a cluster of two or more clients could be tested.
     latest : dict
         With `CFL.memory` > 1 the last update of each client: "update" (a stack of K rows), "n", "steps" and "round",
         each of shape (K,); empty otherwise.
