@@ -240,9 +240,9 @@ def similarity_map(
         ax.axhline(start - 0.5, color="black", linestyle="-", linewidth=1)
         ax.axvline(start - 0.5, color="black", linestyle="-", linewidth=1)
     if groups is not None:
-        names, left = np.unique(group).tolist(), -0.5 - 0.07 * clients
+        left = -0.5 - 0.07 * clients
         for start, size, name in rows:
-            colour = COLOURS[names.index(name) % len(COLOURS)]
+            colour = COLOURS[int(name) % len(COLOURS)]  # the same in the maps of all parts of a federation
             ax.add_patch(plt.Rectangle((left, start - 0.5), 0.05 * clients, size, facecolor=colour, linewidth=0))
         ax.set_xlim(left, clients - 0.5)
     for axis, runs in ((ax.xaxis, columns), (ax.yaxis, rows)):
@@ -481,6 +481,7 @@ def criterion_over_rounds(
     Chapter 04.
     """
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import LogLocator, NullFormatter
 
     table = _array("norms", norms, "T", "5 or more").astype(float)
     if table.shape[0] < 1 or table.shape[1] < 5:
@@ -491,7 +492,7 @@ def criterion_over_rounds(
     # the higher threshold's label stands above its line and the lower one's below, lest they overlap
     for quantity, label, name, eps, other, colour, line in (
         (ratio, "mean / longest update", r"\varepsilon_1", eps1, eps2, COLOURS[0], "-"),
-        (pace, "longest update / (learning rate × steps)", r"\varepsilon_2", eps2, eps1, COLOURS[1], "--"),
+        (pace, "pace: longest update / (learning rate × steps)", r"\varepsilon_2", eps2, eps1, COLOURS[1], "--"),
     ):
         for i, m in enumerate(np.unique(model)):
             mine = model == m
@@ -503,9 +504,10 @@ def criterion_over_rounds(
             where: Any = {"xycoords": ax.get_yaxis_transform(), "textcoords": "offset points", "va": va, "fontsize": 9}
             ax.annotate(f"${name}$ = {eps:g}", (1, eps), (3, 0), color=colour, **where)
     ax.set(xlabel="round", ylabel="ratio", yscale="log")
-    low, high = ax.get_ylim()
-    ax.set_ylim(low, high * (high / low) ** 0.25)  # room for the legend
-    ax.legend(fontsize=9, loc="upper right", **_OVER_DATA)
+    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    ax.yaxis.set_major_formatter("{x:g}")
+    ax.yaxis.set_minor_formatter(NullFormatter())
+    ax.legend(fontsize=9, loc="lower center", bbox_to_anchor=(0.5, 1.08))
     _mark_splits(ax, splits)
     return ax
 
