@@ -39,6 +39,7 @@ results: $(READY)  ## full-size runs behind the chapters' claims: only what is m
 
 bench: $(READY)  ## the speed of stacking against a loop over clients, on one core
 	$(PY) -m benchmarks
+	$(PY) -m benchmarks.clustering
 
 mutants: $(READY)  ## break the code on purpose, to see that the tests notice
 	$(PY) -m tools.mutants
