@@ -374,8 +374,8 @@ def replay(algorithm: CFL, state: CFLState) -> tuple[int, int, bool] | None:
     Returns
     -------
     tuple of (int, int, bool), or None
-        Round and model of the first different decision, and whether it is due to be split there for `algorithm`. None: the same
-        decisions throughout, and so the same result. After a different decision nothing is known.
+        Round and model of the first different decision, and whether it is due to be split there for `algorithm`. None:
+        the same decisions throughout, and so the same result. After a different decision nothing is known.
 
     Raises
     ------
