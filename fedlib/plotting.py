@@ -261,7 +261,7 @@ def split_tree(splits: Sequence[Any], groups: ArrayLike | None = None, ax: "Axes
     Parameters
     ----------
     splits : sequence of fedlib.algorithms.cfl.Split
-        `fedlib.algorithms.cfl.CFLState`, its ``splits``.
+        Those of a `fedlib.algorithms.cfl.CFLState`.
     groups : array of shape (K,), integer, optional
         The true group of each client; a leaf then says how many clients of which group it holds.
     ax : matplotlib Axes, optional
@@ -457,7 +457,7 @@ def criterion_over_rounds(
     Parameters
     ----------
     norms : array of shape (T, 5), or wider
-        `fedlib.algorithms.cfl.CFLState`, its ``norms``: round, model, length of the mean update, length of the longest, and the
+        Of a `fedlib.algorithms.cfl.CFLState`: round, model, length of the mean update, length of the longest, and the
         longest divided by learning rate times steps.
     eps1, eps2 : float
         The thresholds of the two quantities, as horizontal lines in their colours; none is drawn for 0.
