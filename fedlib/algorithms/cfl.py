@@ -121,7 +121,8 @@ class CFL(Algorithm):
     memory : int
         A cluster is tested in rounds after which the server knows an update of each member that is less than so many
         rounds old and younger than the cluster. 1: only this round's, which takes full participation. More costs the
-        server the memory of one model for each client; choose about three times the clients over the cohort.
+        server the memory of one model for each client. With cohorts of C drawn from K clients it has to be well above
+        (K / C) log K, or some client is nearly always missing.
 
     Raises
     ------
