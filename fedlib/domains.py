@@ -33,10 +33,12 @@ __all__ = [
     "RandomFeatures",
     "assign",
     "domain_bias",
+    "em_domains",
     "federated_em",
     "kmeans_labels",
     "nmi",
     "occupancy",
+    "spread",
 ]
 
 _DOMAINS = "domains"  # in the ledger
@@ -249,6 +251,11 @@ def occupancy(w: Tensor, least: float = 0.5) -> tuple[Tensor, float]:
     """
     sums = w.detach().sum((0, 1))
     record(_DOMAINS, bytes_up=len(w) * message_bytes(sums[None]))
+    return spread(sums, least)
+
+
+def spread(sums: Tensor, least: float = 0.5) -> tuple[Tensor, float]:
+    """`occupancy` of sums (D,) that have been sent."""
     if not sums.sum() > 0:
         raise ValueError("w gives no sample a domain: all weights are 0")
     share = sums / sums.sum()
@@ -257,7 +264,7 @@ def occupancy(w: Tensor, least: float = 0.5) -> tuple[Tensor, float]:
         warnings.warn(
             f"the domains collapsed: one of {len(share)} has {float(share.max()):.0%} of the samples (entropy "
             f"{entropy:.2f} log D). Balance the teacher (mode='sinkhorn') or find domains with federated_em",
-            stacklevel=2,
+            stacklevel=3,
         )
     return share, entropy
 
@@ -329,6 +336,11 @@ def kmeans_labels(updates: Params | Tensor, data: ClientData, domains: int, seed
 
 
 # ---- federated EM ----
+
+
+def em_domains(data: ClientData, key: Key, domains: int, classes: int, **settings: Any) -> Tensor:
+    """Responsibilities of `federated_em`; ``partial(em_domains, domains=4, classes=10)`` is a teacher of FedCG."""
+    return federated_em(data, domains, classes, key.seed, **settings).r
 
 
 @dataclass(frozen=True)

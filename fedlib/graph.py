@@ -10,6 +10,7 @@ import functools
 import math
 import operator
 import warnings
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
@@ -144,11 +145,16 @@ def adjacency(kind: str, domains: int, beta: float = 0.5, seed: int = 0) -> Tens
 @functools.cache
 def _graph_convolution(projects: bool) -> nn.Module:
     """torch-geometric's layer as a shell without numbers: each call brings its own weight, of any shape."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # importing torch-geometric uses what newer torch deprecates
-        from torch_geometric.nn import DenseGCNConv
-    with torch.device("meta"):
-        layer = DenseGCNConv(1, 1, bias=False)
+
+    def make() -> nn.Module:
+        with warnings.catch_warnings(), torch.device("meta"):
+            warnings.simplefilter("ignore", FutureWarning)  # importing torch-geometric uses what newer torch deprecates
+            from torch_geometric.nn import DenseGCNConv
+
+            return DenseGCNConv(1, 1, bias=False)
+
+    with ThreadPoolExecutor(1) as other:  # making it draws a weight, which a vmap around this call would forbid
+        layer = other.submit(make).result()
     if not projects:
         layer.lin = nn.Identity()
     return layer

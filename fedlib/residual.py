@@ -1,0 +1,125 @@
+"""Networks with a module for each domain in some of their layers (FedCG Eq. 4)."""
+
+import math
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from .domains import DomainClassifier
+from .graph import domain_conv_relu_pool, domain_dense
+from .keys import Key
+from .layers import conv_relu_pool, dense
+from .models import CNN, MLP
+from .params import Params
+
+__all__ = ["DomainNet"]
+
+
+@dataclass(frozen=True)
+class DomainNet:
+    """A network in which every domain adds an output of its own to some layers, weighted for each sample (FedCG Eq. 4).
+
+    Parameters
+    ----------
+    net : CNN or MLP
+        The shared layers.
+    domains : int
+        D.
+    layers : tuple of str
+        Layers with domain modules, by the names of their parameters, such as ``("conv2", "dense1")``.
+    classifier : DomainClassifier, optional
+        The student, which gives the weights w_d of a sample at test. Without one, give w_d in each call.
+    shared : bool
+        False: these layers have the domains' modules only, no shared part and no lambda ("GCN" in FedCG's Table 3; with
+        all layers, separate models).
+    start : {"random", "equal"}
+        Whether the modules start from different draws or from one.
+    lam : float
+        Where lambda starts in each layer; 0 gives the plain network, as long as it is frozen there.
+
+    Raises
+    ------
+    ValueError
+        Layers that the network does not have, or none; a classifier for another number of domains.
+
+    Notes
+    -----
+    To the names of `net` and, behind ``student.``, of `classifier` come ``V.dense1.weight`` (D, o, i),
+    ``V.dense1.bias`` (D, o) and ``lam.dense1`` () for each layer. Chapter 06.
+    """
+
+    net: CNN | MLP
+    domains: int
+    layers: tuple[str, ...]
+    classifier: DomainClassifier | None = None
+    shared: bool = True
+    start: str = "random"
+    lam: float = 1.0
+
+    def __post_init__(self) -> None:
+        names = dict.fromkeys(name.split(".")[0] for name in self.net.init(0))
+        if not self.layers or not set(self.layers) <= set(names):
+            raise ValueError(f"layers must name some of {list(names)}; got {self.layers!r}")
+        if self.domains < 1 or (self.classifier is not None and self.classifier.domains != self.domains):
+            raise ValueError(f"domains must be at least 1, and the classifier must have as many; got {self.domains}")
+        if self.start not in ("random", "equal"):
+            raise ValueError(f"start must be 'random' or 'equal', got {self.start!r}")
+
+    def init(self, seed: int) -> Params:
+        """Random start, the same on every machine."""
+        plain = self.net.init(seed)
+        draws = torch.arange(self.domains) if self.start == "random" else torch.zeros(self.domains, dtype=torch.int64)
+        params = {name: p for name, p in plain.items() if self.shared or name.split(".")[0] not in self.layers}
+        for name, p in plain.items():
+            layer, kind = name.split(".")
+            if layer in self.layers:  # as the layer itself starts
+                spread = 1 / math.sqrt(math.prod(plain[f"{layer}.weight"].shape[1:]))
+                draw = Key(seed).uniform(draws, f"init V.{name}", *p.shape)
+                params[f"V.{name}"] = ((2 * draw - 1) * spread).float()
+                if kind == "bias" and self.shared:
+                    params[f"lam.{layer}"] = torch.tensor(float(self.lam))
+        if self.classifier is not None:
+            params |= {f"student.{name}": p for name, p in self.classifier.init(seed).items()}
+        return params
+
+    def weights(self, params: Params, x: Tensor) -> Tensor:
+        """w_d = g_phi(x), of shape (B, D), for x of shape (B, ...).
+
+        With ``prior`` (D,) in `params`, which says how often a client has a domain where all clients together have it
+        once, each probability is multiplied by it and the sum made 1 again (Bayes' rule).
+        """
+        if self.classifier is None:
+            raise ValueError("a DomainNet without a classifier needs the weights of the domains, w_d, in each call")
+        logits = self.classifier(part(params, "student"), x)
+        return (logits + params["prior"].log() if "prior" in params else logits).softmax(-1)
+
+    def __call__(self, params: Params, x: Tensor, w_d: Tensor | None = None) -> Tensor:
+        """Outputs of shape (B, outputs) for x of shape (B, ...), with the weights (B, D), or with the student's."""
+        w_d = self.weights(params, x) if w_d is None else w_d
+        convolutions = len(self.net.channels) if isinstance(self.net, CNN) else 0
+        for layer in range(1, convolutions + 1):
+            own = self._layer(params, f"conv{layer}", w_d)
+            settings = self.net.padding, self.net.pool  # type: ignore[union-attr]
+            x = conv_relu_pool(x, *own, *settings) if len(own) == 2 else domain_conv_relu_pool(x, *own, *settings)
+        x = x.flatten(1)
+        for layer in range(1, len(self.net.widths) + (1 if convolutions else 0)):
+            x = torch.relu(x) if layer > 1 else x
+            own = self._layer(params, f"dense{layer}", w_d)
+            x = dense(x, *own) if len(own) == 2 else domain_dense(x, *own)
+        return x
+
+    def _layer(self, params: Params, layer: str, w_d: Tensor) -> tuple[Tensor, ...]:
+        """What the layer's function takes: weight and bias; with domains also those of V, lambda and w_d."""
+        names = f"{layer}.weight", f"{layer}.bias"
+        if layer not in self.layers:
+            return tuple(params[n] for n in names)
+        modules = [params[f"V.{n}"] for n in names]
+        if self.shared:
+            return *(params[n] for n in names), *modules, params[f"lam.{layer}"], w_d
+        return *(torch.zeros_like(v[0]) for v in modules), *modules, modules[0].new_ones(()), w_d
+
+
+def part(params: Params, head: str) -> Params:
+    """The parameters whose names begin with `head` and a dot, without that."""
+    return {name[len(head) + 1 :]: p for name, p in params.items() if name.startswith(f"{head}.")}
