@@ -22,10 +22,9 @@ from torch import Tensor
 from .clustering import Centres, kmeans
 from .data import ClientData, to_features
 from .keys import Key
-from .layers import dense, stackable
 from .ledger import message_bytes, record, server_time
-from .models import _init
 from .params import Params
+from .strided import StridedCNN
 
 __all__ = [
     "DomainClassifier",
@@ -44,19 +43,6 @@ __all__ = [
 _DOMAINS = "domains"  # in the ledger
 _MEAN_COUNT, _VARIANCE_COUNT = 2.0, 20.0  # samples that the prior of the mixture is worth
 _FLOOR = 0.01  # least variance of a component
-
-
-def _conv_relu_stack(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
-    """`_conv_relu` for x (C, B, I, H, W), weight (C, O, I, 3, 3) and bias (C, O): one grouped convolution."""
-    clients, outputs = weight.shape[:2]
-    x = x.transpose(0, 1).flatten(1, 2).contiguous(memory_format=torch.channels_last)
-    z = F.conv2d(x, weight.flatten(0, 1), bias.flatten(), stride, padding=1, groups=clients)
-    return F.relu(z).unflatten(1, (clients, outputs)).transpose(0, 1)
-
-
-@stackable(_conv_relu_stack)
-def _conv_relu(x: Tensor, weight: Tensor, bias: Tensor, stride: int) -> Tensor:
-    return F.relu(F.conv2d(x, weight, bias, stride, padding=1))
 
 
 @dataclass(frozen=True)
@@ -93,27 +79,21 @@ class DomainClassifier:
     def __post_init__(self) -> None:
         if self.head not in ("pooled", "flatten"):
             raise ValueError(f"head must be 'pooled' or 'flatten', got {self.head!r}")
-        if len(self.channels) != len(self.strides) or not self.channels:
-            raise ValueError(f"give one stride for each convolution; got {self.channels} and {self.strides}")
-        if min(self.domains, *self.channels, *self.strides) < 1:
-            raise ValueError("domains, channels and strides must be at least 1")
+        if self.domains < 1:
+            raise ValueError(f"domains must be at least 1; got {self.domains}")
+        _ = self._net  # says what is wrong with the rest
+
+    @property
+    def _net(self) -> StridedCNN:
+        return StridedCNN(self.image, self.channels, self.strides, (self.domains,), self.head == "pooled")
 
     def init(self, seed: int) -> Params:
         """Random start, the same on every machine."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        inputs, height, width = self.image
-        for layer, (outputs, stride) in enumerate(zip(self.channels, self.strides, strict=True), 1):
-            shapes |= {f"conv{layer}.weight": (outputs, inputs, 3, 3), f"conv{layer}.bias": (outputs,)}
-            inputs, height, width = outputs, (height - 1) // stride + 1, (width - 1) // stride + 1
-        inputs *= 1 if self.head == "pooled" else height * width
-        return _init(shapes | {"dense1.weight": (self.domains, inputs), "dense1.bias": (self.domains,)}, seed)
+        return self._net.init(seed)
 
     def __call__(self, params: Params, x: Tensor) -> Tensor:
         """Logits of shape (B, D) for x of shape (B, *image)."""
-        for layer, stride in enumerate(self.strides, 1):
-            x = _conv_relu(x, params[f"conv{layer}.weight"], params[f"conv{layer}.bias"], stride)
-        x = x.mean((-2, -1)) if self.head == "pooled" else x.flatten(1)
-        return dense(x, params["dense1.weight"], params["dense1.bias"])
+        return self._net(params, x)
 
 
 # ---- assignments from logits ----

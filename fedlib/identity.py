@@ -40,6 +40,9 @@ _CORE = (
 )
 
 
+# Modules that an algorithm computes with, beside its own and the core's.
+_BESIDE = {"fedlib.algorithms.fedcg": ("domains", "graph", "residual", "strided")}
+
 # What `dataclass` writes into a class.
 _GENERATED = {"__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__", "__replace__"} | {
     f"__{order}__" for order in ("lt", "le", "gt", "ge")
@@ -52,6 +55,7 @@ def run_identity(
     """Name of each thing that the numbers of a run depend on, to its text."""
     kind = type(algorithm)
     ours = [c.__module__ for c in kind.__mro__ if c.__module__.split(".")[0] == "fedlib"]
+    ours += [f"fedlib.{m}" for name in ours for m in _BESIDE.get(name, ())]
     fields = {}
     for f in dataclasses.fields(algorithm):
         value = getattr(algorithm, f.name)

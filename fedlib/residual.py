@@ -2,16 +2,18 @@
 
 import math
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from .domains import DomainClassifier
-from .graph import domain_conv_relu_pool, domain_dense
+from .graph import domain_conv_relu_pool, domain_dense, route
 from .keys import Key
 from .layers import conv_relu_pool, dense
 from .models import CNN, MLP
 from .params import Params
+from .strided import StridedCNN, convolve
 
 __all__ = ["DomainNet"]
 
@@ -22,7 +24,7 @@ class DomainNet:
 
     Parameters
     ----------
-    net : CNN or MLP
+    net : MLP, CNN or StridedCNN
         The shared layers.
     domains : int
         D.
@@ -49,7 +51,7 @@ class DomainNet:
     ``V.dense1.bias`` (D, o) and ``lam.dense1`` () for each layer. Chapter 06.
     """
 
-    net: CNN | MLP
+    net: CNN | MLP | StridedCNN
     domains: int
     layers: tuple[str, ...]
     classifier: DomainClassifier | None = None
@@ -97,17 +99,27 @@ class DomainNet:
     def __call__(self, params: Params, x: Tensor, w_d: Tensor | None = None) -> Tensor:
         """Outputs of shape (B, outputs) for x of shape (B, ...), with the weights (B, D), or with the student's."""
         w_d = self.weights(params, x) if w_d is None else w_d
-        convolutions = len(self.net.channels) if isinstance(self.net, CNN) else 0
+        convolutions = 0 if isinstance(self.net, MLP) else len(self.net.channels)
         for layer in range(1, convolutions + 1):
-            own = self._layer(params, f"conv{layer}", w_d)
-            settings = self.net.padding, self.net.pool  # type: ignore[union-attr]
-            x = conv_relu_pool(x, *own, *settings) if len(own) == 2 else domain_conv_relu_pool(x, *own, *settings)
-        x = x.flatten(1)
+            x = self._convolution(x, layer, self._layer(params, f"conv{layer}", w_d))
+        x = x.mean((-2, -1)) if getattr(self.net, "pooled", False) else x.flatten(1)
         for layer in range(1, len(self.net.widths) + (1 if convolutions else 0)):
-            x = torch.relu(x) if layer > 1 else x
             own = self._layer(params, f"dense{layer}", w_d)
-            x = dense(x, *own) if len(own) == 2 else domain_dense(x, *own)
+            x = torch.relu(x) if layer > 1 else x
+            x = dense(x, own[0], own[1]) if len(own) == 2 else domain_dense(x, *own)
         return x
+
+    def _convolution(self, x: Tensor, layer: int, own: Any) -> Tensor:
+        """Output of a convolution and ReLU, with the domains' modules if there are any."""
+        if isinstance(self.net, CNN):
+            own = *own, self.net.padding, self.net.pool
+            return conv_relu_pool(x, *own) if len(own) == 4 else domain_conv_relu_pool(x, *own)
+        stride = self.net.strides[layer - 1]  # type: ignore[union-attr]
+        if len(own) == 2:
+            return torch.relu(convolve(x, own[0], own[1], stride))
+        weight, bias, modules, biases, lam, w_d = own
+        branches = convolve(x, modules.flatten(0, 1), biases.flatten(), stride).unflatten(1, biases.shape)
+        return torch.relu(convolve(x, weight, bias, stride) + lam * route(branches, w_d))
 
     def _layer(self, params: Params, layer: str, w_d: Tensor) -> tuple[Tensor, ...]:
         """What the layer's function takes: weight and bias; with domains also those of V, lambda and w_d."""

@@ -328,6 +328,84 @@ MUTANTS = [  # file, text, what breaks it, tests of which one at least must fail
         "goes_on = closeness[1] > closeness[0]",
         "tests/algorithms/test_cfl.py",
     ),
+    (
+        "fedlib/residual.py",
+        'logits + params["prior"].log()',
+        'logits + params["prior"]',
+        "tests/test_residual.py::test_weights_by_hand",
+    ),
+    (
+        "fedlib/residual.py",
+        'if self.start == "random" else torch.zeros',
+        'if self.start == "equal" else torch.zeros',
+        "tests/test_residual.py::test_starts",
+    ),
+    (
+        "fedlib/residual.py",
+        'if self.shared or name.split(".")[0] not in self.layers}',
+        "if True}",
+        "tests/test_residual.py::test_names_and_shapes",
+    ),
+    (
+        "fedlib/algorithms/fedcg.py",
+        "(x, y[place], real), w_d[place])",
+        "(x, y[place], real), w_d[: len(place)])",
+        "tests/algorithms/test_fedcg.py::test_equals_the_paper",
+    ),
+    (
+        "fedlib/algorithms/fedcg.py",
+        "counts = target.sum(1) if self.by_count else",
+        "counts = w_d.sum(1) if self.by_count else",
+        "tests/algorithms/test_fedcg.py::test_equals_the_paper",
+    ),
+    (
+        "fedlib/algorithms/fedcg.py",
+        "state.prior[clients].log()[:, None]",
+        "state.prior[: len(clients)].log()[:, None]",
+        "tests/algorithms/test_fedcg.py::test_equals_the_paper",
+    ),
+    (
+        "fedlib/algorithms/fedcg.py",
+        "return state.found[clients], {}",
+        "return state.found[: len(clients)], {}",
+        "tests/algorithms/test_fedcg.py::test_equals_the_paper",
+    ),
+    (
+        "fedlib/algorithms/fedcg.py",
+        "bias = state.bias - (mean",
+        "bias = -(mean",
+        "tests/algorithms/test_fedcg.py::test_a_bias_spreads_the_samples",
+    ),
+    (
+        "fedlib/algorithms/fedcg.py",
+        "self.refresh > 0 and t % self.refresh == 0",
+        "self.refresh > 0 and state.round % self.refresh == 0",
+        "tests/algorithms/test_fedcg.py::test_the_teacher_becomes_the_student_after_so_many_rounds",
+    ),
+    (
+        "fedlib/algorithms/fedcg.py",
+        "and t >= self.warm_up",
+        "and t > self.warm_up",
+        "tests/algorithms/test_fedcg.py::test_adjacency_from_round_warm_up_on",
+    ),
+    (
+        "fedlib/algorithms/fedcg.py",
+        "lr=self.student_lr, optimizer=torch.optim.SGD)",
+        "lr=self.student_lr)",
+        "tests/algorithms/test_fedcg.py::test_only_the_network_has_the_optimizer_of_the_user",
+    ),
+    (
+        "fedlib/algorithms/fedcg.py",
+        "softmax(-1) * _real(data)[..., None]",
+        "softmax(-1)",
+        "tests/algorithms/test_fedcg.py::test_new_clients_find_their_shares_with_a_perfect_student",
+    ),
+    (
+        "fedlib/algorithms/fedcg.py",
+        'purpose={"student": DOMAINS, "domains": DOMAINS, "graph": GRAPH}',
+        'purpose={"student": DOMAINS, "domains": DOMAINS}',
+        "tests/algorithms/test_fedcg.py::test_costs_by_purpose",
+    ),
 ]
 
 

@@ -154,6 +154,13 @@ class FedCG(Algorithm):
             raise ValueError(f"weights must be 'hard', 'soft' or 'student'; got {self.weights!r}")
         if self.refresh < 0 or self.warm_up < 0 or not self.student_lr > 0:
             raise ValueError("refresh and warm_up must be 0 or more, and student_lr positive")
+        if not 0 <= self.beta <= 1:
+            raise ValueError(f"beta must be from 0 to 1; got {self.beta}")
+        if not isinstance(self.adjacency, str):
+            given, d = torch.as_tensor(self.adjacency, dtype=torch.float64), self.net.domains
+            if given.shape != (d, d) or not given.isfinite().all():
+                raise ValueError(f"adjacency must be {d} rows of {d} numbers; got {self.adjacency!r}")
+            object.__setattr__(self, "adjacency", tuple(map(tuple, given.tolist())))
         self._first_adjacency(0)  # says what is wrong with it
 
     @classmethod
@@ -163,7 +170,7 @@ class FedCG(Algorithm):
         "paper": a random teacher that becomes the student ten times in `rounds`, the student's learning rate 1e-4, w_d
         one-hot, A the identity until the teacher changes for the first time, the prior of no client. "book": w_d from
         the student, A the identity for 20 rounds, each client's own prior; give it a `teacher` that finds domains,
-        such as `fedlib.domains.em_teacher`.
+        such as `fedlib.domains.em_domains`.
         """
         if name not in ("paper", "book"):
             raise ValueError(f"the recipe is 'paper' or 'book', got {name!r}")
@@ -184,14 +191,15 @@ class FedCG(Algorithm):
             q = sum(p[0].numel() for p in part(params, f"V.{layer}").values())
             graph |= {f"W.{layer}.{n}": w for n, w in self.gcn.init(q, key.seed, layer).items()}  # type: ignore[union-attr]
         network = self.teacher in TEACHERS and self.teacher != "loss"
-        teacher = self.net.classifier.init(key.seed + 1) if network else {}  # type: ignore[union-attr]
+        draw = int(key.bits(torch.zeros(1, dtype=torch.int64), "teacher")[0]) % 2**32  # no seed of a user's
+        teacher = self.net.classifier.init(draw) if network else {}  # type: ignore[union-attr]
         return FedCGState(
             models=broadcast({n: p for n, p in params.items() if not n.startswith("student.")}, 1),
             graph=broadcast({n: p.to(device, dtype) for n, p in graph.items()}, 1),
             student=broadcast(student, 1),
             teacher=broadcast({n: p.to(device, dtype) for n, p in teacher.items()}, 1),
             bias=torch.zeros(domains, device=device, dtype=dtype),
-            adjacency=self._first_adjacency(key.seed).to(device),
+            adjacency=self._first_adjacency(key.seed).to(device, dtype),
             share=torch.full((domains,), torch.nan, device=device, dtype=dtype),
             round=0,
             found=torch.zeros(len(data), 0, domains, device=device, dtype=dtype),
@@ -202,10 +210,7 @@ class FedCG(Algorithm):
         kind, domains = (self.first if self.adjacency == "distance" else self.adjacency), self.net.domains
         if isinstance(kind, str):
             return adjacency(kind, domains, self.beta, seed)
-        given = torch.tensor(kind, dtype=torch.float64)
-        if given.shape != (domains, domains):
-            raise ValueError(f"adjacency must be {domains} rows of {domains} numbers; got {kind!r}")
-        return given
+        return torch.tensor(kind, dtype=torch.float64)
 
     def prepare(self, state: FedCGState, data: ClientData, key: Key) -> FedCGState:
         """A teacher that is a function says the domains of all training samples."""
@@ -214,9 +219,13 @@ class FedCG(Algorithm):
         w, wanted = self.teacher(data, key).to(state.bias), (*data.index.shape, len(state.bias))
         if w.shape != wanted:
             raise ValueError(f"the teacher must give weights of shape {wanted}; got {tuple(w.shape)}")
+        if not w.isfinite().all() or (w < 0).any():
+            raise ValueError("the teacher must give weights of 0 or more, not NaN")
+        w = w * _real(data)[..., None]
         share, _ = spread(w.sum((0, 1)))
-        prior = (w.sum(1) + 1) / (data.n[:, None] + len(share)) / share.clamp(min=1 / int(data.n.sum()))
-        return replace(state, found=w, share=share, prior=prior if self.own_prior else state.prior)
+        share = torch.where(share * int(data.n.sum()) < 1, 0, share)  # not one sample: its module learns nothing
+        prior = _prior(w, data.n, share) if self.own_prior else state.prior
+        return replace(state, found=w, share=share, prior=prior)
 
     # ---- clients ----
 
@@ -238,16 +247,12 @@ class FedCG(Algorithm):
         heads: dict[str, Params] = {"V": {}, "W": {}, "": {}}
         for name, p in end.params.items():
             heads[name[0] if name[:2] in ("V.", "W.") else ""][name] = p
+        means = {"models": heads[""], "graph": heads["W"], "student": learned.params}
         counts = target.sum(1) if self.by_count else data.n[:, None].to(target).expand(-1, target.shape[-1])
+        sums |= {name: cluster_sums(p, everybody, data.n, models=1) for name, p in means.items() if p}
         return Update(
             clients,
-            sums={
-                "models": cluster_sums(heads[""], everybody, data.n, models=1),
-                "modules": _module_sums(heads["V"], counts),
-                "student": cluster_sums(learned.params, everybody, data.n, models=1),
-            }
-            | ({"domains": sums} if sums else {})
-            | ({"graph": cluster_sums(heads["W"], everybody, data.n, models=1)} if heads["W"] else {}),
+            sums=sums | {"modules": _module_sums(heads["V"], counts)},
             log={"loss": end.loss, "student": learned.loss},
             purpose={"student": DOMAINS, "domains": DOMAINS, "graph": GRAPH},
         )
@@ -256,14 +261,14 @@ class FedCG(Algorithm):
         """The teacher's weights (C, N, D), 0 for padding, and what it tells the server of them."""
         if callable(self.teacher):
             return state.found[clients], {}
-        real = torch.arange(data.index.shape[1], device=data.n.device) < data.n[:, None]
+        real = _real(data)
         z = -self._losses(state, data) if self.teacher == "loss" else self._logits(state.teacher, data) + state.bias
         w = assign(z, real)
         sums = {"count": w.sum((0, 1))[None]}
         if self.teacher in ("centred", "sinkhorn"):
             p = z if self.teacher == "centred" else (z / _TAU).softmax(-1)
             sums["bias"] = (p * real[..., None]).sum((0, 1))[None]
-        return w, sums
+        return w, {"domains": sums}
 
     @torch.no_grad()
     def _logits(self, classifier: Params, data: ClientData) -> Tensor:
@@ -335,7 +340,8 @@ class FedCG(Algorithm):
 
     def _watch(self, state: FedCGState, sums: Sums, renew: bool) -> FedCGState:
         """The shares of the domains, with a warning if they collapsed, and the next bias; 0 for a new teacher."""
-        share, _ = spread(sums["count"][0])
+        begins = "bias" in sums and not state.bias.any()  # a teacher that is about to be balanced
+        share, _ = spread(sums["count"][0], 0 if begins else 0.5)
         bias = torch.zeros_like(state.bias)
         if "bias" in sums and not renew:
             mean = (sums["bias"][0] / sums["count"].sum()).to(bias)
@@ -352,7 +358,7 @@ class FedCG(Algorithm):
     def download(self, state: FedCGState, clients: Tensor) -> dict[str, Any]:
         """Model, W and A, student, and a teacher that is a network."""
         one = torch.zeros_like(clients)
-        classifiers = {"student": take(state.student, one)}
+        classifiers: dict[str, Any] = {"student": take(state.student, one)}
         if state.teacher:
             classifiers |= {"teacher": take(state.teacher, one), "bias": state.bias.expand(len(clients), -1)}
         graph = {"A": state.adjacency.expand(len(clients), -1, -1)} if self.gcn is not None else {}
@@ -369,12 +375,25 @@ class FedCG(Algorithm):
         new = replace(state, found=state.found.new_zeros(len(data), 0, d), prior=prior)
         if not (self.own_prior and callable(self.teacher)):
             return new
-        real = (torch.arange(data.index.shape[1], device=data.n.device) < data.n[:, None])[..., None]
+        logits, prior = self._logits(state.student, data), prior * (state.share > 0)
         for _ in range(_EM_STEPS):
-            w = self._answers(new, data, torch.arange(len(data), device=data.n.device)) * real
-            shares = (w.sum(1) + 1) / (data.n[:, None] + d)
-            new = replace(new, prior=shares / state.share.clamp(min=1e-6))
-        return new
+            w = (logits + prior.log()[:, None]).softmax(-1) * _real(data)[..., None]
+            prior = _prior(w, data.n, state.share)
+        return replace(new, prior=prior)
+
+
+def _real(data: ClientData) -> Tensor:
+    """Which places of a client's rows hold a sample, of shape (C, N)."""
+    return torch.arange(data.index.shape[1], device=data.n.device) < data.n[:, None]
+
+
+def _prior(w: Tensor, n: Tensor, share: Tensor) -> Tensor:
+    """Shares (C, D) of the domains in w (C, N, D), as multiples of those in all samples; 0 where there are none.
+
+    D samples more, which are as all samples are, keep clients with few samples near 1.
+    """
+    d, least = len(share), torch.finfo(share.dtype).tiny
+    return (w.sum(1) / share.clamp(min=least) + d) / (n[:, None] + d) * (share > 0)
 
 
 def _module_sums(modules: Params, counts: Tensor) -> Sums:

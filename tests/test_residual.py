@@ -1,0 +1,195 @@
+"""Networks with domain modules: Eq. 4 of FedCG for one sample after another, and the limits in which modules vanish."""
+
+import itertools
+import math
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+
+from fedlib.domains import DomainClassifier
+from fedlib.losses import cross_entropy
+from fedlib.models import CNN, MLP
+from fedlib.params import row
+from fedlib.residual import DomainNet
+from fedlib.strided import StridedCNN
+
+D = 3
+NETS = {
+    "MLP": MLP((36, 5, 6, 4)),
+    "CNN": CNN((1, 6, 6), (2, 3), (5, 4), kernel=3, padding=1),
+    "StridedCNN": StridedCNN((1, 6, 6), (2, 3), (2, 1), (5, 4)),
+    "pooled StridedCNN": StridedCNN((1, 6, 6), (3,), (1,), (4,), pooled=True),
+}
+STUDENT = DomainClassifier((1, 6, 6), D, "flatten", (2, 3), (2, 1))
+CHOICES = [
+    (name, layers)
+    for name, net in NETS.items()
+    for names in [list(dict.fromkeys(n.split(".")[0] for n in net.init(0)))]
+    for size in range(1, len(names) + 1)
+    for layers in itertools.combinations(names, size)
+]
+
+
+def normal(*shape, seed=0):
+    return torch.from_numpy(np.random.RandomState(seed).standard_normal(shape))
+
+
+def close(a, b, atol=1e-10):
+    torch.testing.assert_close(a, b, atol=atol, rtol=0)
+
+
+def moved(net, seed=0):
+    """Parameters in float64, away from the start, so that lambdas differ and biases are not small."""
+    return {n: p.double() + 0.2 * normal(*p.shape, seed=seed + i) for i, (n, p) in enumerate(net.init(seed).items())}
+
+
+def weights(kind, samples=7):
+    scores = normal(samples, D, seed=5)
+    return F.one_hot(scores.argmax(-1), D).double() if kind == "hard" else scores.softmax(-1)
+
+
+def slow(net, params, x, w):
+    """Eq. 4, sample after sample and domain after domain; without a shared part, the sum of the modules alone."""
+    convolutions = sum(name.startswith("conv") and name.endswith("weight") for name in net.net.init(0))
+    denses = len(net.net.init(0)) // 2 - convolutions
+    rows = []
+    for b in range(len(x)):
+
+        def layer(name, f, z):
+            out, lam = 0, 1
+            if f"{name}.weight" in params:
+                out, lam = f(z, params[f"{name}.weight"], params[f"{name}.bias"]), params.get(f"lam.{name}", 0)
+            for d in range(D if name in net.layers else 0):
+                out = out + lam * w[b, d] * f(z, params[f"V.{name}.weight"][d], params[f"V.{name}.bias"][d])
+            return out
+
+        z = x[b : b + 1]
+        for i in range(1, convolutions + 1):
+            stride = net.net.strides[i - 1] if isinstance(net.net, StridedCNN) else 1
+            z = layer(f"conv{i}", partial(F.conv2d, stride=stride, padding=1), z).relu()
+            z = F.max_pool2d(z, 2) if isinstance(net.net, CNN) else z
+        z = z.mean((2, 3)) if getattr(net.net, "pooled", False) else z.flatten(1)
+        for i in range(1, denses + 1):
+            z = layer(f"dense{i}", F.linear, z if i == 1 else z.relu())
+        rows.append(z[0])
+    return torch.stack(rows)
+
+
+def test_names_and_shapes():
+    net = DomainNet(NETS["CNN"], D, ("conv2", "dense1"), STUDENT, lam=0.5)
+    params, plain, student = net.init(3), NETS["CNN"].init(3), STUDENT.init(3)
+    own = {
+        "V.conv2.weight": (D, 3, 2, 3, 3),
+        "V.conv2.bias": (D, 3),
+        "lam.conv2": (),
+        "V.dense1.weight": (D, 5, 3),
+        "V.dense1.bias": (D, 5),
+        "lam.dense1": (),
+    }
+    assert set(params) == {*plain, *own, *(f"student.{n}" for n in student)}
+    assert {n: tuple(params[n].shape) for n in own} == own
+    assert all(p.dtype == torch.float32 for p in params.values())
+    assert all(torch.equal(params[n], p) for n, p in plain.items())
+    assert all(torch.equal(params[f"student.{n}"], p) for n, p in student.items())
+    assert params["lam.conv2"] == params["lam.dense1"] == 0.5
+
+    alone = DomainNet(NETS["CNN"], D, ("conv2", "dense1"), shared=False).init(3)
+    left_out = {f"{layer}.{kind}" for layer in ("conv2", "dense1") for kind in ("weight", "bias")}
+    assert set(alone) == (set(plain) - left_out) | {n for n in own if n[0] == "V"}
+    assert DomainNet(NETS["CNN"], D, ("conv2",)).init(3)["lam.conv2"] == 1
+
+
+def test_starts():
+    def modules(seed=3, **settings):
+        params = DomainNet(MLP((36, 50, 4)), D, ("dense1",), **settings).init(seed)
+        return {n: p for n, p in params.items() if n[:2] == "V."} | {"plain": params["dense1.weight"]}
+
+    random, equal = modules(), modules(start="equal")
+    for name in ("V.dense1.weight", "V.dense1.bias"):
+        v, w = random[name], equal[name]
+        assert torch.equal(w, w[:1].expand_as(w)) and torch.equal(w[0], v[0])
+        assert not any(torch.equal(v[i], v[j]) for i, j in itertools.combinations(range(D), 2))
+        bound = 1 / math.sqrt(36)  # as the layer itself starts
+        assert 0.9 * bound < v.abs().max() <= bound and abs(v.mean()) < 0.1 * bound
+        assert torch.equal(modules()[name], v) and not torch.equal(modules(seed=4)[name], v)
+    assert not torch.equal(random["V.dense1.weight"][0], random["plain"])
+
+
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize(("name", "layers"), CHOICES)
+def test_equals_a_loop_over_samples(name, layers, shared):
+    net, x = DomainNet(NETS[name], D, layers, shared=shared), normal(7, 1, 6, 6, seed=2)
+    params = moved(net)
+    for kind in ("hard", "soft"):
+        w = weights(kind)
+        close(net(params, x, w), slow(net, params, x, w))
+
+
+@pytest.mark.parametrize(("name", "layers"), CHOICES)
+def test_lambda_zero_is_the_plain_network_bit_for_bit(name, layers):
+    net = DomainNet(NETS[name], D, layers, STUDENT, lam=0)
+    start, x, y = net.init(1), normal(7, 1, 6, 6).float(), torch.arange(7) % 4
+    answers = []
+    for model in (net, NETS[name]):
+        leaves = {n: start[n].clone().requires_grad_() for n in NETS[name].init(0)}
+        out = model(start | leaves, x)
+        pulls = torch.autograd.grad(cross_entropy(out, y, torch.ones(7)), list(leaves.values()))
+        answers.append([out, *pulls])
+    assert all(torch.equal(a, b) for a, b in zip(*answers, strict=True))
+
+
+def test_weights_by_hand():
+    net = DomainNet(NETS["MLP"], D, ("dense1",), STUDENT)
+    params, x = moved(net), normal(7, 1, 6, 6, seed=2)
+    logits = STUDENT({n[8:]: p for n, p in params.items() if n.startswith("student.")}, x)
+    found, prior = net.weights(params, x), torch.tensor([0.5, 2.0, 3.0]).double()
+    with_prior = net.weights(params | {"prior": prior}, x)
+    for b, z in enumerate(logits.tolist()):
+        p = [math.exp(a) for a in z]
+        q = [a * c for a, c in zip(p, prior.tolist(), strict=True)]
+        close(found[b], torch.tensor([a / sum(p) for a in p]).double(), 1e-6)
+        close(with_prior[b], torch.tensor([a / sum(q) for a in q]).double(), 1e-6)
+    close(net.weights(params | {"prior": 7 * torch.ones(D)}, x), found, 1e-12)
+    close(net(params, x), net(params, x, found), 0)
+    close(net(params | {"prior": prior}, x), slow(net, params, x, with_prior))
+
+
+@pytest.mark.parametrize("given", [True, False])
+@pytest.mark.parametrize("shared", [True, False])
+@pytest.mark.parametrize("name", NETS)
+def test_a_stack_of_clients_equals_one_after_another(name, shared, given):
+    layers = ("dense1",) if name == "MLP" else ("conv1", "dense1")
+    net = DomainNet(NETS[name], D, layers, STUDENT, shared=shared)
+    each = [moved(net, seed) | {"prior": normal(D, seed=seed).exp()} for seed in range(4)]
+    stack = {n: torch.stack([p[n] for p in each]).requires_grad_() for n in each[0]}
+    args = (normal(4, 7, 1, 6, 6), torch.stack([weights("soft").roll(k, 0) for k in range(4)]))[: 1 + given]
+    out = torch.vmap(net)(stack, *args)
+    alone = torch.stack([net(row(stack, k), *(a[k] for a in args)) for k in range(4)])
+    close(out, alone, 1e-12)
+    leaves = [p for n, p in stack.items() if not (given and (n == "prior" or n.startswith("student.")))]
+    pull = normal(*out.shape, seed=8)
+    close(*(torch.autograd.grad((o * pull).sum(), leaves) for o in (out, alone)))
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"layers": ()}, r"layers must name some of \['conv1', 'conv2', 'dense1', 'dense2'\]; got \(\)"),
+        ({"layers": ("conv2", "dense9")}, "got .*'dense9'"),
+        ({"domains": 0}, "domains must be at least 1.*got 0"),
+        ({"domains": 4, "classifier": STUDENT}, "as many; got 4"),
+        ({"start": "zero"}, "start must be 'random' or 'equal', got 'zero'"),
+    ],
+)
+def test_refuses(change, message):
+    with pytest.raises(ValueError, match=message):
+        DomainNet(**{"net": NETS["CNN"], "domains": D, "layers": ("conv2",), **change})
+
+
+def test_without_a_student_weights_must_be_given():
+    net = DomainNet(NETS["MLP"], D, ("dense2",))
+    with pytest.raises(ValueError, match="w_d, in each call"):
+        net(net.init(0), torch.zeros(2, 36))
