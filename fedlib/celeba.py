@@ -556,7 +556,7 @@ class CelebACNN:
 
 @dataclass(frozen=True)
 class CelebANet(DomainNet):
-    """`CelebACNN` with a module for each domain in some layers, for `fedlib.algorithms.FedCG` (Eq. 4).
+    """`CelebACNN` with a module for each domain in some layers, for `fedlib.algorithms.fedcg.FedCG` (Eq. 4).
 
     Parameters
     ----------
