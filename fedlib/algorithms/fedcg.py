@@ -119,7 +119,7 @@ class FedCG(Algorithm):
     -----
     FedCG Eq. 3-6. With lambda frozen at 0 a round is one of FedAvg, bit for bit. With ``gcn=None`` there is no graph,
     and with ``DomainNet(shared=False)`` no residual. `FedCG.recipe` has the settings of the paper and those of the
-    book, which are also the defaults but for the teacher.
+    book; the defaults are those of the book, but for the teacher and `weights`.
 
     A client is sent the model, the student and the teacher (if that is a network), W and A. It sends the model, the
     student, W, and how many of its samples each domain has. Chapters 05 and 06.
