@@ -90,20 +90,20 @@ def _hash_of_the_run(modules: list[str]) -> str:
 
 @functools.cache  # a run with checkpoints asks for the same modules many times
 def _outline_of(code: str) -> str:
-    return str(_outline(ast.parse(code)))
+    return _outline(ast.parse(code))
 
 
-def _outline(node: Any) -> Any:
-    """A syntax tree as nested lists, without docstrings and without fields that some versions of Python leave out."""
+def _outline(node: Any) -> str:
+    """A syntax tree as text, without docstrings and without fields that some versions of Python leave out."""
     if isinstance(node, list):
-        return [_outline(n) for n in node]
+        return f"[{', '.join(map(_outline, node))}]"
     if not isinstance(node, ast.AST):
-        return repr(node)
-    fields = {name: value for name, value in ast.iter_fields(node) if value not in (None, [])}
-    body = fields.get("body")
-    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and body and ast.get_docstring(node) is not None:
-        fields["body"] = body[1:]
-    return [type(node).__name__, *([name, _outline(value)] for name, value in sorted(fields.items()) if value != [])]
+        return repr(repr(node))
+    fields = {name: value for name in node._fields if (value := getattr(node, name, None)) is not None and value != []}
+    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
+        fields["body"] = fields["body"][1:]
+    texts = [f"[{name!r}, {_outline(value)}]" for name, value in sorted(fields.items()) if value != []]
+    return f"[{', '.join([repr(type(node).__name__), *texts])}]"
 
 
 def save(
