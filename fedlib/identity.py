@@ -41,7 +41,12 @@ _CORE = (
 
 
 # Modules that an algorithm computes with, beside its own and the core's.
-_BESIDE = {"fedlib.algorithms.fedcg": ("celeba", "domains", "graph", "residual", "strided")}
+_BESIDE = {
+    "fedlib.algorithms.fedcg": ("celeba", "domains", "graph", "residual", "strided"),
+    "fedlib.algorithms.fedsgcnn": ("mmd", "siamese", "transfer"),
+    "fedlib.algorithms.lg_cfl": ("algorithms.lg_fedavg", "mmd"),
+    "fedlib.algorithms.lg_fedavg": ("mmd",),
+}
 
 # What `dataclass` writes into a class.
 _GENERATED = {"__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__", "__replace__"} | {

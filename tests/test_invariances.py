@@ -8,9 +8,21 @@ import torch
 from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
 
 import fedlib
-from fedlib.algorithms import CFL, IFCA, ClusteredKMeans, FedAdam, FedAvg, FedAvgM, FedProx, LocalOnly, Scaffold
+from fedlib.algorithms import (
+    CFL,
+    IFCA,
+    LGCFL,
+    ClusteredKMeans,
+    FedAdam,
+    FedAvg,
+    FedAvgM,
+    FedProx,
+    LGFedAvg,
+    LocalOnly,
+    Scaffold,
+)
 
-ALL = [FedAvg, FedProx, Scaffold, FedAvgM, FedAdam, LocalOnly, CFL, IFCA, ClusteredKMeans]
+ALL = [FedAvg, FedProx, Scaffold, FedAvgM, FedAdam, LocalOnly, CFL, IFCA, ClusteredKMeans, LGFedAvg, LGCFL]
 
 ADAM = {"optimizer": torch.optim.Adam, "lr": 0.05, "batch_size": 8, "epochs": 2}
 
@@ -18,13 +30,14 @@ ADAM = {"optimizer": torch.optim.Adam, "lr": 0.05, "batch_size": 8, "epochs": 2}
 def run(data, algorithm=FedAvg, rounds=2, cohort=None, network="CNN", **settings):
     """The whole state, side by side."""
     params, predict, _ = twin(network)
-    algorithm = algorithm(classification_loss(predict), **(settings_of(algorithm) | settings))
+    algorithm = algorithm(classification_loss(predict), **(settings_of(algorithm, network) | settings))
     return everything(fedlib.fit(algorithm, params, data, rounds, cohort, seed=3, progress=False).state)
 
 
-def settings_of(algorithm):
-    """Adam, but for SCAFFOLD, which is made for SGD."""
-    return ADAM | ({"optimizer": torch.optim.SGD} if algorithm is Scaffold else {})
+def settings_of(algorithm, network="CNN"):
+    """Adam, but for SCAFFOLD, which is made for SGD; a local layer that the network has."""
+    own = {"local": ("conv",)} if algorithm in (LGFedAvg, LGCFL) and "GroupNorm" in network else {}
+    return ADAM | ({"optimizer": torch.optim.SGD} if algorithm is Scaffold else {}) | own
 
 
 def everything(state):
@@ -32,7 +45,7 @@ def everything(state):
     for f in fields(state):
         value = getattr(state, f.name)
         found |= {f"{f.name}.{name}": p for name, p in value.items()} if isinstance(value, dict) else {f.name: value}
-    return {name: p for name, p in found.items() if isinstance(p, torch.Tensor)}
+    return {name: p for name, p in found.items() if isinstance(p, torch.Tensor) and p.numel()}
 
 
 @pytest.mark.parametrize("algorithm", ALL)

@@ -11,7 +11,7 @@ from twins import SIZES, classification_loss, client_data, ragged_clients, twin
 import fedlib
 from fedlib import Update, ledger
 from fedlib.aggregate import cluster_sums
-from fedlib.algorithms import FedAdam, FedAvg, FedAvgM, FedProx, LocalOnly, Scaffold
+from fedlib.algorithms import FedAdam, FedAvg, FedAvgM, FedProx, LGFedAvg, LocalOnly, Scaffold
 
 
 def run(algorithm, rounds=2, clients_per_round=None, network="MLP", dtype=torch.float32, **settings):
@@ -38,6 +38,8 @@ def messages(algorithm, params, dtype):
     other = {f"c.{name}": p for name, p in model.items()}
     if algorithm is LocalOnly:
         return {}, {}
+    if algorithm is LGFedAvg:
+        model = {name: p for name, p in model.items() if not name.startswith("dense1.")}
     down = model | other if algorithm is Scaffold else model
     return down, down | {"weight": torch.ones(1, dtype=dtype)}
 
@@ -45,7 +47,7 @@ def messages(algorithm, params, dtype):
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 @pytest.mark.parametrize("cohort", [None, 3])
 @pytest.mark.parametrize("network", ["MLP", "CNN"])
-@pytest.mark.parametrize("algorithm", [FedAvg, FedProx, Scaffold, FedAvgM, FedAdam, LocalOnly])
+@pytest.mark.parametrize("algorithm", [FedAvg, FedProx, Scaffold, FedAvgM, FedAdam, LGFedAvg, LocalOnly])
 def test_bytes_are_those_of_the_messages(algorithm, network, cohort, dtype):
     params, result = run(algorithm, 2, cohort, network, dtype)
     down, up = messages(algorithm, params, dtype)

@@ -13,15 +13,19 @@ if TYPE_CHECKING:
     from .fedgroup import FedGroup
     from .fedopt import FedAdagrad, FedAdam, FedAvgM, FedYogi
     from .fedprox import FedProx
+    from .fedsgcnn import FedSGCNN
     from .fesem import FeSEM
     from .ifca import IFCA
     from .kmeans import ClusteredKMeans
+    from .lg_cfl import LGCFL
+    from .lg_fedavg import LGFedAvg
     from .local_only import LocalOnly
     from .scaffold import Scaffold
 
 __all__ = [
     "CFL",
     "IFCA",
+    "LGCFL",
     "ClusteredKMeans",
     "FeSEM",
     "FedAdagrad",
@@ -31,7 +35,9 @@ __all__ = [
     "FedCG",
     "FedGroup",
     "FedProx",
+    "FedSGCNN",
     "FedYogi",
+    "LGFedAvg",
     "LocalOnly",
     "Scaffold",
 ]
@@ -48,7 +54,10 @@ _FILES = {
     "FedCG": "fedcg",
     "FedGroup": "fedgroup",
     "FedProx": "fedprox",
+    "FedSGCNN": "fedsgcnn",
     "FedYogi": "fedopt",
+    "LGCFL": "lg_cfl",
+    "LGFedAvg": "lg_fedavg",
     "LocalOnly": "local_only",
     "Scaffold": "scaffold",
 }

@@ -1,0 +1,184 @@
+"""Maximum mean discrepancy (MMD): how far two samples of embeddings are apart."""
+
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+__all__ = ["median_bandwidth", "mmd", "mmd2", "pairwise_mmd2"]
+
+Kernel = Literal["rbf", "linear"]
+
+_FLOOR = 1e-6  # of a bandwidth: samples closer together than this count as constant
+_PAIR_ENTRIES = 2**24  # of the kernel matrices that pairwise_mmd2 holds at once
+
+
+def median_bandwidth(x: Tensor, y: Tensor, wx: Tensor | None = None, wy: Tensor | None = None) -> Tensor:
+    """Median of the squared distances between the rows of two samples together.
+
+    Parameters
+    ----------
+    x : Tensor of shape (n, h)
+    y : Tensor of shape (m, h)
+    wx : Tensor of shape (n,), optional
+        0 marks padding, anything above it a real row. None: all rows are real.
+    wy : Tensor of shape (m,), optional
+
+    Returns
+    -------
+    Tensor, scalar
+        In the squared unit of `x`, at least 1e-6, without gradient: over all pairs of two different real rows of the
+        joint sample, the lower median where their number is even. 1e-6 where at least half of the pairs are of equal
+        rows (constant embeddings), and where a sample has no real row.
+
+    Notes
+    -----
+    Works under `torch.vmap`. Chapter 07.
+    """
+    z, c = _joint(x.detach(), y.detach(), wx, wy)
+    return _median(*_pairs(z, c))
+
+
+def mmd2(
+    x: Tensor,
+    y: Tensor,
+    wx: Tensor | None = None,
+    wy: Tensor | None = None,
+    kernel: Kernel = "rbf",
+    bandwidth: float | Tensor | None = None,
+) -> Tensor:
+    """Squared MMD of two samples, the biased estimator (FedSGCNN section 4.4, squared).
+
+    Parameters
+    ----------
+    x : Tensor of shape (n, h)
+    y : Tensor of shape (m, h)
+    wx : Tensor of shape (n,), optional
+        Weights of the rows: 1 for a real row, 0 for padding. None: all rows are real.
+    wy : Tensor of shape (m,), optional
+    kernel : {"rbf", "linear"}
+        "rbf": the mean of exp(-d^2 / (f * bandwidth)) over f = 1/4, 1/2, 1, 2, 4, where d is the distance of two rows.
+        "linear": the product of two rows, so that the result is the squared distance of the two means.
+    bandwidth : float or scalar Tensor, optional
+        In the squared unit of `x`, above 0. None: `median_bandwidth`, through which no gradient flows.
+
+    Returns
+    -------
+    Tensor, scalar
+        At least 0, and at most 2 with "rbf". 0 for equal samples and where all rows are equal; one row in a sample
+        will do. NaN where a sample has no real row.
+
+    Raises
+    ------
+    ValueError
+        Another kernel.
+
+    Notes
+    -----
+    The mean over a sample includes the pairs of a row with itself (biased), hence a value above 0 for two samples of
+    one distribution, by about 1/n + 1/m. Works under `torch.vmap`. The paper names no kernel. Chapter 07.
+    """
+    if kernel not in ("rbf", "linear"):
+        raise ValueError(f"kernel must be 'rbf' or 'linear', got {kernel!r}")
+    z, c = _joint(x, y, wx, wy)
+    if kernel == "linear":
+        return (c @ z).square().sum()
+    d2, c2 = _pairs(z, c)
+    k = torch.exp(d2 / (-4 * (_median(d2.detach(), c2) if bandwidth is None else bandwidth)))
+    total = k
+    for _ in range(4):  # the kernel of half the bandwidth is the square of this one
+        k = k.square()
+        total = total + k
+    return (c.square().sum() + 2 * (c2 @ total) / 5).clamp_min(0)  # a row with itself: exactly 1
+
+
+def mmd(
+    x: Tensor,
+    y: Tensor,
+    wx: Tensor | None = None,
+    wy: Tensor | None = None,
+    kernel: Kernel = "rbf",
+    bandwidth: float | Tensor | None = None,
+) -> Tensor:
+    """MMD of two samples, the norm that FedSGCNN section 4.4 prints: the root of `mmd2` + 1e-12.
+
+    Parameters
+    ----------
+    x, y, wx, wy, kernel, bandwidth
+        As in `mmd2`.
+
+    Returns
+    -------
+    Tensor, scalar
+        1e-6, with a finite gradient, for equal samples.
+
+    Raises
+    ------
+    ValueError
+        Another kernel.
+
+    Notes
+    -----
+    Chapter 07.
+    """
+    return (mmd2(x, y, wx, wy, kernel, bandwidth) + 1e-12).sqrt()
+
+
+def pairwise_mmd2(q: Tensor, w: Tensor | None = None, kernel: Kernel = "rbf") -> Tensor:
+    """`mmd2` of every two of K samples, each pair with a bandwidth of its own (HHHFL's objective).
+
+    Parameters
+    ----------
+    q : Tensor of shape (K, n, h)
+    w : Tensor of shape (K, n), optional
+        0 marks padding. None: all rows are real.
+    kernel : {"rbf", "linear"}
+
+    Returns
+    -------
+    Tensor of shape (K, K)
+        Symmetric, with a diagonal of 0; (1, 1) for one sample.
+
+    Raises
+    ------
+    ValueError
+        Another kernel.
+
+    Notes
+    -----
+    Chapter 07.
+    """
+    w = q.new_ones(q.shape[:2]) if w is None else w
+    first, second = torch.triu_indices(len(q), len(q), 1, device=q.device)
+    if len(first) == 0:
+        return q.new_zeros(len(q), len(q))
+    of_pair = torch.vmap(
+        lambda x, y, wx, wy: mmd2(x, y, wx, wy, kernel), chunk_size=max(1, _PAIR_ENTRIES // (2 * q.shape[1]) ** 2)
+    )
+    values = of_pair(q[first], q[second], w[first], w[second])
+    place = torch.zeros(len(q), len(q), dtype=torch.int64, device=q.device)
+    place[first, second] = place[second, first] = torch.arange(1, len(first) + 1, device=q.device)
+    return torch.cat([values.new_zeros(1), values])[place]
+
+
+def _joint(x: Tensor, y: Tensor, wx: Tensor | None, wy: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Rows (n + m, h) of both samples, and c (n + m,) with which MMD^2 is c' K c: w / sum w, negative for y."""
+    wx = x.new_ones(len(x)) if wx is None else wx.to(x.dtype)
+    wy = y.new_ones(len(y)) if wy is None else wy.to(y.dtype)
+    return torch.cat([x, y]), torch.cat([wx / wx.sum(), -wy / wy.sum()])
+
+
+def _pairs(z: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
+    """Squared distances and products of c, each (N (N - 1) / 2,), of every two different rows of z (N, h)."""
+    first, second = torch.triu_indices(len(z), len(z), 1, device=z.device)
+    place = first * len(z) + second  # in a flat matrix, where picking is quicker than by row and column
+    z = z - (c.abs() @ z.detach()) / 2  # the middle of the samples: smaller numbers, smaller errors of rounding
+    norm = z.square().sum(-1)
+    d2 = (norm[:, None] + norm - 2 * (z @ z.T)).flatten().index_select(0, place)
+    return d2.clamp_min(0), torch.outer(c, c).flatten().index_select(0, place)
+
+
+def _median(d2: Tensor, c2: Tensor) -> Tensor:
+    """Lower median of the squared distances of the real pairs, those with c2 != 0."""
+    median = torch.where(c2 != 0, d2, torch.nan).nanmedian(-1).values
+    return median.nan_to_num(_FLOOR).clamp_min(_FLOOR)

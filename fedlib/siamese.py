@@ -1,0 +1,332 @@
+"""A Siamese graph network that looks at two clients' networks and predicts whether federating them helps.
+
+A network becomes a graph: its neurons are the nodes, its weights the edges. Two graph convolutions, the same for both
+clients of a pair, turn each graph into a vector; one fully connected layer compares the two vectors.
+"""
+
+import copy
+import math
+import warnings
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from .keys import Key
+from .params import Params
+
+__all__ = ["ModelGraphs", "PairPredictor", "SiameseGCN", "model_graph", "train_siamese"]
+
+Recipe = Literal["paper", "book"]
+_PATIENCE = 100  # epochs without progress on the held-out clients after which training ends
+
+
+@dataclass(frozen=True)
+class ModelGraphs:
+    """K networks of the same shape as graphs.
+
+    Make them with `model_graph`. Indexing with positions, ``graphs[clients]``, keeps some networks.
+
+    Attributes
+    ----------
+    x : Tensor of shape (K, N, F)
+        Features of the neurons.
+    adjacency : Tensor of shape (K, 2, N, N)
+        Positive and negative parts of the weights between neurons; nowhere negative, symmetric, without self-loops.
+    layer : Tensor of shape (N,), int64
+        Layer of each neuron, from 0.
+    """
+
+    x: Tensor
+    adjacency: Tensor
+    layer: Tensor
+
+    def __len__(self) -> int:
+        return len(self.x)
+
+    def __getitem__(self, networks: Tensor | slice) -> "ModelGraphs":
+        return ModelGraphs(self.x[networks], self.adjacency[networks], self.layer)
+
+
+def model_graph(stack: Params, layers: Sequence[str]) -> ModelGraphs:
+    """Dense layers of K networks as graphs.
+
+    Parameters
+    ----------
+    stack : Params
+        K networks, or their updates since a common start. Each layer has a weight (K, outputs, inputs) and a bias
+        (K, outputs); other parameters are ignored.
+    layers : sequence of str
+        Names of consecutive dense layers, such as ``("dense2", "dense3")``.
+
+    Returns
+    -------
+    ModelGraphs
+        Nodes are the inputs of the first layer, then the outputs of every layer. The features of a node are its layer
+        (one-hot), its bias (0 for inputs) and the norms of its incoming and of its outgoing weights.
+
+    Raises
+    ------
+    ValueError
+        No layers, a layer that is not a dense layer of the stack, or layers that do not follow each other.
+
+    Notes
+    -----
+    The paper does not say what describes a node or an edge (section 4.2, Step 4). Signed weights have signed degrees,
+    whose roots are NaN; so positive and negative weights are two kinds of edges. Chapter 08.
+    """
+    if not layers:
+        raise ValueError("layers must name at least one dense layer, such as ('dense2', 'dense3'); got none")
+    for name in layers:
+        weight, bias = stack.get(f"{name}.weight"), stack.get(f"{name}.bias")
+        if weight is None or bias is None or weight.ndim != 3 or bias.shape != weight.shape[:2]:
+            raise ValueError(
+                f"layer {name!r} needs {name}.weight (K, outputs, inputs) and {name}.bias (K, outputs); the stack has "
+                f"{ {n: tuple(p.shape) for n, p in stack.items()} }"
+            )
+    weights = [stack[f"{name}.weight"] for name in layers]
+    for before, after, w, v in zip(layers, layers[1:], weights, weights[1:], strict=False):
+        if w.shape[1] != v.shape[2]:
+            raise ValueError(
+                f"{after!r} takes {v.shape[2]} inputs, but {before!r} gives {w.shape[1]} outputs; name consecutive "
+                "layers in their order"
+            )
+    sizes = [weights[0].shape[2], *(w.shape[1] for w in weights)]
+    layer = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(weights[0].device)
+    signed = weights[0].new_zeros(len(weights[0]), sum(sizes), sum(sizes))
+    start = 0
+    for w in weights:
+        middle, end = start + w.shape[2], start + w.shape[2] + w.shape[1]
+        signed[:, middle:end, start:middle] = w
+        start = middle
+    bias = torch.cat([signed.new_zeros(len(signed), sizes[0]), *(stack[f"{name}.bias"] for name in layers)], 1)
+    kind = F.one_hot(layer).to(signed).expand(len(signed), -1, -1)
+    x = torch.cat([kind, torch.stack([bias, signed.norm(dim=2), signed.norm(dim=1)], 2)], 2)
+    signed = signed + signed.mT
+    return ModelGraphs(x, torch.stack([signed.clamp(min=0), (-signed).clamp(min=0)], 1), layer)
+
+
+class SiameseGCN(nn.Module):
+    """Compare two networks by what two graph convolutions see in each.
+
+    Parameters
+    ----------
+    features : int
+        F, of a node.
+    layers : int
+        Layers of nodes.
+    hidden : int
+        Width of the convolutions.
+    recipe : "paper" or "book"
+        Pair features of the vectors a and b of two networks: |a - b| and a * b, or also a + b.
+    seed : int
+        Of the start.
+
+    Notes
+    -----
+    Section 4.1 of the paper: "two GCN layers with one fully connected layer". Nodes are averaged layer by layer, so
+    the order of the neurons in a layer does not matter; all pair features are symmetric. Chapter 08.
+    """
+
+    def __init__(self, features: int, layers: int, hidden: int = 32, recipe: Recipe = "paper", seed: int = 0):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # importing torch-geometric uses what newer torch deprecates
+            from torch_geometric.nn import DenseGCNConv
+
+        super().__init__()
+        self.layers, self.recipe = layers, recipe
+        with torch.random.fork_rng(devices=[]):  # the layers draw a start of their own
+            self.first = nn.ModuleList(DenseGCNConv(features, hidden) for _ in range(2))
+            self.second = nn.ModuleList(DenseGCNConv(hidden, hidden) for _ in range(2))
+            self.compare = nn.Linear((2 + (recipe == "book")) * layers * hidden, 1)
+        for name, p in self.named_parameters():
+            draw = Key(seed).uniform(torch.zeros(1, dtype=torch.int64), name, *p.shape)[0]
+            p.data.copy_((2 * draw - 1) * math.sqrt(6 / sum(p.shape)) if p.ndim == 2 else torch.zeros_like(draw))
+
+    def embed(self, graphs: ModelGraphs) -> Tensor:
+        """One vector for each network, of shape (K, layers * hidden)."""
+        x = graphs.x
+        for convolutions in (self.first, self.second):
+            x = torch.relu(sum(c(x, graphs.adjacency[:, i]) for i, c in enumerate(convolutions)))  # type: ignore[arg-type]
+        kind = F.one_hot(graphs.layer, self.layers).to(x)
+        return ((kind / kind.sum(0)).mT @ x).flatten(1)
+
+    def forward(self, graphs: ModelGraphs, pairs: Tensor) -> Tensor:
+        """One number for each pair of positions (P, 2), of shape (P,)."""
+        a, b = self.embed(graphs)[pairs].unbind(1)
+        both = [(a - b).abs(), a * b] + [a + b] * (self.recipe == "book")
+        return self.compare(torch.cat(both, 1)).squeeze(1)
+
+
+@dataclass(frozen=True)
+class PairPredictor:
+    """What `train_siamese` learned.
+
+    Attributes
+    ----------
+    networks : tuple of S SiameseGCN
+        One for each snapshot.
+    centre, spread : tuple of S Tensors of shape (layers, F)
+        Mean and deviation of the node features of the training clients, layer by layer.
+    unit : tuple of S float
+        Deviation of each network's output over the training pairs; 1 in the paper's recipe.
+    """
+
+    networks: tuple[SiameseGCN, ...]
+    centre: tuple[Tensor, ...]
+    spread: tuple[Tensor, ...]
+    unit: tuple[float, ...]
+
+    @torch.no_grad()
+    def score(self, graphs: Sequence[ModelGraphs], pairs: Tensor) -> Tensor:
+        """How much negative transfer is expected of each pair.
+
+        Parameters
+        ----------
+        graphs : sequence of S ModelGraphs
+            The snapshots as in training, of any clients.
+        pairs : Tensor of shape (P, 2), int64
+            Positions in `graphs`.
+
+        Returns
+        -------
+        Tensor of shape (P,)
+            Higher means more negative transfer; 0 is where helping and harming are in balance. The same for (i, j) as
+            for (j, i).
+        """
+        if len(graphs) != len(self.networks):
+            raise ValueError(f"the predictor was trained on {len(self.networks)} snapshots; got {len(graphs)}")
+        parts = zip(self.networks, graphs, self.centre, self.spread, self.unit, strict=True)
+        return torch.stack([net(_scaled(g, c, s), pairs) / u for net, g, c, s, u in parts]).sum(0)
+
+    def distance(self, graphs: Sequence[ModelGraphs]) -> Tensor:
+        """Distances between all K clients: the logistic function of the score.
+
+        Returns
+        -------
+        Tensor of shape (K, K)
+            In [0, 1], symmetric, with a zero diagonal; 1/2 for a score of 0. In the paper's recipe the probability of
+            negative transfer.
+        """
+        clients = len(graphs[0])
+        i, j = torch.triu_indices(clients, clients, 1)
+        score = torch.sigmoid(self.score(graphs, torch.stack([i, j], 1)))
+        distance = score.new_zeros(clients, clients)
+        distance[i, j] = distance[j, i] = score
+        return distance
+
+
+def train_siamese(
+    graphs: Sequence[ModelGraphs],
+    pairs: Tensor,
+    gain: Tensor,
+    recipe: Recipe = "paper",
+    seed: int = 0,
+    epochs: int | None = None,
+) -> PairPredictor:
+    """Learn to tell from two networks whether their clients should federate.
+
+    Parameters
+    ----------
+    graphs : sequence of S ModelGraphs
+        Snapshots of the same K clients, each at another time of local training: one in the paper, which is after some
+        epochs from a common start; the book's recipe likes two, after 10 and after 100 epochs.
+    pairs : Tensor of shape (P, 2), int64
+        Positions of the training pairs in `graphs`. Clients in no pair are not looked at.
+    gain : Tensor of shape (P,)
+        Positive transfer of each pair: above 0 federating helps.
+    recipe : "paper" or "book"
+        See Notes.
+    seed : int
+    epochs : int, optional
+        Full-batch steps; 1,000 in the paper's recipe, 50 in the book's.
+
+    Returns
+    -------
+    PairPredictor
+
+    Raises
+    ------
+    ValueError
+        No pairs, a gain that is not finite, lengths that do not fit, an unknown recipe.
+
+    Notes
+    -----
+    "paper" (section 4.1 and Step 4 of the paper): 1 for negative transfer (gain <= 0), else 0; cross-entropy; Adam with
+    learning rate .01 for 100 rounds of 10 epochs; convolutions 32 wide, which the paper does not state. Every fifth
+    client, at least one, is held out with all its pairs; the network of the epoch with the least loss on these pairs
+    is kept, and training ends 100 epochs after it. Nobody is held out if
+    that would leave no pair.
+
+    "book": regression on the gain, in units of its median size and clipped at 2 of them; Adam with learning rate .02
+    and weight decay .01; convolutions 16 wide; nobody is held out. The outputs of the snapshots are summed in units
+    of their own deviation.
+
+    Node features are standardised layer by layer by those of the training clients, in both recipes. Chapter 08.
+    """
+    if recipe not in ("paper", "book"):
+        raise ValueError(f"recipe must be 'paper' or 'book', got {recipe!r}")
+    gain = torch.as_tensor(gain)
+    if not len(pairs) or pairs.shape != (len(gain), 2) or not gain.isfinite().all():
+        raise ValueError(
+            f"give one finite gain for each pair, at least one pair; got pairs {tuple(pairs.shape)} and "
+            f"{int(gain.isfinite().sum())} finite ones of {len(gain)} gains"
+        )
+    clients, inverse = pairs.unique(return_inverse=True)  # clients in no pair stay unseen
+    learned = [_train_one(g[clients], inverse, gain, recipe, seed + 1000 * s, epochs) for s, g in enumerate(graphs)]
+    networks, centre, spread, unit = zip(*learned, strict=True)
+    return PairPredictor(networks, centre, spread, unit)
+
+
+def _train_one(
+    graphs: ModelGraphs, pairs: Tensor, gain: Tensor, recipe: Recipe, seed: int, epochs: int | None
+) -> tuple[SiameseGCN, Tensor, Tensor, float]:
+    centre, spread = _moments(graphs)
+    graphs = _scaled(graphs, centre, spread)
+    paper = recipe == "paper"
+    net = SiameseGCN(graphs.x.shape[2], len(centre), 32 if paper else 16, recipe, seed).to(graphs.x)
+    if paper:
+        target = (gain <= 0).to(graphs.x)
+    else:
+        target = -(gain / gain.abs().median().clamp(min=1e-12)).clamp(-2, 2).to(graphs.x)
+    loss = F.binary_cross_entropy_with_logits if paper else F.mse_loss
+    outside = Key(seed).choose(torch.arange(len(graphs)), max(1, len(graphs) // 5), "held-out clients").to(pairs.device)
+    held = torch.isin(pairs, outside).any(1) & paper
+    if held.all():  # too few clients to hold any out
+        held = torch.zeros_like(held)
+    rate, decay = (0.01, 0.0) if paper else (0.02, 0.01)
+    optimizer = torch.optim.Adam(net.parameters(), lr=rate, weight_decay=decay, fused=True)
+    best, since, kept = math.inf, 0, net.state_dict()
+    for epoch in range(epochs or (1000 if paper else 50)):
+        output = net(graphs, pairs)
+        if held.any():
+            value = float(loss(output[held].detach(), target[held]))
+            if value < best:
+                best, since, kept = value, epoch, copy.deepcopy(net.state_dict())
+            elif epoch - since >= _PATIENCE:
+                break
+        optimizer.zero_grad()
+        loss(output[~held], target[~held]).backward()
+        optimizer.step()
+    if held.any():
+        net.load_state_dict(kept)
+    net.requires_grad_(False)
+    unit = 1.0 if paper else float(net(graphs, pairs).std(correction=0).clamp(min=1e-12))
+    return net, centre, spread, unit
+
+
+def _moments(graphs: ModelGraphs) -> tuple[Tensor, Tensor]:
+    """Mean and deviation of the node features over the clients and the nodes of each layer, of shape (layers, F)."""
+    rows = [graphs.x[:, graphs.layer == j].flatten(0, 1) for j in range(int(graphs.layer.max()) + 1)]
+    spread = torch.stack([r.std(0, correction=0) for r in rows])
+    return torch.stack([r.mean(0) for r in rows]), torch.where(spread > 1e-8, spread, 1)
+
+
+def _scaled(graphs: ModelGraphs, centre: Tensor, spread: Tensor) -> ModelGraphs:
+    """Node features in deviations from the training clients; the one-hot layer stays."""
+    layers = len(centre)
+    x = (graphs.x - centre[graphs.layer]) / spread[graphs.layer]
+    return ModelGraphs(torch.cat([graphs.x[..., :layers], x[..., layers:]], 2), graphs.adjacency, graphs.layer)

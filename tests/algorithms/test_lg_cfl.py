@@ -1,0 +1,158 @@
+"""CFL with local layers: what CFL is for the shared ones."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
+
+import fedlib
+from fedlib import Key
+from fedlib.algorithms import CFL, LGCFL, LGFedAvg
+from fedlib.losses import mse
+from fedlib.models import MLP
+from fedlib.params import number_of_rows
+
+PARAMS, PREDICT, _ = twin("MLP")
+LOSS = classification_loss(PREDICT)
+LOCAL = {"lr": 0.1, "batch_size": 8, "epochs": 2}
+OFTEN = {"eps1": 0.8, "eps2": 0.1, "rest": 3}
+RAGGED = client_data(ragged_clients())
+
+
+def fit(algorithm, data=RAGGED, rounds=8, params=PARAMS, **more):
+    return fedlib.fit(algorithm, params, data, rounds, seed=3, progress=False, **more)
+
+
+def same(a, b):
+    return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
+
+
+def test_all_shared_is_cfl():
+    ours, theirs = (fit(k(LOSS, **LOCAL, **OFTEN, **s)) for k, s in ((LGCFL, {"local": ()}), (CFL, {})))
+    assert ours.state.splits and torch.equal(ours.state.assignment, theirs.state.assignment)
+    assert same(ours.state.models, theirs.state.models) and torch.equal(ours.state.norms, theirs.state.norms)
+    costs = ["bytes_down", "bytes_up", "flops", "train_loss"]
+    assert ours.history[costs].equals(theirs.history[costs])
+
+
+@pytest.mark.parametrize("memory", [1, 4])
+def test_never_split_is_lg_fedavg(memory):
+    ours = fit(LGCFL(LOSS, **LOCAL, eps1=0, memory=memory), clients_per_round=5)
+    theirs = fit(LGFedAvg(LOSS, **LOCAL), clients_per_round=5)
+    assert largest_difference(ours.state.models, theirs.state.models) <= 1e-12
+    assert largest_difference(ours.state.local, theirs.state.local) <= 1e-12
+    size = 8 * (4 * 8 + 4)  # the second layer
+    assert ours.history["bytes_down"].tolist() == theirs.history["bytes_down"].tolist() == [5 * size] * 8
+    assert ours.history["bytes_up"].tolist() == [5 * (size + 16)] * 8
+
+
+def test_clusters_go_on_as_federations_of_lg_fedavg():
+    """From the split on, each cluster trains as LG-FedAvg does from the same state."""
+    schedule = {"trigger": "schedule", "schedule": (3,), "min_size": 1}
+    before, after = (fit(LGCFL(LOSS, **LOCAL, **schedule), rounds=t).state for t in (3, 4))
+    assert number_of_rows(before.models) == 2
+    lg = LGFedAvg(LOSS, **LOCAL, assignment=before.assignment)
+    state = replace(lg.init(PARAMS, RAGGED, Key(3)), models=before.models, local=before.local)
+    update = lg.train(state, RAGGED, torch.arange(len(RAGGED)), Key(3, 4))
+    assert largest_difference(after.models, lg.aggregate(state, update).models) <= 1e-12
+    assert same(after.local, update.kept["local"])
+
+
+NET = MLP((5, 8, 6, 1))
+START = {name: p.double() for name, p in NET.init(0).items()}
+PLANTED = {"lr": 0.05, "batch_size": None, "epochs": 5, "trigger": "schedule", "schedule": (10,)}
+
+
+def loss(params, batch):
+    return mse(NET(params, batch[0]), *batch[1:])
+
+
+def planted(ids, seed, n=30):
+    """Clients that see one or two columns, padded; every second one has its target turned around and moved."""
+    random, clients = np.random.RandomState(seed), {}
+    for k in ids:
+        x = np.concatenate([random.standard_normal((n, 1 + k % 3)), np.zeros((n, 4 - k % 3))], 1)
+        clients[k] = torch.from_numpy(x), torch.from_numpy((-1) ** k * (2 + np.abs(x).sum(1)))
+    return client_data(clients)
+
+
+def test_planted_clusters_are_found_and_new_clients_join_them():
+    algorithm = LGCFL(loss, **PLANTED)
+    result = fit(algorithm, planted(range(8), 0), 30, START)
+    found = result.state.assignment
+    assert len(result.state.splits) == 1 and ((found == found[0]) == (torch.arange(8) % 2 == 0)).all()
+    data = planted(range(20, 26), 1)
+    new = fedlib.enroll(algorithm, result, data, rounds=10).state
+    assert ((new.assignment == found[0]) == (torch.arange(6) % 2 == 0)).all()
+    held = algorithm.client_params(new, torch.arange(6))
+    assert all(torch.equal(held[name], p[new.assignment]) for name, p in new.models.items())
+    value = torch.vmap(loss)(held, data.all_rows(torch.float64))
+    assert value.max() < 0.5 * torch.vmap(loss)(held | START_LOCAL, data.all_rows(torch.float64)).max()
+
+
+START_LOCAL = {name: START[name].expand(6, *START[name].shape) for name in ("dense1.weight", "dense1.bias")}
+
+
+def test_what_new_clients_are_given_by_hand():
+    """One node: fit the local layer to it, train once, compare; then fit the local layer to the cluster's model."""
+    algorithm = LGCFL(loss, **(PLANTED | {"trigger": "schedule", "schedule": (2,)}))
+    state = fit(algorithm, planted(range(8), 0), 4, START).state
+    (cut,), one = state.splits, planted([21], 1)
+    x, y, _ = one.all_rows(torch.float64)
+
+    def train(shared, rounds, names):
+        theta = {n: START[n] if n in START_LOCAL else shared[n] for n in START}
+        for _ in range(rounds * 5):
+            theta = {n: p.clone().requires_grad_() for n, p in theta.items()}
+            value = ((NET(theta, x[0])[:, 0] - y[0]) ** 2).mean()
+            gradient = dict(zip(theta, torch.autograd.grad(value, list(theta.values())), strict=True))
+            theta = {n: (p - 0.05 * gradient[n] * (n in names)).detach() for n, p in theta.items()}
+        return theta
+
+    node = {n: p[0] for n, p in cut.start.items()}
+    fitted = train(node, 3, START_LOCAL)
+    theta = {n: p.clone().requires_grad_() for n, p in fitted.items()}
+    for _ in range(5):
+        value = ((NET(theta, x[0])[:, 0] - y[0]) ** 2).mean()
+        gradient = torch.autograd.grad(value, list(theta.values()))
+        theta = {n: (p - 0.05 * g).detach().requires_grad_() for (n, p), g in zip(theta.items(), gradient, strict=True)}
+    update = torch.cat([(theta[n] - node[n]).detach().reshape(-1) for n in node])
+    sides = [torch.cat([cut.directions[n][s].reshape(-1) for n in node]) for s in (0, 1)]
+    cosine = [float(update @ d / d.norm()) for d in sides]
+    goes = cut.new if cosine[1] > cosine[0] else 0
+    new = algorithm.enroll(state, one, Key(0), rounds=3)
+    assert new.assignment.tolist() == [goes]
+    expected = train({n: p[goes] for n, p in state.models.items()}, 3, START_LOCAL)
+    assert largest_difference({n: p[0] for n, p in new.local.items()}, {n: expected[n] for n in START_LOCAL}) <= 1e-10
+
+
+def test_who_does_not_take_part_keeps_its_layers():
+    before, after = (fit(LGCFL(LOSS, **LOCAL), rounds=t, clients_per_round=3).state for t in (2, 3))
+    clients = Key(3, 3).choose(RAGGED.id, 3, "cohort").tolist()
+    moved = (before.local["dense1.weight"] != after.local["dense1.weight"]).flatten(1).any(1)
+    assert moved.nonzero()[:, 0].tolist() == clients
+
+
+def test_order_of_clients_and_resume(tmp_path):
+    algorithm = LGCFL(LOSS, **LOCAL, **OFTEN)
+    whole = fit(algorithm)
+    shuffled = fit(algorithm, RAGGED[torch.tensor([4, 0, 2, 6, 1, 7, 3, 5])])
+    fit(algorithm, rounds=5, checkpoint=tmp_path / "run")
+    resumed = fit(algorithm, checkpoint=tmp_path / "run")
+    assert len(whole.state.splits) >= 2
+    for other in (shuffled.state, resumed.state):
+        assert torch.equal(whole.state.assignment, other.assignment) and len(other.splits) == len(whole.state.splits)
+        assert same(whole.state.models, other.models) and same(whole.state.local, other.local)
+
+
+def test_mistakes_are_told():
+    with pytest.raises(TypeError, match=r"local must be a list of names, such as \['dense1'\]"):
+        LGCFL(LOSS, local="dense1")
+    with pytest.raises(ValueError, match=r"local names \['dense3'\], which no parameter has"):
+        fit(LGCFL(LOSS, local=["dense3"]))
+    with pytest.raises(ValueError, match="leaves no layer to share"):
+        fit(LGCFL(LOSS, local=["dense1", "dense2"]))
+    with pytest.raises(ValueError, match="min_size must be at least 1"):
+        LGCFL(LOSS, min_size=0)

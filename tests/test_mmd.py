@@ -1,0 +1,222 @@
+"""MMD against its definition, row by row, and the samples that leave a kernel nothing to measure."""
+
+import math
+import statistics
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+from fedlib.mmd import median_bandwidth, mmd, mmd2, pairwise_mmd2
+
+FLOOR = 1e-6
+KERNELS = ["rbf", "linear"]
+
+
+def normal(*shape, seed=0):
+    return torch.from_numpy(np.random.RandomState(seed).standard_normal(shape))
+
+
+def number(value):
+    return value.detach().item()
+
+
+def padded(x, rows, seed=9):
+    """A sample with further rows of weight 0, in its midst and at its end, and its weights."""
+    fill = 5 * normal(rows, x.shape[1], seed=seed) + 7
+    w = torch.ones(len(x), dtype=x.dtype)
+    return torch.cat([x[:1], fill[:1], x[1:], fill[1:]]), torch.cat([w[:1], 0 * w[:1], w[1:], w.new_zeros(rows - 1)])
+
+
+def squared_distance(a, b):
+    return math.fsum((float(u) - float(v)) ** 2 for u, v in zip(a, b, strict=True))
+
+
+def slow_median(x, y):
+    z = [*x, *y]
+    return statistics.median_low(squared_distance(z[i], z[j]) for i in range(len(z)) for j in range(i))
+
+
+def slow_mmd2(x, y, kernel, bandwidth=None):
+    bandwidth = slow_median(x, y) if bandwidth is None else bandwidth
+
+    def k(a, b):
+        if kernel == "linear":
+            return math.fsum(float(u) * float(v) for u, v in zip(a, b, strict=True))
+        return sum(math.exp(-squared_distance(a, b) / (f * bandwidth)) for f in (0.25, 0.5, 1, 2, 4)) / 5
+
+    def mean(p, q):
+        return math.fsum(k(a, b) for a in p for b in q) / (len(p) * len(q))
+
+    return mean(x, x) + mean(y, y) - 2 * mean(x, y)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 4), (6, 1), (5, 8), (12, 7)])
+def test_equals_a_loop_over_pairs_of_rows(kernel, n, m):
+    x, y = 3 + normal(n, 4), 2.5 + 0.7 * normal(m, 4, seed=1)
+    assert number(mmd2(x, y, kernel=kernel)) == pytest.approx(slow_mmd2(x, y, kernel), abs=1e-12)
+    assert number(mmd2(x, y, kernel=kernel, bandwidth=0.3)) == pytest.approx(slow_mmd2(x, y, kernel, 0.3), abs=1e-12)
+    assert number(mmd(x, y, kernel=kernel)) == pytest.approx(math.sqrt(slow_mmd2(x, y, kernel) + 1e-12), abs=1e-12)
+
+
+@pytest.mark.parametrize(("n", "m"), [(1, 1), (1, 2), (2, 2), (5, 8), (12, 7)])  # even and odd numbers of pairs
+def test_bandwidth_is_the_median_of_squared_distances(n, m):
+    x, y = normal(n, 4), normal(m, 4, seed=1)
+    assert number(median_bandwidth(x, y)) == pytest.approx(slow_median(x, y), abs=1e-12)
+    (x2, wx), (y2, wy) = padded(x, 3), padded(y, 2)
+    assert number(median_bandwidth(x2, y2, wx, wy)) == pytest.approx(slow_median(x, y), abs=1e-12)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_padding_changes_nothing(kernel):
+    x, y = normal(5, 4).requires_grad_(), normal(8, 4, seed=1)
+    (x2, wx), (y2, wy) = padded(x, 3), padded(y, 2)
+    plain, with_padding = mmd2(x, y, kernel=kernel), mmd2(x2, y2, wx, wy, kernel)
+    assert number(with_padding) == pytest.approx(number(plain), abs=1e-14)
+    a, b = (torch.autograd.grad(value, x)[0] for value in (plain, with_padding))
+    torch.testing.assert_close(a, b, atol=1e-14, rtol=0)
+    leaf = x2.detach().requires_grad_()
+    (gradient,) = torch.autograd.grad(mmd2(leaf, y2, wx, wy, kernel), leaf)
+    assert torch.equal(gradient[wx == 0], torch.zeros(3, 4, dtype=x.dtype))
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_weights_count_rows(kernel):
+    x, y = normal(3, 4), normal(4, 4, seed=1)
+    twice = mmd2(torch.cat([x, x[:1]]), y, kernel=kernel, bandwidth=2.0)
+    weighted = mmd2(x, y, torch.tensor([2.0, 1.0, 1.0]), kernel=kernel, bandwidth=2.0)
+    assert float(weighted) == pytest.approx(float(twice), abs=1e-14)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_zero_for_equal_samples(kernel, dtype):
+    x = normal(7, 4).to(dtype).requires_grad_()
+    (x2, wx), order = padded(x.detach(), 3), torch.tensor([3, 1, 6, 0, 2, 5, 4])
+    eps = torch.finfo(dtype).eps
+    assert 0 <= number(mmd2(x, x.detach(), kernel=kernel)) <= 4 * eps
+    assert 0 <= number(mmd2(x2, x.detach(), wx, kernel=kernel)) <= 4 * eps
+    norm = mmd(x, x.detach()[order], kernel=kernel)
+    assert 0.999e-6 < number(norm) <= math.sqrt(1e-12 + 4 * eps) * (1 + eps)
+    (gradient,) = torch.autograd.grad(norm, x)
+    assert number(gradient.abs().max()) <= 1e7 * eps  # of zero, within rounding, over 2e-6
+
+
+@pytest.mark.parametrize("shift", [0.1, 3.0])
+def test_norm_pulls_as_hard_from_near_as_from_afar(shift):
+    x = normal(6, 4).requires_grad_()
+    (gradient,) = torch.autograd.grad(mmd(x, x.detach() + shift, kernel="linear"), x)
+    torch.testing.assert_close(gradient, torch.full_like(x, -0.5 / 6), atol=1e-10, rtol=0)  # unit vector / n
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_gradient_against_differences(kernel):
+    x, y = normal(5, 3).requires_grad_(), normal(4, 3, seed=1).requires_grad_()
+    (x2, wx), wy = padded(x.detach(), 2), torch.tensor([1.0, 1.0, 0.0, 1.0])
+    x2.requires_grad_()
+    for f in (mmd2, mmd):
+        f = partial(f, kernel=kernel, bandwidth=1.7)
+        assert torch.autograd.gradcheck(f, (x, y))
+        assert torch.autograd.gradcheck(lambda a, b: f(a, b, wx, wy), (x2, y))
+
+
+def test_no_gradient_flows_through_the_median():
+    x, y = normal(5, 3).requires_grad_(), normal(4, 3, seed=1).requires_grad_()
+    bandwidth = median_bandwidth(x, y)
+    assert not bandwidth.requires_grad
+    with_median = torch.autograd.grad(mmd2(x, y), (x, y))
+    with_number = torch.autograd.grad(mmd2(x, y, bandwidth=number(bandwidth)), (x, y))
+    for a, b in zip(with_median, with_number, strict=True):
+        torch.testing.assert_close(a, b, atol=1e-14, rtol=0)
+
+
+@pytest.mark.parametrize("function", [mmd2, mmd])
+@pytest.mark.parametrize("kernel", KERNELS)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize(
+    ("x", "y", "expected"),
+    [
+        (torch.full((6, 4), 0.1), torch.full((5, 4), 0.1), 0),  # constant embeddings
+        (torch.full((6, 4), 1e3), torch.full((5, 4), 1e3), 0),
+        (torch.zeros(6, 4), torch.zeros(5, 4), 0),  # dead ReLUs
+        (torch.ones(1, 4), torch.ones(1, 4), 0),
+        (torch.zeros(1, 4), torch.ones(1, 4), None),
+        (torch.zeros(6, 4), torch.ones(1, 4), None),
+        (torch.zeros(6, 4), torch.eye(4), None),
+    ],
+)
+def test_nothing_to_measure_gives_no_nan(function, kernel, dtype, x, y, expected):
+    x, y = x.to(dtype).requires_grad_(), y.to(dtype)
+    assert number(median_bandwidth(x, y)) >= FLOOR * (1 - 1e-6)
+    value = function(x, y, kernel=kernel)
+    (gradient,) = torch.autograd.grad(value, x)
+    assert value.isfinite() and gradient.isfinite().all()
+    if expected is not None:
+        tolerance = 2e-6 if dtype == torch.float64 else 2e-3  # 1000 in float32 has seven digits
+        assert number(value) == pytest.approx(expected, abs=tolerance)
+    else:
+        assert number(value) > 0.1
+
+
+def test_bandwidth_of_constant_embeddings_is_the_floor():
+    assert number(median_bandwidth(torch.ones(6, 4), torch.ones(5, 4))) == pytest.approx(FLOOR)
+    assert number(median_bandwidth(torch.ones(2, 4), torch.ones(2, 4), torch.zeros(2))) == pytest.approx(FLOOR)
+
+
+def test_rounding_in_float32():
+    x, y = normal(300, 7, 4), normal(300, 9, 4, seed=1)
+    far = torch.vmap(mmd2)((x + 1000).float(), (y + 1000).float())
+    torch.testing.assert_close(far.double(), torch.vmap(mmd2)(x, y), atol=1e-4, rtol=0)
+    same = torch.vmap(mmd2)(x.float(), x.float().flip(1))
+    assert (same >= 0).all() and torch.vmap(mmd)(x.float(), x.float().flip(1)).isfinite().all()
+    outliers = torch.cat([torch.zeros(300, 30, 4), (1000 * x[:, :1]).float().expand(-1, 3, -1)], 1)  # of one value
+    assert torch.vmap(mmd2)(outliers, outliers).isfinite().all()
+
+
+def test_far_apart_and_one_distribution():
+    x, y = normal(40, 2), normal(50, 2, seed=1)
+    scales = (0.25, 0.5, 1, 2, 4)
+    within = math.fsum(math.exp(-squared_distance(a, b) / f) for a in x for b in x for f in scales) / (5 * 40**2)
+    assert number(mmd2(x, x + 100, bandwidth=1.0)) == pytest.approx(2 * within, abs=1e-10)
+    assert number(mmd2(x, y)) < 1 / 40 + 1 / 50 < number(mmd2(x, y + 2))
+
+
+@pytest.mark.parametrize("function", [mmd2, mmd])
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_stacked_clients_equal_a_loop(function, kernel):
+    x, y = normal(6, 5, 4).requires_grad_(), normal(6, 7, 4, seed=1)
+    x.data[2] = 0.3  # constant embeddings
+    wx, wy = torch.ones(6, 5), torch.ones(6, 7)
+    wx[1, 3:], wx[4, 1:], wy[3, 2:] = 0, 0, 0
+    stacked = torch.vmap(partial(function, kernel=kernel))(x, y, wx, wy)
+    looped = torch.stack([function(*rows, kernel=kernel) for rows in zip(x, y, wx, wy, strict=True)])
+    torch.testing.assert_close(stacked, looped, atol=1e-14, rtol=0)
+    a, b = (torch.autograd.grad(values.sum(), x)[0] for values in (stacked, looped))
+    torch.testing.assert_close(a, b, atol=1e-13, rtol=0)
+
+
+@pytest.mark.parametrize("kernel", KERNELS)
+def test_pairs_equal_single_calls(kernel, monkeypatch):
+    q, w = normal(5, 6, 3).requires_grad_(), torch.ones(5, 6)
+    w[1, 4:], w[3, 1:] = 0, 0
+    pairs = pairwise_mmd2(q, w, kernel)
+    assert torch.equal(pairs, pairs.T) and torch.equal(pairs.diagonal(), torch.zeros(5, dtype=q.dtype))
+    single = torch.stack([mmd2(q[i], q[j], w[i], w[j], kernel) for i in range(5) for j in range(5)]).view(5, 5)
+    torch.testing.assert_close(pairs, single, atol=1e-14, rtol=0)
+    a, b = (torch.autograd.grad(values.sum(), q)[0] for values in (pairs, single))
+    torch.testing.assert_close(a, b, atol=1e-13, rtol=0)
+    monkeypatch.setattr("fedlib.mmd._PAIR_ENTRIES", 3 * 12**2)  # three pairs at once
+    torch.testing.assert_close(pairwise_mmd2(q, w, kernel), pairs, atol=1e-14, rtol=0)
+    stacked = torch.vmap(partial(pairwise_mmd2, kernel=kernel))(torch.stack([q, 2 * q]))
+    torch.testing.assert_close(stacked[1], pairwise_mmd2(2 * q, kernel=kernel), atol=1e-13, rtol=0)
+
+
+def test_pairs_of_one_sample():
+    assert torch.equal(pairwise_mmd2(normal(1, 6, 3)), torch.zeros(1, 1, dtype=torch.float64))
+
+
+def test_unknown_kernel():
+    with pytest.raises(ValueError, match="kernel must be 'rbf' or 'linear', got 'laplace'"):
+        mmd2(normal(2, 3), normal(2, 3), kernel="laplace")

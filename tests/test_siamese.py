@@ -1,0 +1,207 @@
+"""Networks as graphs against a loop over weights; what the pair network may not depend on; planted rules."""
+
+import numpy as np
+import pytest
+import torch
+from sklearn.metrics import roc_auc_score
+
+from fedlib.siamese import SiameseGCN, model_graph, train_siamese
+
+LAYERS = ("dense2", "dense3", "dense4")
+RECIPES = ("paper", "book")
+
+
+def networks(clients, sizes=(6, 5, 4, 1), seed=0, dtype=torch.float64):
+    """Random stacks with a private first layer that no graph may look at."""
+    random = np.random.RandomState(seed)
+    stack = {"dense1.weight": random.standard_normal((clients, sizes[0], 3))}
+    for name, (inputs, outputs) in zip(LAYERS, zip(sizes, sizes[1:], strict=False), strict=False):
+        stack[f"{name}.weight"] = random.standard_normal((clients, outputs, inputs))
+        stack[f"{name}.bias"] = random.standard_normal((clients, outputs))
+    return {name: torch.from_numpy(p).to(dtype) for name, p in stack.items()}
+
+
+def families(clients, seed=0):
+    """Two families that differ in the distribution of the second layer; a pair across families is harmed."""
+    stack = networks(clients, sizes=(24, 12, 1), seed=seed, dtype=torch.float32)
+    family = torch.arange(clients) % 2
+    skewed = torch.from_numpy(np.random.RandomState(seed + 1).exponential(size=(clients, 12, 24)) - 0.5).float()
+    stack["dense2.weight"] = torch.where(family[:, None, None] == 1, skewed, stack["dense2.weight"])
+    pairs = torch.combinations(torch.arange(clients))
+    negative = family[pairs[:, 0]] != family[pairs[:, 1]]
+    noise = torch.from_numpy(np.random.RandomState(seed + 2).standard_normal(len(pairs)))
+    return model_graph(stack, LAYERS[:2]), pairs, negative, torch.where(negative, -1.0, 1.0) + 0.3 * noise
+
+
+def siamese(graphs, recipe="book", seed=0):
+    net = SiameseGCN(graphs.x.shape[2], int(graphs.layer.max()) + 1, 7, recipe, seed).to(graphs.x.dtype)
+    for i, p in enumerate(net.parameters()):  # biases too
+        p.data += 0.3 * torch.from_numpy(np.random.RandomState(i).standard_normal(p.shape)).to(p)
+    return net
+
+
+def test_graph_is_what_a_loop_over_weights_draws():
+    stack = networks(3)
+    graphs = model_graph(stack, LAYERS)
+    first = {"dense2": 0, "dense3": 6, "dense4": 11}  # where the inputs of a layer begin
+    sizes = (6, 5, 4, 1)
+    x, adjacency = torch.zeros(3, 16, 7, dtype=torch.float64), torch.zeros(3, 2, 16, 16, dtype=torch.float64)
+    for k in range(3):
+        place = 0
+        for layer, size in enumerate(sizes):
+            x[k, place : place + size, layer] = 1
+            place += size
+        for name, size in zip(LAYERS, sizes, strict=False):
+            weight = stack[f"{name}.weight"][k]
+            for o in range(weight.shape[0]):
+                to = first[name] + size + o
+                x[k, to, 4] = stack[f"{name}.bias"][k, o]
+                x[k, to, 5] = sum(float(w) ** 2 for w in weight[o]) ** 0.5
+                for i in range(weight.shape[1]):
+                    node, w = first[name] + i, float(weight[o, i])
+                    x[k, node, 6] = sum(float(v) ** 2 for v in weight[:, i]) ** 0.5
+                    adjacency[k, int(w < 0), node, to] = adjacency[k, int(w < 0), to, node] = abs(w)
+    torch.testing.assert_close(graphs.x, x, atol=1e-12, rtol=0)
+    torch.testing.assert_close(graphs.adjacency, adjacency, atol=0, rtol=0)
+    assert graphs.layer.tolist() == [0] * 6 + [1] * 5 + [2] * 4 + [3]
+    some = graphs[torch.tensor([2, 0])]
+    assert len(graphs) == 3 and len(some) == 2
+    assert some.x.equal(graphs.x[[2, 0]]) and some.adjacency.equal(adjacency[[2, 0]]) and some.layer.equal(graphs.layer)
+
+
+def test_embedding_is_two_graph_convolutions_and_a_mean_for_each_layer():
+    graphs = model_graph(networks(2), LAYERS)
+    net = siamese(graphs)
+    with torch.no_grad():
+        for k in range(2):
+            x = graphs.x[k]
+            for convolutions in (net.first, net.second):
+                total = 0
+                for channel, convolution in enumerate(convolutions):
+                    a = graphs.adjacency[k, channel] + torch.eye(16, dtype=torch.float64)
+                    d = a.sum(1)
+                    total = total + (a / (d[:, None] * d).sqrt()) @ x @ convolution.lin.weight.T + convolution.bias
+                x = total.clamp(min=0)
+            means = torch.cat([x[graphs.layer == j].mean(0) for j in range(4)])
+            torch.testing.assert_close(net.embed(graphs)[k], means, atol=1e-10, rtol=0)
+            b = net.embed(graphs)[0]
+            both = torch.cat([(means - b).abs(), means * b, means + b])
+            torch.testing.assert_close(net(graphs, torch.tensor([[k, 0]])), net.compare(both), atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_exactly_symmetric(recipe):
+    graphs = model_graph(networks(9, dtype=torch.float32), LAYERS)
+    pairs = torch.combinations(torch.arange(9))
+    net = siamese(graphs, recipe)
+    assert net(graphs, pairs).equal(net(graphs, pairs.flip(1)))
+    predictor = train_siamese([graphs, graphs], pairs, torch.linspace(-1, 1, len(pairs)), recipe, epochs=3)
+    assert predictor.score([graphs] * 2, pairs).equal(predictor.score([graphs] * 2, pairs.flip(1)))
+    distance = predictor.distance([graphs] * 2)
+    assert distance.equal(distance.T) and not distance.diagonal().any()
+    assert distance.min() >= 0 and distance.max() <= 1 and len(distance.unique()) > 30
+    score = predictor.score([graphs] * 2, pairs)
+    torch.testing.assert_close(distance[pairs[:, 0], pairs[:, 1]], 1 / (1 + torch.exp(-score)))
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_order_of_neurons_does_not_matter(recipe):
+    stack = networks(4)
+    graphs, pairs = model_graph(stack, LAYERS), torch.combinations(torch.arange(4))
+    shuffled = {name: p.clone() for name, p in stack.items()}
+    for k in range(4):  # each network its own order; also that of the inputs, which the private layer gives
+        order = [torch.from_numpy(np.random.RandomState(10 * k + j).permutation(s)) for j, s in enumerate((6, 5, 4))]
+        order.append(torch.arange(1))
+        for name, before, after in zip(LAYERS, order, order[1:], strict=False):
+            shuffled[f"{name}.weight"][k] = stack[f"{name}.weight"][k][after][:, before]
+            shuffled[f"{name}.bias"][k] = stack[f"{name}.bias"][k][after]
+    other = model_graph(shuffled, LAYERS)
+    assert not torch.allclose(other.x, graphs.x)
+    net = siamese(graphs, recipe)
+    torch.testing.assert_close(net(other, pairs), net(graphs, pairs), atol=1e-10, rtol=0)
+    predictor = train_siamese([graphs], pairs, torch.linspace(-1, 1, 6), recipe, epochs=5)
+    torch.testing.assert_close(predictor.score([other], pairs), predictor.score([graphs], pairs), atol=1e-10, rtol=0)
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+@pytest.mark.parametrize("kind", ["negative", "zero", "equal", "huge"])
+def test_no_nan(recipe, kind):
+    change = {"negative": lambda p: -p.abs(), "zero": torch.zeros_like, "equal": lambda p: p[:1].expand_as(p)}
+    stack = {name: change.get(kind, lambda p: 1e6 * p)(p) for name, p in networks(6, dtype=torch.float32).items()}
+    graphs, pairs = model_graph(stack, LAYERS), torch.combinations(torch.arange(6))
+    for gain in (torch.linspace(-1, 1, len(pairs)), torch.ones(len(pairs)), torch.zeros(len(pairs))):
+        predictor = train_siamese([graphs], pairs, gain, recipe, epochs=5)
+        assert predictor.score([graphs], pairs).isfinite().all()
+        assert predictor.distance([graphs]).isfinite().all()
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_planted_families_are_told_apart_in_networks_never_seen(recipe):
+    graphs, pairs, negative, gain = families(40)
+    seen, unseen = (pairs < 24).all(1), (pairs >= 24).all(1)
+    predictor = train_siamese([graphs], pairs[seen], gain[seen], recipe, epochs=None if recipe == "book" else 150)
+    score = predictor.score([graphs], pairs[unseen])
+    assert roc_auc_score(negative[unseen], score) >= 0.95
+    # and the balance point is where it should be: half of the scores on either side
+    assert ((score > 0) == negative[unseen]).float().mean() > 0.8
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_the_same_seed_gives_the_same_and_global_state_stays(recipe):
+    graphs, pairs, _, gain = families(12)
+    before = torch.get_rng_state()
+    scores = [train_siamese([graphs], pairs, gain, recipe, s, epochs=4).score([graphs], pairs) for s in (0, 0, 1)]
+    assert torch.get_rng_state().equal(before)
+    torch.manual_seed(5)
+    again = train_siamese([graphs], pairs, gain, recipe, 0, epochs=4).score([graphs], pairs)
+    assert scores[0].equal(scores[1]) and scores[0].equal(again) and not torch.allclose(scores[0], scores[2])
+
+
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_clients_outside_the_training_pairs_are_not_looked_at(recipe):
+    graphs, pairs, _, gain = families(12)
+    seen = (pairs < 8).all(1)
+    spoiled = families(12)[0]
+    spoiled.x[8:] = torch.nan
+    spoiled.adjacency[8:] = torch.nan
+    ways = [train_siamese([g], pairs[seen], gain[seen], recipe, epochs=4) for g in (graphs, spoiled, graphs[:8])]
+    scores = [way.score([graphs], pairs) for way in ways]
+    assert scores[0].equal(scores[1]) and scores[0].equal(scores[2])
+
+
+def test_snapshots_are_summed_in_units_of_their_deviation():
+    graphs, pairs, _, gain = families(12)
+    later = model_graph(networks(12, (24, 12, 1), 9, torch.float32), LAYERS[:2])
+    both = train_siamese([graphs, later], pairs, gain, "book", epochs=4)
+    total = 0
+    for s, g in enumerate((graphs, later)):
+        one = train_siamese([g], pairs, gain, "book", seed=1000 * s, epochs=4)
+        score = one.score([g], pairs)
+        torch.testing.assert_close(score.std(correction=0), torch.tensor(1.0))
+        total = total + score
+    torch.testing.assert_close(both.score([graphs, later], pairs), total)
+
+
+def test_scale_of_the_gain_does_not_matter_to_the_book():
+    graphs, pairs, _, gain = families(10)
+    a, b = (train_siamese([graphs], pairs, u * gain, "book", epochs=4).score([graphs], pairs) for u in (1, 1e3))
+    torch.testing.assert_close(a, b)
+
+
+def test_errors_name_what_is_wrong():
+    stack = networks(3)
+    with pytest.raises(ValueError, match="at least one dense layer"):
+        model_graph(stack, ())
+    with pytest.raises(ValueError, match="dense1.weight .K, outputs, inputs. and dense1.bias"):
+        model_graph(stack, ("dense1", "dense2"))
+    with pytest.raises(ValueError, match="'dense4' takes 4 inputs, but 'dense2' gives 5"):
+        model_graph(stack, ("dense2", "dense4"))
+    graphs, pairs = model_graph(stack, LAYERS), torch.combinations(torch.arange(3))
+    with pytest.raises(ValueError, match="recipe must be 'paper' or 'book'"):
+        train_siamese([graphs], pairs, torch.ones(3), "cook")
+    for some, gain in ((pairs, torch.ones(2)), (pairs[:0], torch.ones(0)), (pairs, torch.tensor([1, torch.nan, 0]))):
+        with pytest.raises(ValueError, match="one finite gain for each pair"):
+            train_siamese([graphs], some, gain)
+    predictor = train_siamese([graphs], pairs, torch.ones(3), epochs=1)
+    with pytest.raises(ValueError, match="trained on 1 snapshots; got 2"):
+        predictor.score([graphs, graphs], pairs)

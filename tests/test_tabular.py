@@ -1,0 +1,380 @@
+"""Tables dealt out to clients: which rows and columns each holds, how they are scaled, and what is planted."""
+
+import csv
+import hashlib
+import io
+import math
+import os
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedlib import datasets
+from fedlib.tabular import PLANTS, SETTINGS, TABLES, Table, deal, table
+
+DATA = os.environ.get("FEDLIB_DATA")
+BLOCKS = ((0,), (1, 2, 5), (3,), (4, 6), (7,), (8,))  # one-hot blocks apart from each other, too
+NAMES = ("a", "b=x", "b=y", "c", "d=0", "b=z", "d=1", "e", "f")
+SIZES = {"clients": 5, "rows": 6, "features": 2, "validation": 3, "hold_out": 8}
+
+
+def toy(rows=60, classes=False):
+    """A table; column f is constant, and y of `classes` is the row number: it tells which rows a client holds."""
+    rng = np.random.default_rng(3)
+    x = rng.normal(2, 3, (rows, 9)).astype(np.float32)
+    for block in BLOCKS:
+        if len(block) > 1:
+            x[:, block] = np.eye(len(block))[rng.integers(len(block), size=rows)]
+    x[:, 8] = 0.1
+    y = np.arange(rows) if classes else rng.normal(20, 7, rows).astype(np.float32)
+    return Table("toy", x, y, NAMES, BLOCKS, rows if classes else None)
+
+
+def parts(dealt):
+    return [p for p in (dealt.train, dealt.validation, dealt.test) if p is not None]
+
+
+def features(data):
+    """x of shape (K, n, width); all clients have as many rows."""
+    return data.x[data.index]
+
+
+def same(a, b):
+    return all(torch.equal(getattr(a, f), getattr(b, f)) for f in ("x", "index", "y", "n", "id"))
+
+
+# ---- tables ----
+
+
+@pytest.mark.parametrize("name", ["boston", "diabetes", "breast_cancer", "wine"])
+def test_tables_that_need_no_files(name):
+    t, arrays = table(name), datasets.load(name)
+    assert np.array_equal(t.x, arrays.x) and np.array_equal(t.y, arrays.y)
+    assert t.blocks == tuple((c,) for c in range(len(t.columns))) and t.raw == t.columns == arrays.columns
+    assert (t.name, t.classes) == (name, arrays.stats.classes)
+
+
+@pytest.fixture
+def obesity(monkeypatch, tmp_path):
+    """A small file of the layout of Obesity."""
+    head = ["Gender", "Age", "Height", "FAVC", "CAEC", "MTRANS", "NObeyesdad"]
+    rng = np.random.default_rng(0)
+    rows = [
+        [
+            ("Female", "Male")[i % 2],
+            f"{rng.uniform(15, 60):.2f}",
+            "1.7",
+            ("no", "yes")[i % 3 > 0],
+            ("no", "Sometimes", "Frequently", "Always")[i % 4],
+            ("Bike", "Walking", "Automobile")[i % 3],
+            datasets._WEIGHTS[i % 7],
+        ]
+        for i in range(42)
+    ]
+    text = io.StringIO()
+    csv.writer(text).writerows([head, *rows])
+    path = tmp_path / "ObesityDataSet_raw_and_data_sinthetic.csv"
+    path.write_bytes(text.getvalue().encode())
+    info, loader = datasets.REGISTRY["obesity"]
+    sums = {path.name: "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()}
+    monkeypatch.setitem(datasets.REGISTRY, "obesity", (replace(info, rows=42, shape=(9,), checksums=sums), loader))
+    return tmp_path
+
+
+def test_a_one_hot_block_is_one_raw_column(obesity):
+    t = table("obesity", obesity)
+    assert t.raw == ("Gender", "Age", "Height", "FAVC", "CAEC", "MTRANS")
+    assert t.blocks == ((0, 1), (2,), (3,), (4,), (5,), (6, 7, 8)) and t.classes == 7
+    for block in (t.blocks[0], t.blocks[5]):
+        assert (t.x[:, block].sum(1) == 1).all()
+    dealt = deal(t, 6, 4, 2, hold_out=10, seed=1)
+    assert dealt.widths.tolist() == [sum(len(t.blocks[c]) for c in own) for own in dealt.columns]
+    assert len(set(dealt.widths.tolist())) > 1
+
+
+def test_raw_columns_are_left_out(obesity):
+    whole, t = table("obesity", obesity), table("obesity", obesity, without=("Gender", "Height"))
+    assert t.raw == ("Age", "FAVC", "CAEC", "MTRANS") and t.blocks == ((0,), (1,), (2,), (3, 4, 5))
+    assert np.array_equal(t.x, whole.x[:, [2, 4, 5, 6, 7, 8]]) and np.array_equal(t.y, whole.y)
+    assert table("obesity", obesity, without="MTRANS").raw[-1] == "CAEC"  # one name is no list of letters
+    with pytest.raises(ValueError, match=r"obesity has no raw column Weight; it has Gender, Age, Height"):
+        table("obesity", obesity, without=("Height", "Weight"))
+    with pytest.raises(ValueError, match="leaves no column of obesity"):
+        table("obesity", obesity, without=whole.raw)
+
+
+def test_unknown_tables():
+    with pytest.raises(ValueError, match="unknown table 'mnist'; known: boston, wine_quality"):
+        table("mnist")
+
+
+def test_tables_by_hand_are_checked():
+    t = toy()
+    with pytest.raises(ValueError, match=r"needs x \(R, p\), y \(R,\) and p column names; got .* 8 names"):
+        replace(t, columns=NAMES[:-1])
+    for blocks in (BLOCKS[:-1], (*BLOCKS, (0,)), (*BLOCKS, ())):
+        with pytest.raises(ValueError, match="each of the 9 columns must belong to one block"):
+            replace(t, blocks=blocks)
+    with pytest.raises(ValueError, match="classes must be None for targets"):
+        replace(t, classes=3)
+
+
+def test_settings_are_the_papers():
+    boston, wine, obesity = (SETTINGS[name] for name in ("boston", "wine_quality", "obesity"))
+    for name, s in SETTINGS.items():
+        assert name in TABLES and s.clients * s.rows + s.hold_out == datasets.stats(name).rows
+        assert (s.epochs, s.batch_size, s.lr) == (10, 32, 0.01)
+    assert (boston.clients, boston.rows, boston.features, boston.groups) == (20, 20, 5, 2)
+    assert (wine.clients, wine.rows, wine.features, wine.groups) == (100, 10, 4, 2)
+    assert (obesity.clients, obesity.rows, obesity.features, obesity.groups) == (100, 20, 4, 3)
+    assert (boston.hidden, boston.rounds, boston.share) == ((64, 32, 16), 100, 1)
+    assert (boston.optimizer, boston.momentum) == ("sgd", 0.5)
+    for s in (wine, obesity):
+        assert (s.hidden, s.rounds, s.share, s.optimizer, s.momentum) == ((16, 8), 1000, 0.1, "adam", 0)
+
+
+# ---- rows ----
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("seed", [0, 1])
+def test_no_row_leaks(overlap, seed):
+    sizes = SIZES | ({"clients": 9, "rows": 20, "validation": 12} if overlap else {})
+    dealt = deal(toy(classes=True), **sizes, overlap=overlap, seed=seed)
+    train, further, test = (p.y.numpy() for p in parts(dealt))
+    assert (test == test[0]).all() and len(set(test[0])) == sizes["hold_out"]
+    assert train.shape == (sizes["clients"], sizes["rows"])
+    assert further.shape == (sizes["clients"], sizes["validation"])
+    for mine, own in zip(train, further, strict=True):
+        assert len({*mine, *own, *test[0]}) == len(mine) + len(own) + len(test[0])
+    held = np.concatenate([train.ravel(), further.ravel()])
+    if overlap:  # everything outside the hold-out is in somebody's hands, and clients differ
+        assert set(held) == set(range(60)) - set(test[0])
+        assert len({tuple(r) for r in train}) == len(train)
+    else:
+        assert len(set(held)) == len(held)
+
+
+def test_all_rows_can_be_dealt():
+    dealt = deal(toy(classes=True), 5, 6, 2, validation=4, hold_out=10)
+    assert set(np.concatenate([dealt.train.y.ravel(), dealt.validation.y.ravel(), dealt.test.y[0]])) == set(range(60))
+
+
+def test_the_hold_out_is_the_settings_or_a_fifth():
+    assert deal(toy(), 2, 3, 2).test.n.tolist() == [12, 12]
+    assert deal(replace(toy(150), name="obesity"), 2, 3, 2).test.n.tolist() == [111, 111]
+    assert deal(toy(), 2, 3, 2).validation is None
+
+
+def test_a_client_does_not_depend_on_the_others():
+    t = toy(classes=True)
+    for overlap in (False, True):
+        few, many = (deal(t, **(SIZES | {"clients": k}), overlap=overlap, seed=4) for k in (2, 5))
+        for a, b in zip(parts(few), parts(many), strict=True):
+            assert torch.equal(a.y, b.y[:2])
+            width = int(few.widths.max())
+            assert torch.equal(features(a), features(b)[:2, :, :width])
+        assert [tuple(c) for c in few.columns] == [tuple(c) for c in many.columns[:2]]
+        without = deal(t, **(SIZES | {"validation": 0}), overlap=overlap, seed=4)
+        assert same(without.train, many.train) and same(without.test, many.test)
+
+
+def test_the_seed_decides_all():
+    t = toy()
+    held = [deal(toy(classes=True), **SIZES, seed=s).test.y[0].tolist() for s in (5, 5, 6)]
+    assert held[0] == held[1] != held[2]
+    kinds = {"groups": 2, "plant": "offset", "strength": 1.0, "overlap": True, "clients": 12}
+    a, b, other = (deal(t, **(SIZES | kinds), seed=s) for s in (5, 5, 6))
+    for p, q, r in zip(*map(parts, (a, b, other)), strict=True):
+        assert same(p, q) and not torch.equal(p.y, r.y)
+    for field in ("group", "planted"):
+        assert np.array_equal(getattr(a, field), getattr(b, field))
+        assert not np.array_equal(getattr(a, field), getattr(other, field))
+    assert [tuple(c) for c in a.columns] == [tuple(c) for c in b.columns] != [tuple(c) for c in other.columns]
+
+
+# ---- columns and scaling ----
+
+
+@pytest.mark.parametrize("overlap", [False, True])
+@pytest.mark.parametrize("spread", [2, (1, 3)])
+def test_parts_equal_a_loop_over_clients(spread, overlap):
+    t, ids = toy(), toy(classes=True)
+    dealt, rows = (deal(s, **(SIZES | {"features": spread}), overlap=overlap, seed=2) for s in (t, ids))
+    assert dealt.train.x.shape[1] == int(dealt.widths.max())
+    assert len(set(dealt.widths.tolist())) > 1
+    for k in range(5):
+        mine = rows.train.y[k].numpy()
+        columns = sorted(c for raw in dealt.columns[k] for c in BLOCKS[raw])
+        assert dealt.widths[k] == len(columns) and (np.diff(dealt.columns[k]) > 0).all()
+        for data, which in zip(parts(dealt), parts(rows), strict=True):
+            x = features(data)[k].numpy()
+            for place, c in enumerate(columns):
+                own = t.x[mine, c].astype(float)
+                sd = 1 if len(set(own)) == 1 else math.sqrt(sum((v - own.mean()) ** 2 for v in own) / len(own))
+                expected = (t.x[which.y[k].numpy(), c] - own.mean()) / sd
+                np.testing.assert_allclose(x[:, place], expected, atol=2e-6, rtol=1e-6)
+            assert (x[:, len(columns) :] == 0).all()
+            own = t.y[mine].astype(float)
+            expected = (t.y[which.y[k].numpy()] - own.mean()) / own.std()
+            np.testing.assert_allclose(data.y[k].numpy(), expected, atol=2e-6, rtol=1e-6)
+
+
+def test_only_training_rows_decide_the_scaling():
+    t, ids = toy(), deal(toy(classes=True), **SIZES)
+    changed = replace(t, x=t.x.copy(), y=t.y.copy())
+    outside = [r for r in range(60) if r not in ids.train.y]
+    changed.x[outside] += 100
+    changed.y[outside] *= -9
+    a, b = deal(t, **SIZES), deal(changed, **SIZES)
+    assert same(a.train, b.train)
+    for p, q in ((a.validation, b.validation), (a.test, b.test)):
+        assert not torch.equal(p.x, q.x) and not torch.equal(p.y, q.y)
+
+
+def test_constant_columns_and_targets_are_centred_only():
+    t = replace(toy(), y=np.full(60, 0.1, np.float32))
+    dealt = deal(t, 3, 4, 6, validation=2, hold_out=8)
+    assert all((features(p)[..., 8] == 0).all() and (p.y == 0).all() for p in parts(dealt))
+    one = deal(toy(), 3, 1, 6, hold_out=8)  # one row: all is constant
+    assert (one.train.x == 0).all() and (one.train.y == 0).all() and one.test.x.isfinite().all()
+    gap = one.test.y[0] - one.test.y[1]
+    assert gap.std() < 1e-5 and abs(float(one.test.y.std()) - t.y.std()) > 1  # not divided by anything
+
+
+def test_padding_is_zero_in_all_parts():
+    dealt = deal(toy(), **(SIZES | {"features": (1, 4)}), seed=1)
+    assert int(dealt.widths.min()) < int(dealt.widths.max())
+    for data in parts(dealt):
+        for k, width in enumerate(dealt.widths.tolist()):
+            assert (features(data)[k, :, width:] == 0).all()
+
+
+def test_one_hot_blocks_stay_whole():
+    t = toy()
+    dealt = deal(t, 6, 5, 3, hold_out=20, seed=3)
+    checked = 0
+    for k, own in enumerate(dealt.columns):
+        columns = sorted(c for raw in own for c in BLOCKS[raw])
+        for raw in set(own) & {1, 3}:
+            x = features(dealt.test)[k][:, [columns.index(c) for c in BLOCKS[raw]]]
+            levels = [len(set(x[:, j].tolist())) for j in range(x.shape[1])]
+            assert levels == [2] * len(BLOCKS[raw])  # 0 or 1, scaled
+            assert ((x == x.amax(0)).sum(1) == 1).all()  # one level a row
+            checked += 1
+    assert checked
+
+
+def test_clients_draw_from_the_pool_of_their_group():
+    dealt = deal(toy(), 12, 3, 3, hold_out=20, groups=2, seed=1)
+    assert sorted(np.bincount(dealt.group)) == [6, 6]
+    pools = [{c for own, g in zip(dealt.columns, dealt.group, strict=True) if g == h for c in own} for h in (0, 1)]
+    assert pools[0] | pools[1] == set(range(6)) and not pools[0] & pools[1]
+    assert all(len(own) == 3 for own in dealt.columns)
+    assert (deal(toy(), 4, 3, 3).group == 0).all()
+
+
+def test_classes_stay_classes():
+    dealt = deal(toy(classes=True), **SIZES)
+    assert all(p.y.dtype == torch.int64 and p.x.dtype == torch.float32 for p in parts(dealt))
+    assert all(p.y.dtype == torch.float32 for p in parts(deal(toy(), **SIZES)))
+
+
+# ---- plants ----
+
+
+@pytest.mark.parametrize("kind", PLANTS)
+@pytest.mark.parametrize("strength", [0.0, 0.5, 1.0])
+def test_plants_are_exact_in_all_parts(kind, strength):
+    t, sizes = toy(), SIZES | {"groups": 2}
+    plain, dealt = deal(t, **sizes, seed=7), deal(t, **sizes, plant=kind, strength=strength, seed=7)
+    assert (plain.planted == 0).all() and dealt.planted.sum() == 2  # of 5
+    change = {
+        "scale": lambda y: y * math.exp(-2 * strength),
+        "offset": lambda y: y + 3 * strength,
+        "sign": lambda y: -y if strength else y,
+    }[kind]
+    for a, b in zip(parts(plain), parts(dealt), strict=True):
+        assert torch.equal(a.x, b.x)
+        for k in range(5):
+            expected = change(a.y[k]) if dealt.planted[k] else a.y[k]
+            torch.testing.assert_close(b.y[k], expected, atol=1e-6, rtol=1e-6)
+            assert torch.equal(b.y[k], a.y[k]) == (strength == 0 or not dealt.planted[k])
+
+
+def test_planted_clients_do_not_follow_the_feature_groups():
+    t, both = toy(), []
+    for seed in range(40):
+        sizes = {"clients": 20, "rows": 2, "features": 2, "hold_out": 20, "plant": "scale", "seed": seed}
+        grouped, other, loose = (deal(t, **sizes, groups=g, strength=h) for g, h in ((2, 0), (3, 1), (1, 1)))
+        assert grouped.planted.sum() == 10
+        for dealt in (other, loose):  # neither the groups nor the strength move them
+            assert np.array_equal(grouped.planted, dealt.planted)
+        both.append((grouped.planted * grouped.group).sum())
+    # 40 draws from a hypergeometric distribution of mean 5 and variance 25/19
+    assert abs(np.mean(both) - 5) < 4 * math.sqrt(25 / 19 / 40) and 0.5 < np.var(both) < 2.8
+
+
+# ---- errors ----
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({"clients": 6}, r"6 clients without overlap of 6 \+ 3 rows and a hold-out of 8 need 62 rows; there are 60"),
+        ({"clients": 6}, "set overlap=True"),
+        ({"rows": 50, "overlap": True}, r"one client of 50 \+ 3 rows and a hold-out of 8 need 61 rows.*lower one of"),
+        ({"hold_out": 0}, "hold_out must be at least 1"),
+        ({"clients": 0}, "clients, rows and hold_out must be at least 1"),
+        ({"rows": 0}, "got 5, 0, 8 and 3"),
+        ({"validation": -1}, "validation at least 0"),
+        ({"features": 7}, "from 1 to 6, the smallest of 1 pools of 6 columns"),
+        ({"features": 4, "groups": 2}, "from 1 to 3, the smallest of 2 pools of 6 columns"),
+        ({"plant": "shift"}, "plant must be None or one of scale, offset, sign; got 'shift'"),
+        ({"plant": "scale", "strength": -1}, "strength must be a finite number from 0; got -1"),
+        ({"plant": "scale", "strength": math.nan}, "strength must be a finite number from 0; got nan"),
+    ],
+)
+def test_errors(change, words):
+    with pytest.raises(ValueError, match=words):
+        deal(toy(), **(SIZES | change))
+
+
+@pytest.mark.parametrize("kind", PLANTS)
+def test_a_plant_needs_a_regression(kind):
+    with pytest.raises(ValueError, match=f"plant='{kind}' changes targets of a regression; 'toy' has classes"):
+        deal(toy(classes=True), **SIZES, plant=kind)
+
+
+# ---- the paper's settings ----
+
+
+@pytest.mark.parametrize("name", SETTINGS)
+@pytest.mark.parametrize("clustered", [False, True])
+def test_the_papers_settings_fit_their_tables(name, clustered):
+    try:
+        t = table(name)
+    except FileNotFoundError:
+        pytest.skip("needs the real files: FEDLIB_DATA names no folder with them")
+    s = SETTINGS[name]
+    dealt = deal(t, s.clients, s.rows, s.features, groups=s.groups if clustered else 1)
+    assert dealt.train.n.tolist() == [s.rows] * s.clients and dealt.test.n.tolist() == [s.hold_out] * s.clients
+    assert all(len(own) == s.features for own in dealt.columns)
+    assert set(dealt.group) == set(range(s.groups if clustered else 1))
+    assert dealt.test.x.isfinite().all()
+
+
+@pytest.mark.skipif(not DATA, reason="needs the real files: FEDLIB_DATA is not set")
+@pytest.mark.parametrize(("name", "repeated"), [("wine_quality", 1179), ("obesity", 24)])
+def test_real_files(name, repeated):
+    try:
+        t = table(name)
+    except FileNotFoundError as error:
+        pytest.skip(str(error))
+    assert len(t.x) - len(np.unique(np.column_stack([t.x, t.y]), axis=0)) == repeated
+    assert len(t.blocks) == {"wine_quality": 11, "obesity": 16}[name] and t.classes == 7
+    if name == "obesity":
+        assert sorted(map(len, t.blocks))[-2:] == [2, 5]
+        assert len(table(name, without=("Height", "Weight")).blocks) == 14
