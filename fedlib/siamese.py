@@ -258,8 +258,7 @@ def train_siamese(
     "paper" (section 4.1 and Step 4 of the paper): 1 for negative transfer (gain <= 0), else 0; cross-entropy; Adam with
     learning rate .01 for 100 rounds of 10 epochs; convolutions 32 wide, which the paper does not state. Every fifth
     client, at least one, is held out with all its pairs; the network of the epoch with the least loss on these pairs
-    is kept, and training ends 100 epochs after it. Nobody is held out if
-    that would leave no pair.
+    is kept, and training ends 100 epochs after it. Nobody is held out if that would leave no pair.
 
     "book": regression on the gain, in units of its median size and clipped at 2 of them; Adam with learning rate .02
     and weight decay .01; convolutions 16 wide; nobody is held out. The outputs of the snapshots are summed in units
