@@ -406,6 +406,69 @@ MUTANTS = [  # file, text, what breaks it, tests of which one at least must fail
         'purpose={"student": DOMAINS, "domains": DOMAINS}',
         "tests/algorithms/test_fedcg.py::test_costs_by_purpose",
     ),
+    (
+        "fedlib/mmd.py",
+        "torch.cat([wx / wx.sum(), -wy / wy.sum()])",
+        "torch.cat([wx / len(wx), -wy / len(wy)])",
+        "tests/test_mmd.py::test_padding_changes_nothing",
+    ),
+    ("fedlib/mmd.py", "_median(d2.detach(), c2)", "_median(d2, c2)", "tests/test_mmd.py"),
+    (
+        "fedlib/tabular.py",
+        "_moments(x[train[:, :, None], seen[:, None]])",
+        "_moments(x[np.concatenate([train, further], 1)[:, :, None], seen[:, None]])",
+        "tests/test_tabular.py::test_only_training_rows_decide_the_scaling",
+    ),
+    (
+        "fedlib/algorithms/lg_fedavg.py",
+        "self.mmd * (torch.stack(apart) * share).sum()",
+        "self.mmd * torch.stack(apart).sum()",
+        "tests/algorithms/test_lg_fedavg.py::test_equals_a_loop_over_clients_of_their_own_widths",
+    ),
+    (
+        "fedlib/algorithms/lg_fedavg.py",
+        "others &= torch.arange(others.shape[1], device=mine.device) != clients[:, None]",
+        "pass",
+        "tests/algorithms/test_lg_fedavg.py::test_equals_a_loop_over_clients_of_their_own_widths",
+    ),
+    (
+        "fedlib/algorithms/lg_fedavg.py",
+        "frozen=tuple(shared))",
+        "frozen=())",
+        "tests/algorithms/test_lg_fedavg.py::test_what_new_clients_are_given_by_hand",
+    ),
+    (
+        "fedlib/transfer.py",
+        "(federated - local[:, pairs]).mean(-1)",
+        "(local[:, pairs] - federated).mean(-1)",
+        "tests/test_transfer.py::test_helpful_and_harmful_pairs",
+    ),
+    (
+        "fedlib/transfer.py",
+        "validation = validation[evaluation.positions(validation.id, alone, ",
+        "validation = validation[evaluation.positions(alone.id, alone, ",
+        "tests/test_transfer.py::test_all_pairs_at_once_equal_one_after_another",
+    ),
+    ("fedlib/siamese.py", "signed = signed + signed.mT", "signed = 2 * signed", "tests/test_siamese.py"),
+    ("fedlib/siamese.py", "both = [(a - b).abs(), a * b]", "both = [a - b, a * b]", "tests/test_siamese.py"),
+    (
+        "fedlib/algorithms/fedsgcnn.py",
+        "known[s], check[s], self.pair_rounds",
+        "known[s], known[s], self.pair_rounds",
+        "tests/algorithms/test_fedsgcnn.py::test_equals_algorithm_1_step_by_step",
+    ),
+    (
+        "fedlib/algorithms/fedsgcnn.py",
+        "return super().prepare(state, data, key)",
+        "return super().prepare(state, known, key)",
+        "tests/algorithms/test_fedsgcnn.py::test_after_round_0_it_is_lg_fedavg",
+    ),
+    (
+        "fedlib/algorithms/fedsgcnn.py",
+        "labels[alone] = len(labels) + np.flatnonzero(alone)",
+        "labels[alone] = len(labels)",
+        "tests/algorithms/test_fedsgcnn.py::test_dbscan_by_hand",
+    ),
 ]
 
 

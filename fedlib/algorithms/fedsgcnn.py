@@ -5,6 +5,7 @@ import operator
 import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
+from numbers import Integral
 from typing import Any, Literal, Protocol
 
 import numpy as np
@@ -82,7 +83,7 @@ class FedSGCNN(LGFedAvg):
         Rows on which gains are measured and levels compared, matched by id; or the share of each client's training
         rows held back for that, rounded and at least one. All training rows are used from round 1 on.
     score : {"loss", "r2", "accuracy"} or callable
-        What is gained, as in `fedlib.transfer.positive_transfer`.
+        What is gained, as in `fedlib.transfer.positive_transfer`. Pairs whose gain is NaN teach nothing.
     snapshots : sequence of int
         Local epochs after which a network is looked at, each from the common start.
     predictor : {"paper", "book"} or callable
@@ -97,8 +98,8 @@ class FedSGCNN(LGFedAvg):
     Raises
     ------
     ValueError
-        A setting out of its range; an assignment; more than one repeat without `new_start`; a client of one row with
-        `validation` as a share.
+        A setting out of its range; an assignment; more than one repeat without `new_start`; a single client, or more
+        clusters than clients; a client without validation rows, or of one row with `validation` as a share.
 
     Warns
     -----
@@ -109,10 +110,10 @@ class FedSGCNN(LGFedAvg):
     -----
     Algorithm 1 and Steps 1 to 10 of the paper's section 4.2. Only shared layers are looked at, so the clients' graphs
     have the same shape. The text calls a pair with a score *above* that of local training positive, while its formula
-    subtracts losses; `fedlib.transfer` follows the text. What happened before round 1 does not go into it: all clients
-    start again from the common start. The costs are in round 0 of the history, with the purposes "transfer" (measured
-    pairs) and "clustering" (snapshots and trials). One level that makes one cluster, and ``mmd=0``, is LG-FedAvg.
-    Chapter 08.
+    subtracts losses; `fedlib.transfer` follows the text. Pairs are measured without MMD. What happened before round 1
+    does not go into it: all clients start again from the common start. The costs are in round 0 of the history, with
+    the purposes "transfer" (measured pairs) and "clustering" (snapshots and trials). One level that makes one cluster,
+    and ``mmd=0``, is LG-FedAvg. Chapter 08.
 
     References
     ----------
@@ -136,9 +137,9 @@ class FedSGCNN(LGFedAvg):
     def recipe(cls, name: Literal["paper", "book"], loss: Callable[..., Tensor], **settings: Any) -> "FedSGCNN":
         """The algorithm as printed, or as this book would run it; `settings` go before the recipe's.
 
-        "paper": one start, 10 local epochs and 100 rounds a pair, the classifier of section 4.1, DBSCAN with eps 1/2,
-        which the paper does not state. "book": four starts (`new_start` must be given), two snapshots, regression on
-        the gain, and one to four clusters by average linkage, chosen on the validation rows.
+        "paper": one start, a snapshot after 10 local epochs, 100 rounds a pair, the classifier of section 4.1, and
+        DBSCAN with eps 1/2, which the paper does not state. "book": four starts (`new_start` must be given), two
+        snapshots, regression on the gain, and one to four clusters by average linkage, chosen on the validation rows.
         """
         if name not in ("paper", "book"):
             raise ValueError(f"recipe must be 'paper' or 'book', got {name!r}")
@@ -152,13 +153,13 @@ class FedSGCNN(LGFedAvg):
         if self.assignment is not None:
             raise ValueError("assignment is what FedSGCNN finds; for known clusters take LGFedAvg")
         for name, least in (("trainers", 2), ("pair_rounds", 1), ("repeats", 1)):
-            if operator.index(getattr(self, name)) < least:
-                raise ValueError(f"{name} must be a whole number of at least {least}, got {getattr(self, name)!r}")
+            if not (isinstance(value := getattr(self, name), Integral) and int(value) >= least):
+                raise ValueError(f"{name} must be a whole number of at least {least}, got {value!r}")
         if self.repeats > 1 and self.new_start is None:
             raise ValueError(f"repeats={self.repeats} needs new_start, such as model.init: a start for each repeat")
         if not isinstance(self.validation, ClientData) and not 0 < self.validation < 1:
             raise ValueError(f"validation must be ClientData or a share between 0 and 1, got {self.validation!r}")
-        if not len(self.snapshots) or min(map(operator.index, self.snapshots)) < 1:
+        if not len(self.snapshots) or not all(isinstance(e, Integral) and int(e) >= 1 for e in self.snapshots):
             raise ValueError(f"snapshots must hold numbers of local epochs from 1, got {self.snapshots!r}")
         if not (callable(self.predictor) or self.predictor in ("paper", "book")):
             raise ValueError(f'predictor must be "paper", "book" or a function, got {self.predictor!r}')
@@ -166,9 +167,17 @@ class FedSGCNN(LGFedAvg):
             raise ValueError(f'clustering must be "dbscan" or "linkage", got {self.clustering!r}')
         if not len(self.levels):
             raise ValueError("levels must hold at least one value of eps, or one number of clusters; got none")
+        if self.clustering == "dbscan" and not all(0 < eps < math.inf for eps in self.levels):
+            raise ValueError(f"levels must hold values of eps above 0, got {self.levels!r}")
+        if self.clustering == "linkage" and not all(float(m).is_integer() and m >= 1 for m in self.levels):
+            raise ValueError(f"levels must hold numbers of clusters from 1, got {self.levels!r}")
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedSGCNNState:
         """One cluster; nothing is known yet."""
+        if len(data) < 2:
+            raise ValueError("FedSGCNN compares clients and needs at least 2, got 1; take LocalOnly")
+        if self.clustering == "linkage" and max(self.levels) > len(data):
+            raise ValueError(f"levels must not exceed the number of clients, {len(data)}; got {self.levels!r}")
         state, none = super().init(params, data, key), torch.zeros(0, 2, dtype=torch.int64)
         unknown = torch.zeros(len(data), len(data))
         known = {f.name: getattr(state, f.name) for f in fields(LGFedAvgState)}
@@ -182,15 +191,18 @@ class FedSGCNN(LGFedAvg):
         known, check = self._hold_back(data, key)
         pairwise = self._plain(mmd=0.0)
         common = row(state.models | state.start, 0)
-        starts = [common] + [self.new_start(key.seed + r) for r in range(1, self.repeats)]  # type: ignore[misc]
+        further = [self.new_start(key.seed + r) for r in range(1, self.repeats)]  # type: ignore[misc]
+        starts = [common, *({name: p.to(common[name]) for name, p in start.items()} for start in further)]
         s = key.choose(data.id, min(self.trainers, len(data)), "trainers")  # Step 1
         measured = positive_transfer(
             pairwise, starts, known[s], check[s], self.pair_rounds, score=self.score, seed=key.seed
         )  # Step 3
         graphs = self.graphs(state, known, key)  # Steps 2 and 5
         with server_time(_CLUSTERING):
-            pairs, gain = measured.pairs.to(data.n.device), measured.gain.mean(0)
-            distance = self._learn([g[s] for g in graphs], pairs, gain, key.seed).distance(graphs)  # Steps 4 and 5
+            pairs, gain = measured.pairs.to(data.n.device), measured.gain.nanmean(0)
+            real = gain.isfinite()
+            learned = self._learn([g[s] for g in graphs], pairs[real.to(pairs.device)], gain[real], key.seed)  # Step 4
+            distance = learned.distance(graphs)  # Step 5
         found = {level: self._cluster(distance, level) for level in self.levels}  # Step 6
         scores = dict.fromkeys(found, math.nan)
         if len(found) > 1:
@@ -221,8 +233,9 @@ class FedSGCNN(LGFedAvg):
         """Training and validation rows of every client."""
         if isinstance(self.validation, ClientData):
             check = self.validation.to(data.n.device, data.x.dtype if data.x.is_floating_point() else None).sorted()
-            where = positions(check.id, data, "the training data, beside validation,")
-            return data, check[where]
+            if len(missing := data.id[~torch.isin(data.id, check.id)]):
+                raise ValueError(f"validation has no rows of clients {missing[:5].tolist()}; give rows of each client")
+            return data, check[positions(check.id, data, "the training data")]
         if int(data.n.min()) < 2:
             lonely = data.id[data.n < 2][:5].tolist()
             raise ValueError(f"clients {lonely} have one row, none to hold back; give validation rows as ClientData")
@@ -252,6 +265,11 @@ class FedSGCNN(LGFedAvg):
             record(_CLUSTERING, bytes_up=len(data) * message_bytes(shared))
             layers = [n.removesuffix(".weight") for n, p in shared.items() if n.endswith(".weight") and p.ndim == 3]
             found.append(model_graph(shared, layers))
+            if len(bad := data.id[~found[-1].x.flatten(1).isfinite().all(1)]):
+                raise FloatingPointError(
+                    f"the parameters of clients {bad[:5].tolist()} became NaN or infinite in {epochs} local epochs "
+                    "before round 1; lower the learning rate, or look for extreme values in their data"
+                )
         return found
 
     def _learn(self, graphs: list[ModelGraphs], pairs: Tensor, gain: Tensor, seed: int) -> Predictor:
