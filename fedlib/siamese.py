@@ -121,7 +121,7 @@ class SiameseGCN(nn.Module):
     hidden : int
         Width of the convolutions.
     recipe : "paper" or "book"
-        Pair features of the vectors a and b of two networks: |a - b| and a * b, or also a + b.
+        Pair features of the vectors a and b of two networks: ``|a - b|`` and ``a * b``, or also ``a + b``.
     seed : int
         Of the start.
 

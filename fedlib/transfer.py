@@ -399,7 +399,7 @@ def logistic_pairs(features: Tensor, pairs: Tensor, negative: ArrayLike, seed: i
     Notes
     -----
     Features are standardised, and reduced to at most 16 principal components, on the training clients. A pair has the
-    features |a - b| and a b, so its order does not matter. Chapter 08.
+    features ``|a - b|`` and ``a b``, so its order does not matter. Chapter 08.
     """
     from sklearn.linear_model import LogisticRegression
 
