@@ -120,7 +120,5 @@ def test_links_lead_somewhere(browser, base):
 def test_search_finds_fedavg(browser, base):
     page = browser.new_page()
     page.goto(base + "search.html?q=FedAvg")
-    page.locator("#search-results li a").first.wait_for()
-    hits = page.locator("#search-results li a").evaluate_all("links => links.map(a => a.href)")
-    assert any("01_fedavg" in h for h in hits)
+    page.locator('#search-results li a[href*="01_fedavg"]').first.wait_for()  # hits come in one by one
     page.close()
