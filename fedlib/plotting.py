@@ -27,6 +27,7 @@ __all__ = [
     "cosines_over_rounds",
     "criterion_over_rounds",
     "curves",
+    "draft",
     "group_curves",
     "images",
     "label_counts",
@@ -65,6 +66,22 @@ def use_style() -> None:
         from matplotlib_inline.backend_inline import set_matplotlib_formats
 
         set_matplotlib_formats("svg")
+    except (ImportError, AttributeError):  # not in a notebook
+        pass
+
+
+def draft() -> None:
+    """Draw the figures that follow quickly and less neatly: without laying them out and without trimming the margins.
+
+    For tests of a notebook, in which nobody looks at figures; it saves about half of the time they take.
+    """
+    import matplotlib.pyplot as plt
+
+    plt.rcParams["figure.constrained_layout.use"] = False
+    try:
+        from matplotlib_inline.backend_inline import set_matplotlib_formats
+
+        set_matplotlib_formats("svg", bbox_inches=None)
     except (ImportError, AttributeError):  # not in a notebook
         pass
 
