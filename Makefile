@@ -16,11 +16,11 @@ export PYDEVD_DISABLE_FILE_VALIDATION := 1
 LIB := $(shell find fedlib -name '*.py')
 NB := $(wildcard notebooks/*.ipynb)
 RUN := $(NB:%=_build/executed/%)
-PAGES := $(shell find book -type f -not -name '*.pyc') _config.yml _toc.yml
+PAGES := $(shell find book -type f -not -name '*.pyc') _config.yml _toc.yml $(wildcard tools/*.py) tests/notebooks/wrong_answers.py
 HTML := _build/html/index.html
 
 help:  ## list these commands
-	@awk -F":.*## " "/^[a-z-]+:.*## /{printf \"  make %-10s %s\\n\", \$$1, \$$2}" Makefile
+	@awk -F":.*## " "/^[a-z-]+:.*## /{printf \"  make %-11s %s\\n\", \$$1, \$$2}" Makefile
 
 book: $(HTML)  ## run every notebook and build the book into _build/html
 	@echo "The book is ready: open file://$(CURDIR)/$(HTML)  (or: make serve)"
@@ -32,20 +32,44 @@ test: $(READY)  ## lint, types, unit tests, every notebook with small parameters
 	$(PY) -m pytest tests --ignore tests/site
 
 site-test: $(HTML)  ## look at the built pages with headless Chromium
-	$(PY) -m pytest tests/site
+	$(PY) -m pytest tests/site -n auto
 
 results: $(READY)  ## full-size runs behind the chapters' claims: only what is missing or stale
 	$(PY) -m tools.run_full
 
-bench: $(READY)  ## the speed of stacking against a loop over clients, on one core
+paper: $(READY)  ## the papers' own data and settings, hours, best on a GPU: only what is missing or stale
+	$(PY) -m tools.run_full --preset paper
+
+bench: $(READY)  ## the speed against loops over clients, on one core; time and memory for up to 10,000 clients
 	$(PY) -m benchmarks
+	$(PY) -m benchmarks.scale
 	$(PY) -m benchmarks.clustering
+
+bench-peers: $(READY)  ## the same work in Flower, pfl, FedLab and FedJAX too, each installed into _build/peers
+	$(PY) -m benchmarks.peers
+	$(PY) -m benchmarks --peers
+
+student: $(READY)  ## copies of the chapters without solutions, with nbgrader's marks
+	$(PY) -m tools.student
+
+slides: $(RUN) $(READY)  ## a slide deck for each chapter: its figures, equations and recap
+	$(PY) -m tools.slides
 
 mutants: $(READY)  ## break the code on purpose, to see that the tests notice
 	$(PY) -m tools.mutants
 
 badges: $(READY)  ## write the repository's address from _config.yml into badges and pages
 	$(PY) -m tools.badges
+
+licences: $(READY)  ## list the packages that the project asks for in book/licences.md
+	$(PY) -m tools.licences
+
+# The committed notebooks have the links of the executed ones.
+links: $(READY)  ## ask every address that the pages name whether it is still there
+	$(VENV)/bin/jupyter-book build . --all --path-output _build/links --builder linkcheck
+
+figures: $(READY) _build/executed/notebooks/04_cfl.ipynb  ## draw logo, preview, map and the README's picture
+	$(PY) -m tools.figures
 
 serve: $(HTML)  ## show the built book on http://localhost:8000
 	$(PY) -m http.server --bind 127.0.0.1 --directory _build/html 8000
@@ -72,4 +96,4 @@ $(HTML): $(RUN) $(PAGES) $(LIB) $(READY)
 	@rm -rf _build/html
 	$(VENV)/bin/jupyter-book build . --all -W -n --keep-going --quiet
 
-.PHONY: help book test site-test results bench mutants badges serve clean
+.PHONY: help book test site-test results paper bench bench-peers student slides mutants badges licences links figures serve clean

@@ -1,135 +1,84 @@
-"""Time a round of each work: fedlib through `fit` against a tuned loop over clients, in pairs on one core.
+"""Time fedlib against loops over clients and, if asked, against other frameworks: one core, one thread, one table.
 
-    python -m benchmarks [W2 ...] [--pairs 7]
+    python -m benchmarks [W2 ...] [--peers] [--pairs 5]
 
-Prints a table of ratios (loop / fedlib; above 1 fedlib is faster) with their spread, after checking in float64 that
-both reach the same parameters.
+Each contender is a program of its own, trains on the same numbers in the same order, and is first checked in float64
+to reach fedlib's parameters. It is then timed in float32 in turn with fedlib: a run of one, a run of the other, again.
+A ratio above 1 says that fedlib is faster. Ratios are of processor seconds of all processes of a contender; time that
+it spends waiting comes on top. With all works, the table is also stored in benchmarks/results/.
 """
 
 import argparse
+import hashlib
 import os
 import platform
-import statistics
+import re
+import sys
 import time
-from functools import partial
+from importlib.metadata import version
+from pathlib import Path
 
 import torch
-import torch.nn.functional as F
-from torch import nn
-from tqdm import tqdm
 
-import fedlib
-from fedlib import losses
-from fedlib.models import from_module
+from fedlib import results
 
-from .works import WORKS, Work
-
-ROUNDS = 8  # a run; the checks before round 1 then weigh little
+from . import table
+from .driver import ABSENT, OWN, PEERS, REFERENCES, ROOT, Failed, measure
+from .works import WORKS
 
 
-def stacked(work: Work, dtype: torch.dtype, model=None, params=None) -> tuple:
-    """A function that runs `ROUNDS` rounds through `fit`."""
-    model, params = model or work.model, params or work.model.init(0)
-    criterion = losses.cross_entropy if work.classes else losses.mse
-    algorithm = fedlib.algorithms.FedAvg(
-        lambda p, b: criterion(model(p, b[0]), b[1], b[2]),
-        lr=work.lr,
-        batch_size=work.batch_size,
-        epochs=work.epochs,
-    )
-    x, y = work.data()
-    data = fedlib.stack_clients(list(x.to(dtype)), list(y if work.classes else y.to(dtype)))
-
-    def run(rounds: int = ROUNDS) -> dict:
-        result = fedlib.fit(algorithm, params, data, rounds, work.cohort, dtype=dtype, device="cpu", progress=False)
-        return {name: p[0] for name, p in result.state.models.items()}
-
-    return run
+def pin() -> None:
+    """One core and one thread, for this process and those that it starts."""
+    torch.set_num_threads(1)
+    if hasattr(os, "sched_setaffinity"):
+        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
 
 
-def any_module(work: Work, dtype: torch.dtype) -> tuple:
-    """The same with a user's own torch module, through plain vmap."""
-    params, predict = from_module(work.module())
-    return stacked(work, dtype, predict, params)
+def machine() -> str:
+    """The processor's name."""
+    cpuinfo = Path("/proc/cpuinfo")
+    found = re.search(r"model name\s*:\s*(.+)", cpuinfo.read_text()) if cpuinfo.exists() else None
+    return found.group(1).strip() if found else platform.processor() or platform.machine()
 
 
-def tuned_loop(work: Work, dtype: torch.dtype):
-    """One client after another, without waste: one module, batches by index, no data loader, one sum for the average.
-
-    Draws the same cohorts and the same order of examples as fedlib.
-    """
-    x, y = (t.to(dtype) if t.is_floating_point() else t for t in work.data())
-    module: nn.Module = work.module().to(dtype)
-    start = [p.detach().clone() for p in module.parameters()]
-    criterion = F.cross_entropy if work.classes else lambda output, target: F.mse_loss(output[:, 0], target)
-
-    def run(rounds: int = ROUNDS) -> dict:
-        server = [p.clone() for p in start]
-        parameters = list(module.parameters())
-        for t in range(1, rounds + 1):
-            key = fedlib.Key(0, t)
-            cohort = key.choose(torch.arange(work.clients), work.cohort, "cohort")
-            lengths = torch.full((work.cohort,), work.rows)
-            order = key.permutations(cohort, "batches", lengths, work.epochs, work.rows)
-            total = [torch.zeros_like(p) for p in server]
-            for k, epochs in zip(cohort.tolist(), order, strict=True):
-                with torch.no_grad():
-                    torch._foreach_copy_(parameters, server)
-                for epoch in epochs:
-                    for rows in epoch.split(work.batch_size):
-                        loss = criterion(module(x[k, rows]), y[k, rows])
-                        gradients = torch.autograd.grad(loss, parameters)
-                        with torch.no_grad():
-                            torch._foreach_add_(parameters, gradients, alpha=-work.lr)
-                with torch.no_grad():
-                    torch._foreach_add_(total, parameters, alpha=1 / work.cohort)
-            server = total
-        return dict(zip((name for name, _ in module.named_parameters()), server, strict=True))
-
-    return run
-
-
-def seconds(run) -> float:
-    start = time.perf_counter()
-    run()
-    return time.perf_counter() - start
+def result_path(suffix: str = "") -> Path:
+    """Where the results of this machine are stored."""
+    slug = re.sub(r"[^a-z0-9]+", "-", machine().lower()).strip("-")
+    return ROOT / f"benchmarks/results/{slug}{suffix}.json"
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("works", nargs="*", default=[], metavar="WORK", help=f"some of {', '.join(WORKS)}")
-    parser.add_argument("--pairs", type=int, default=7, help="pairs of neighbouring runs; the median is printed")
+    parser.add_argument("--peers", action="store_true", help="other frameworks too: make bench-peers installs them")
+    parser.add_argument("--pairs", type=int, default=5, help="timed runs of each contender; medians are printed")
     options = parser.parse_args()
-    unknown = set(options.works) - set(WORKS)
-    if unknown or options.pairs < 1:
-        parser.error(f"unknown works {sorted(unknown)}; there are {', '.join(WORKS)}" if unknown else "--pairs >= 1")
-    torch.set_num_threads(1)
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, {min(os.sched_getaffinity(0))})
-    print(f"torch {torch.__version__}, {platform.processor() or platform.machine()}, one thread, {ROUNDS} rounds a run")
-    print(
-        f"{'work':5} {'contender':22} {'s a round':>10} {'loop / fedlib':>14} {'min':>6} {'max':>6}  largest difference"
-    )
+    if unknown := set(options.works) - set(WORKS):
+        parser.error(f"unknown works {sorted(unknown)}; there are {', '.join(WORKS)}")
+    if options.pairs < 1:
+        parser.error(f"--pairs must be at least 1, got {options.pairs}")
+    pin()
+    start = time.perf_counter()
+    rivals = [label for label in (*OWN, *(PEERS | ABSENT if options.peers else ())) if label not in REFERENCES]
+    summaries, checksums = [], {}
     for name in options.works or WORKS:
-        work = WORKS[name]
-        contenders = {"fedlib's layers": stacked, "any torch module": any_module}
-        exact = tuned_loop(work, torch.float64)(1)
-        for label, make in contenders.items():
-            result = make(work, torch.float64)(1)
-            difference = max(float((result[k] - exact[k]).abs().max()) for k in exact)
-            assert difference < 1e-10, f"{name}, {label}: parameters differ by {difference}"
-            run, loop = make(work, torch.float32), tuned_loop(work, torch.float32)
-            seconds(partial(run, 1)), seconds(partial(loop, 1))
-            pairs = [
-                (seconds(run), seconds(loop)) for _ in tqdm(range(options.pairs), desc=f"{name}, {label}", leave=False)
-            ]
-            ratios = [b / a for a, b in pairs]
-            each = statistics.median(a for a, _ in pairs) / ROUNDS
-            print(
-                f"{name:5} {label:22} {each:10.4f} {statistics.median(ratios):14.2f} {min(ratios):6.2f} "
-                f"{max(ratios):6.2f}  {difference:.1e}",
-                flush=True,
-            )
+        folder = ROOT / "_build/bench" / name
+        WORKS[name].write(folder)
+        checksums[name] = hashlib.sha256((folder / "data.npz").read_bytes()).hexdigest()[:16]
+        try:
+            summaries += table.summary(measure(WORKS[name], folder, rivals, options.pairs))
+        except Failed as failure:
+            sys.exit(f"{name}: {failure}")
+    minutes = (time.perf_counter() - start) / 60
+    print(table.frame(summaries).to_string(index=False))
+    print(f"{machine()}, one core, one thread, {options.pairs} pairs, torch {version('torch')}, {minutes:.1f} minutes")
+    if set(WORKS) <= {s["work"] for s in summaries}:
+        path = result_path("_peers" if options.peers else "")
+        settings = {"machine": machine(), "pairs": options.pairs, "threads": 1, "command": "python -m benchmarks"}
+        results.save(path, {"rows": summaries}, settings, checksums, 60 * minutes)
+        print(f"stored in {path.relative_to(ROOT)}")
+    if wrong := [f"{s['work']}: {s['contender']}" for s in summaries if s["contender"] in OWN and not table.equal(s)]:
+        sys.exit(f"these did not reach fedlib's parameters: {', '.join(wrong)}")
 
 
 if __name__ == "__main__":

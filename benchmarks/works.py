@@ -1,13 +1,24 @@
-"""The works that every contender does, on the same numbers."""
+"""The works that every contender does, on the same numbers.
 
-from collections.abc import Callable
+    python -m benchmarks.works FOLDER
+
+writes each work into a folder of its own, as `benchmarks.contenders.worker` reads it.
+"""
+
+import json
+import math
+import sys
 from dataclasses import dataclass
+from pathlib import Path
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 from fedlib.keys import Key
 from fedlib.models import CNN, MLP, femnist_cnn, lenet5
+
+_ROUNDS = 16  # whose cohorts and orders are drawn; they come again after that
 
 
 @dataclass(frozen=True)
@@ -16,10 +27,8 @@ class Work:
 
     Attributes
     ----------
-    model : Model
+    model : MLP or CNN
         fedlib's network.
-    module : callable
-        Makes the same network as a torch module, with the same names of parameters.
     clients, cohort : int
         K and C.
     rows : int
@@ -30,8 +39,8 @@ class Work:
         0 for regression.
     """
 
-    model: Callable
-    module: Callable[[], nn.Module]
+    name: str
+    model: MLP | CNN
     clients: int
     cohort: int
     rows: int
@@ -41,54 +50,69 @@ class Work:
     batch_size: int
     epochs: int
 
+    @property
+    def examples(self) -> int:
+        """Examples that a round trains on, all clients and epochs together."""
+        return self.cohort * self.rows * self.epochs
+
     def data(self) -> tuple[Tensor, Tensor]:
-        """Features (K, rows, *shape) and labels (K, rows), float64 so that each contender can round them."""
+        """Features (K, rows, *shape), float32, and labels (K, rows), int64 or float32."""
         ids = torch.arange(self.clients)
-        x = Key(0).normal(ids, "x", self.rows, *self.shape)
+        x = Key(0).normal(ids, "x", self.rows, *self.shape).float()
         if self.classes:
             return x, (Key(0).uniform(ids, "y", self.rows) * self.classes).long()
-        return x, Key(0).normal(ids, "y", self.rows)
+        return x, Key(0).normal(ids, "y", self.rows).float()
 
+    def plan(self) -> tuple[Tensor, Tensor]:
+        """The cohorts (R, C) and orders of examples (R, C, E, rows) that `fedlib.fit` draws with seed 0."""
+        lengths = torch.full((self.cohort,), self.rows)
+        keys = [Key(0, t) for t in range(1, _ROUNDS + 1)]
+        cohorts = [key.choose(torch.arange(self.clients), self.cohort, "cohort") for key in keys]
+        orders = [
+            key.permutations(cohort, "batches", lengths, self.epochs, self.rows)
+            for key, cohort in zip(keys, cohorts, strict=True)
+        ]
+        return torch.stack(cohorts), torch.stack(orders)
 
-class Net(nn.Module):
-    """An MLP or a CNN of plain torch layers, with fedlib's names."""
+    def write(self, folder: Path) -> None:
+        """Write data, start, plan (.npz) and settings (.json)."""
+        folder.mkdir(parents=True, exist_ok=True)
+        (x, y), (cohorts, orders) = self.data(), self.plan()
+        np.savez(folder / "data.npz", x=x, y=y)
+        np.savez(folder / "start.npz", **self.model.init(0))
+        np.savez(folder / "plan.npz", cohorts=cohorts, orders=orders)
+        settings = {name: getattr(self, name) for name in ("name", "classes", "lr", "batch_size", "epochs")}
+        settings |= {name: getattr(self.model, name, 1) for name in ("padding", "pool")}
+        (folder / "settings.json").write_text(json.dumps(settings), encoding="utf8")
 
-    def __init__(self, model):
-        super().__init__()
-        self.model = (model,)  # hidden from torch: settings only
-        for name, p in model.init(0).items():
-            if name.endswith("weight"):
-                layer = nn.Conv2d if p.ndim == 4 else nn.Linear
-                self.add_module(
-                    name.removesuffix(".weight"), layer(p.shape[1], p.shape[0], *p.shape[2:3], **self._padding(p))
-                )
-        self.load_state_dict(model.init(0))
+    def products(self) -> list[int]:
+        """Multiplications of each layer's forward product for one example; a convolution's padding counts."""
+        sides, counts = self.shape[1:], []
+        for name, p in self.model.init(0).items():
+            if p.ndim == 4:
+                sides = tuple(s + 2 * self.model.padding - p.shape[2] + 1 for s in sides)
+                counts.append(math.prod(sides) * p.numel())
+                sides = tuple(s // self.model.pool for s in sides)
+            elif name.endswith("weight"):
+                counts.append(p.numel())
+        return counts
 
-    def _padding(self, p: Tensor) -> dict[str, int]:
-        return {"padding": self.model[0].padding} if p.ndim == 4 else {}
+    def flops(self) -> int:
+        """Floating-point operations of a round's products: forward, weights' and inputs' gradients.
 
-    def forward(self, x: Tensor) -> Tensor:
-        """Logits, or predictions."""
-        layers = list(self.children())
-        for i, layer in enumerate(layers):
-            if isinstance(layer, nn.Conv2d):
-                x = nn.functional.max_pool2d(nn.functional.relu(layer(x)), self.model[0].pool)
-            else:
-                x = layer(x.flatten(1))
-                x = nn.functional.relu(x) if i + 1 < len(layers) else x
-        return x
-
-
-def _work(model, **settings) -> Work:
-    return Work(model=model, module=lambda: Net(model), **settings)
+        Nobody asks for the gradient of the examples, so the first layer has two products and the others have three.
+        """
+        first, *others = self.products()
+        return 2 * self.examples * (2 * first + 3 * sum(others))
 
 
 _femnist = {"clients": 100, "cohort": 10, "rows": 40, "shape": (1, 28, 28), "classes": 62}
 _sgd = {"lr": 0.01, "epochs": 1}
-WORKS = {
-    "W1": _work(femnist_cnn(), **_femnist, **_sgd, batch_size=10),
-    "W1s": _work(CNN((1, 28, 28), channels=(16, 32), widths=(128, 62)), **_femnist, **_sgd, batch_size=10),
-    "W2": _work(
+_works = (
+    Work("W1", femnist_cnn(), **_femnist, **_sgd, batch_size=10),
+    Work("W1s", CNN((1, 28, 28), channels=(16, 32), widths=(128, 62)), **_femnist, **_sgd, batch_size=10),
+    Work(
+        "W2",
         MLP((13, 64, 32, 16, 1)),
         clients=100,
         cohort=100,
@@ -99,5 +123,10 @@ WORKS = {
         batch_size=32,
         epochs=10,
     ),
-    "W3": _work(lenet5(), clients=20, cohort=20, rows=250, shape=(3, 32, 32), classes=10, **_sgd, batch_size=100),
-}
+    Work("W3", lenet5(), clients=20, cohort=20, rows=250, shape=(3, 32, 32), classes=10, **_sgd, batch_size=100),
+)
+WORKS = {work.name: work for work in _works}
+
+if __name__ == "__main__":
+    for work in WORKS.values():
+        work.write(Path(sys.argv[1], work.name))

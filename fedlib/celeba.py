@@ -503,19 +503,20 @@ class CelebACNN:
 
     def init(self, seed: int) -> Params:
         """Random start, the same on every machine; gamma starts at 1 and beta at 0."""
+        shapes = self.shapes()
+        drawn = _init({name: shape for name, shape in shapes.items() if name.endswith(("weight", "bias"))}, seed)
+        fixed = {n: torch.full(s, float(n.endswith("gamma"))) for n, s in shapes.items() if n not in drawn}
+        return {name: (drawn | fixed)[name] for name in shapes}
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the parameters."""
         inputs, height, width = self.image
         shapes: dict[str, tuple[int, ...]] = {}
         for n in range(1, self.blocks + 1):
-            shapes |= {f"conv{n}.weight": (self.filters, inputs, 3, 3), f"conv{n}.bias": (self.filters,)}
+            shapes |= {f"conv{n}.weight": (self.filters, inputs, 3, 3)}
+            shapes |= {f"conv{n}.{name}": (self.filters,) for name in ("bias", "gamma", "beta")}
             inputs, height, width = self.filters, (height + 1) // 2, (width + 1) // 2
-        shapes |= {"dense1.weight": (self.classes, inputs * height * width), "dense1.bias": (self.classes,)}
-        params: Params = {}
-        for name, p in _init(shapes, seed).items():
-            params[name] = p
-            if name.startswith("conv") and name.endswith("bias"):
-                layer = name.split(".")[0]
-                params |= {f"{layer}.gamma": torch.ones_like(p), f"{layer}.beta": torch.zeros_like(p)}
-        return params
+        return shapes | {"dense1.weight": (self.classes, inputs * height * width), "dense1.bias": (self.classes,)}
 
     def __call__(self, params: Params, x: Tensor, real: Tensor | None = None) -> Tensor:
         """Logits of shape (B, classes) for x of shape (B, *image); `real` (B,) is 0 for padding."""

@@ -16,12 +16,13 @@ import torch
 from torch import Tensor
 from tqdm import tqdm
 
-from .aggregate import Sums
+from . import distributed
+from .aggregate import Sums, add_sums
 from .data import ClientData, local_batches, to_features
 from .evaluation import pooled, positions, score
 from .keys import Key
 from .ledger import TRAINING, Ledger, current_ledger, flops_of, message_bytes, open_ledger, record, server_time
-from .local import Loss, Trained, local_update
+from .local import Loss, Trained, clients_at_once, local_update
 from .params import Params, put, row
 
 if TYPE_CHECKING:
@@ -286,10 +287,14 @@ def fit(
         differs. `params` and `data` are never modified.
     FloatingPointError
         A client's loss or update became NaN or infinite; says which client and round.
+    ConnectionError
+        Another process of the run failed, or is gone.
 
     Notes
     -----
-    The same seed gives the same result for any order of the clients, and for evaluation on or off. Chapter 01.
+    The same seed gives the same result for any order of the clients, and for evaluation on or off. Where a process
+    group is open (`fedlib.distributed`), each process trains its share of a cohort, and all of them end with the same
+    result; callbacks run on each of them, and the first writes the checkpoint. Chapter 01.
     """
     device = choose_device(device)
     evaluations = {"test": eval_data} if isinstance(eval_data, ClientData) else dict(eval_data or {})
@@ -323,9 +328,10 @@ def fit(
             "more, or another path"
         )
     name = type(algorithm).__name__
-    with open_ledger() as ledger, tqdm(total=rounds, desc=name, unit="round", disable=not progress) as bar:
+    first = distributed.rank() == 0
+    with open_ledger() as ledger, tqdm(total=rounds, desc=name, unit="round", disable=not (progress and first)) as bar:
         done, state, records = stored or _before_round_1(algorithm, params, data, Key(seed), ledger)
-        if writer and not stored:
+        if writer and first and not stored:
             writer.write(state, 0, records, last=True)  # what cannot be stored is said before the work, not after
         bar.update(done)
         for t in range(done + 1, rounds + 1):
@@ -339,7 +345,7 @@ def fit(
             entry = {column: _plain(value) for column, value in entry.items()}
             records.append(writer.as_stored(entry) if writer else entry)
             bar.update()
-            if writer:
+            if writer and first:
                 writer.write(state, t, records, last=t == rounds)
     return Result(state, data.id, pd.DataFrame(records))
 
@@ -360,15 +366,14 @@ def _round(
     """One round: draw a cohort, train it, aggregate; the next state and the record of the round."""
     start = time.perf_counter()
     ledger.entries.clear()  # of what callbacks did
-    clients = algorithm.cohort(state, data.id, size, key).sort().values
-    for purpose, message in algorithm.download(state, clients[:1]).items():
-        record(purpose, bytes_down=len(clients) * message_bytes(message))
+    cohort = clients = algorithm.cohort(state, data.id, size, key).sort().values
     if drop_out:
         clients = clients[key.uniform(data.id[clients], "drop-out") >= drop_out]
     entry: dict[str, Any] = {"round": key.round, "clients": len(clients)}
-    if len(clients):
-        update = algorithm.train(state, data[clients], clients, key)
-        _check_finite(algorithm, state, data, update, key)
+    update = _train(algorithm, state, data, clients, key, ledger) if len(clients) else None
+    for purpose, message in algorithm.download(state, cohort[:1]).items():
+        record(purpose, bytes_down=len(cohort) * message_bytes(message))
+    if update is not None:
         for name, message in (*update.sums.items(), *update.rows.items()):
             record(update.purpose.get(name, TRAINING), bytes_up=len(clients) * message_bytes(message))
         with server_time(TRAINING):
@@ -379,6 +384,50 @@ def _round(
         for name, rows in update.kept.items():  # each client's own memory
             state = replace(state, **{name: put(getattr(state, name), update.clients, rows)})
     return state, entry | {"seconds": time.perf_counter() - start} | ledger.take()
+
+
+def _train(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor, key: Key, ledger: Ledger) -> Update:
+    """The update of a cohort: chunk by chunk, so that memory suffices, and each process of the run its share."""
+    size = algorithm.chunk_size
+    if size == "auto":
+        size = clients_at_once(algorithm.client_params(state, clients[:1]), data, algorithm.batch_size)
+    mine, found, failure = distributed.share(clients), [], None
+    try:
+        for part in mine.split(operator.index(size)) if len(mine) else ():
+            found.append(algorithm.train(state, data[part], part, key))
+            _check_finite(algorithm, state, data, found[-1], key)
+            if len(found) > 1:
+                found[0] = replace(found[0], sums=add_sums(found[0].sums, found[-1].sums))
+                found[-1] = replace(found[-1], sums={})
+    except Exception as error:
+        if distributed.world() == 1:
+            raise
+        failure = error
+    if distributed.world() > 1:
+        return _over_processes(found, ledger, failure, data.n.device)
+    return found[0] if len(found) == 1 else Update(sums=found[0].sums, purpose=found[0].purpose, **_joined(found))
+
+
+def _joined(updates: list[Update]) -> dict[str, Any]:
+    """What belongs to single clients, in their order."""
+
+    def join(trees: list[Any]) -> Any:
+        return {n: join([t[n] for t in trees]) for n in trees[0]} if isinstance(trees[0], dict) else torch.cat(trees)
+
+    return {name: join([getattr(u, name) for u in updates]) for name in ("clients", "rows", "kept", "log")}
+
+
+def _over_processes(found: list[Update], ledger: Ledger, failure: Exception | None, device: torch.device) -> Update:
+    """The update of the whole cohort, the same on every process, from those of its share."""
+    sums, rows, purpose = (found[0].sums, _joined(found), found[0].purpose) if found and not failure else ({}, {}, {})
+    costs = {"purpose": purpose, "ledger": ledger.entries}
+    sums, rows, told = distributed.together(sums, rows, costs, failure, device)
+    ledger.entries.clear()
+    for other in told:
+        for what, amounts in other["ledger"].items():
+            record(what, **amounts)
+    purpose = next((other["purpose"] for other in told if other["purpose"]), {})
+    return Update(**({"sums": sums, "purpose": purpose, "rows": {}, "kept": {}, "log": {}} | rows))
 
 
 def enroll(algorithm: Algorithm, result: Result, data: ClientData, rounds: int = 1, seed: int = 0) -> Result:
@@ -459,7 +508,7 @@ def _flops_per_example(loss: Loss, start: Params, data: ClientData, extras: Sequ
         return 0.0
     which = id(getattr(loss, "__func__", loss))
     if which not in ledger.flops_per_example:
-        position = torch.arange(min(_PROBE, int(data.n[0])), device=data.n.device)[None]
+        position = torch.arange(_PROBE, device=data.n.device)[None] % data.n[:1, None]
         batch = data[:1].batch(position, torch.ones_like(position, dtype=torch.bool), next(iter(start.values())).dtype)
         terms = [row(e, 0) if isinstance(e, dict) else e[0] for e in extras]
         flops = flops_of(loss, row(start, 0), tuple(part[0] for part in batch), *terms)

@@ -2,22 +2,49 @@
 
 Under plain vmap a dense layer becomes one batched matrix product, which is fast; a convolution becomes a grouped
 convolution in a memory layout in which it is slower than a Python loop over clients. `conv_relu_pool` therefore brings
-its own kernel for a stack. A loss never sees the difference: it calls the layer for one client.
+its own kernel for a stack, and `mlp` its own backward pass. A loss never sees the difference: it calls the layer for
+one client. `make bench` times them.
 """
 
-from collections.abc import Callable
+import functools
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch._C import _functorch as functorch
+from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
 
-__all__ = ["conv_relu_pool", "dense", "stackable"]
+__all__ = ["conv_relu_pool", "dense", "mlp", "stackable"]
 
 
-def _still_batched(args: tuple) -> bool:
-    """Whether another vmap is at work on these arguments; the one place that uses torch's private name for it."""
-    return any(isinstance(a, Tensor) and torch._C._functorch.is_batchedtensor(a) for a in args)
+# ---- the only places that use torch's private names for vmap ----
+
+
+def still_batched(args: Iterable) -> bool:
+    """Whether a vmap is at work on any of these arguments."""
+    return any(isinstance(a, Tensor) and functorch.is_batchedtensor(a) for a in args)
+
+
+def _in_one_vmap(fast: Callable[..., Tensor], args: tuple) -> Tensor:
+    """What `fast` gives for the stacks behind the arguments of the vmap at work, which must be the only transform.
+
+    What torch does for an `autograd.Function` with a ``vmap`` method, without its passes over the structure of all
+    arguments, which cost small networks more than their arithmetic.
+    """
+    level = functorch.peek_interpreter_stack().level()
+    inside: list[tuple[Any, int | None]] = [
+        (functorch.get_unwrapped(a), functorch.maybe_get_bdim(a)) if still_batched([a]) else (a, None) for a in args
+    ]
+    clients = next(a.shape[axis] for a, axis in inside if axis is not None)
+    with temporarily_pop_interpreter_stack():
+        out = fast(*(_client_axis_first(a, axis, clients) for a, axis in inside))
+    return functorch._add_batch_dim(out, 0, level)
+
+
+def _transforms() -> list[str]:
+    return [t.key().name for t in functorch.get_interpreter_stack() or ()]
 
 
 def stackable(fast: Callable[..., Tensor]) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
@@ -60,13 +87,21 @@ def stackable(fast: Callable[..., Tensor]) -> Callable[[Callable[..., Tensor]], 
 
             @staticmethod
             def vmap(info, in_dims, *args):
-                if _still_batched(args):
+                if still_batched(args):
                     return torch.vmap(plain, in_dims)(*args), 0
                 stacked = [_client_axis_first(a, d, info.batch_size) for a, d in zip(args, in_dims, strict=True)]
                 return fast(*stacked), 0
 
-        Operation.__name__ = Operation.__qualname__ = plain.__name__
-        return Operation.apply
+        @functools.wraps(plain)
+        def operation(*args):
+            transforms = _transforms()
+            if not transforms:
+                return plain(*args)
+            if transforms == ["Vmap"] and still_batched(args):
+                return _in_one_vmap(fast, args)
+            return Operation.apply(*args)
+
+        return operation
 
     return decorate
 
@@ -77,33 +112,75 @@ def _client_axis_first(argument: Any, axis: int | None, clients: int) -> Any:
     return argument.expand(clients, *argument.shape) if axis is None else argument.movedim(axis, 0)
 
 
-_LARGE = 2**16  # entries of a weight from which the cheaper products outweigh the cost of the call (on a CPU)
+_LARGE_IMAGE = 2**8  # pixels from which the cost of a call for each client does not matter
 
 
-class _DenseStack(torch.autograd.Function):
-    """`dense` for x (C, B, i), weight (C, o, i) and bias (C, o), with the cheapest products in each direction.
+class _MLPStack(torch.autograd.Function):
+    """`mlp` for a stack, with the backward pass written out: the cheapest products, and nothing between them.
 
-    autograd would derive ``weight^T g^T`` or a transposed weight gradient; both cost several times as much.
+    autograd would derive transposed weight gradients, which cost several times as much, and three more operations for
+    each layer. The hidden values are outputs, so that second derivatives flow through them.
     """
 
     @staticmethod
-    def forward(x, weight, bias):
-        return torch.baddbmm(bias[:, None], x, weight.mT)
+    def forward(x, *layers):
+        hidden = []
+        for i in range(0, len(layers), 2):
+            x = x.relu_() if i else x
+            hidden.append(x)
+            x = torch.baddbmm(layers[i + 1][:, None], x, layers[i].mT)
+        return x, *hidden[1:]
 
     @staticmethod
     def setup_context(ctx, inputs, output):
-        ctx.save_for_backward(*inputs[:2])
+        ctx.save_for_backward(inputs[0], *output[1:], *inputs[1::2])
+        ctx.set_materialize_grads(False)
 
     @staticmethod
-    def backward(ctx, g):
-        x, weight = ctx.saved_tensors
-        needed = ctx.needs_input_grad
-        return (g @ weight if needed[0] else None), (g.mT @ x if needed[1] else None), g.sum(1)
+    def backward(ctx, g, *more):
+        layers = len(ctx.saved_tensors) // 2
+        inputs, weights = ctx.saved_tensors[:layers], ctx.saved_tensors[layers:]
+        found = []
+        for i in reversed(range(layers)):
+            if g is None:  # only a second derivative asks for less than all
+                g = torch.zeros_like(inputs[i] @ weights[i].mT)
+            found += [g.sum(1), g.mT @ inputs[i]]
+            if i or ctx.needs_input_grad[0]:
+                g = g @ weights[i]
+            if i:
+                g = g if more[i - 1] is None else g + more[i - 1]
+                g = torch.ops.aten.threshold_backward(g, inputs[i], 0)  # where ReLU let something through
+        return g if ctx.needs_input_grad[0] else None, *reversed(found)
 
 
-@stackable(_DenseStack.apply)
-def _dense(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
-    return F.linear(x, weight, bias)
+def _plain_mlp(x: Tensor, *layers: Tensor) -> Tensor:
+    for i in range(0, len(layers), 2):
+        x = F.linear(torch.relu(x) if i else x, layers[i], layers[i + 1])
+    return x
+
+
+_mlp = stackable(lambda *args: _MLPStack.apply(*args)[0])(_plain_mlp)
+
+
+def mlp(x: Tensor, *layers: Tensor) -> Tensor:
+    """Fully connected layers with ReLU between them.
+
+    Parameters
+    ----------
+    x : Tensor of shape (B, inputs)
+    *layers : Tensor
+        Weight (outputs, inputs) and bias (outputs,) of each layer in turn.
+
+    Returns
+    -------
+    Tensor of shape (B, outputs of the last layer)
+
+    Notes
+    -----
+    `fedlib.models.MLP` and the dense layers of `fedlib.models.CNN` are made of it (chapter 01). Inputs with another
+    number of axes take torch's own layers.
+    """
+    return _mlp(x, *layers) if x.ndim == 2 else _plain_mlp(x, *layers)
 
 
 def dense(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
@@ -121,34 +198,38 @@ def dense(x: Tensor, weight: Tensor, bias: Tensor) -> Tensor:
 
     Notes
     -----
-    A small layer is written as ``(W x^T + b)^T``: under vmap one batched product, whose weight gradient comes out
-    contiguous. For a large one the products of `_DenseStack` are worth the cost of a function of our own.
+    An `mlp` of one layer; chapter 06 adds domain modules to it.
     """
-    if weight.numel() < _LARGE or x.ndim != 2:
-        return (weight @ x.mT + bias[:, None]).mT
-    return _dense(x, weight, bias)
+    return mlp(x, weight, bias)
 
 
 def _conv_relu_pool_stack(x: Tensor, weight: Tensor, bias: Tensor, padding: int, pool: int) -> Tensor:
     """`conv_relu_pool` for x (C, B, I, H, W), weight (C, O, I, h, w) and bias (C, O): one grouped convolution.
 
     In channels_last memory the grouped convolution and the max-pool are vectorised; pooling before ReLU gives the same
-    numbers, since ReLU never changes which entry is largest, and leaves ReLU less to do.
+    numbers, since ReLU never changes which entry is largest, and leaves ReLU less to do. On a CPU a grouped convolution
+    of two to five channels is several times slower than single ones, so large images of that kind go one client after
+    another.
     """
     clients, batch, *image = x.shape
     outputs = weight.shape[1]
+    if x.device.type == "cpu" and 1 < image[0] < 6 and image[-1] * image[-2] >= _LARGE_IMAGE:
+        x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, (clients, batch))
+        each = zip(x.unbind(), weight.unbind(), bias.unbind(), strict=True)
+        return torch.stack([F.relu(_pool(F.conv2d(*one, padding=padding), pool)) for one in each])
     x = x.transpose(0, 1).reshape(batch, clients * image[0], *image[1:])
     x = x.contiguous(memory_format=torch.channels_last)
     z = F.conv2d(x, weight.flatten(0, 1), bias.flatten(), padding=padding, groups=clients)
-    if pool > 1:
-        z = F.max_pool2d(z, pool)
-    return F.relu(z).unflatten(1, (clients, outputs)).transpose(0, 1)
+    return F.relu(_pool(z, pool)).unflatten(1, (clients, outputs)).transpose(0, 1)
+
+
+def _pool(z: Tensor, side: int) -> Tensor:
+    return F.max_pool2d(z, side) if side > 1 else z
 
 
 @stackable(_conv_relu_pool_stack)
 def _conv_relu_pool(x: Tensor, weight: Tensor, bias: Tensor, padding: int, pool: int) -> Tensor:
-    z = F.relu(F.conv2d(x, weight, bias, padding=padding))
-    return F.max_pool2d(z, pool) if pool > 1 else z
+    return F.relu(_pool(F.conv2d(x, weight, bias, padding=padding), pool))
 
 
 def conv_relu_pool(x: Tensor, weight: Tensor, bias: Tensor, padding: int = 0, pool: int = 1) -> Tensor:

@@ -1,24 +1,28 @@
 """Local training: the only training loop of the library."""
 
+import ctypes
 import operator
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import Any, Literal
 
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
-from .data import Batches
+from .data import Batches, ClientData
+from .layers import still_batched
 from .params import Params, number_of_rows
 
-__all__ = ["Loss", "Trained", "local_update"]
+__all__ = ["Loss", "Trained", "clients_at_once", "local_update"]
 
 Loss = Callable[..., Tensor]
 MakeOptimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
 
-# Rough working memory of one chunk: parameters are held about four times (value, gradient, two moments), and
-# activations are taken as thirty times the input.
 _CHUNK_BYTES = 2**30
+_CHUNK_SHARE = 0.5  # of a GPU's free memory
 
 
 @dataclass(frozen=True)
@@ -40,15 +44,67 @@ class Trained:
     steps: Tensor
 
 
-def _chunks(batches: Batches, params: Params, chunk_size: int | Literal["auto"]) -> Iterator[Tensor]:
+def clients_at_once(params: Params, data: ClientData, batch_size: int | None) -> int:
+    """How many clients fit into the working memory: 1 GiB on a CPU, half of what is free on a GPU.
+
+    Parameters
+    ----------
+    params : Params
+        Stack of at least one row.
+    data : ClientData
+        Its rows and longest client set the size of a batch.
+    batch_size : int or None
+        B; None takes all examples of a client at once.
+
+    Returns
+    -------
+    int
+        1 at the least, even where one client is too much.
+
+    Notes
+    -----
+    A rough estimate: parameters are held about four times (value, gradient, two moments), and activations are taken as
+    thirty times the input.
+    """
+    kind = next(iter(params.values()))
+    memory = _CHUNK_BYTES
+    if kind.device.type == "cuda":
+        memory = int(_CHUNK_SHARE * torch.cuda.mem_get_info(kind.device)[0])
+    client = sum(p[0].numel() * p.element_size() for p in params.values())
+    most = data.index.shape[1]
+    rows = most if batch_size is None else min(batch_size, most)
+    return max(1, int(memory / (4 * client + 30 * data.x[0].numel() * kind.element_size() * rows)))
+
+
+class _SeesConvolution(TorchFunctionMode):
+    """Notes whether a convolution is called on what vmap has batched."""
+
+    found = False
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self.found |= getattr(func, "__name__", "").startswith("conv") and still_batched(args)
+        return func(*args, **(kwargs or {}))
+
+
+def _better_alone(loss: Loss, params: Params, batches: Batches, extras: Sequence[Any]) -> bool:
+    """Whether clients train faster one after another: on a CPU, where a convolution would be stacked by vmap alone.
+
+    Tried on one example of the first client.
+    """
+    if params[next(iter(params))].device.type != "cpu" or all(p.ndim < 4 for p in params.values()):
+        return False
+    here = torch.zeros(1, dtype=torch.int64)
+    position = torch.zeros(1, 1, dtype=torch.int64)
+    dtype = next(iter(params.values())).dtype
+    with torch.no_grad(), _SeesConvolution() as mode:
+        batch = batches.data[:1].batch(position, torch.ones_like(position, dtype=torch.bool), dtype)
+        torch.vmap(loss)({name: p[:1] for name, p in params.items()}, batch, *(_rows(e, here) for e in extras))
+    return mode.found
+
+
+def _chunks(batches: Batches, size: int) -> Iterator[Tensor]:
     """Positions of the clients that train together, those with the most steps first."""
     order = batches.steps.argsort(descending=True, stable=True)
-    if chunk_size != "auto":
-        size = operator.index(chunk_size)
-    else:
-        row = sum(p[0].numel() * p.element_size() for p in params.values())
-        example = batches.data.x[0].numel() * next(iter(params.values())).element_size()
-        size = max(1, int(_CHUNK_BYTES / (4 * row + 30 * example * batches.size)))
     start = 0
     while start < len(order):
         chunk = order[start : start + size]
@@ -56,6 +112,19 @@ def _chunks(batches: Batches, params: Params, chunk_size: int | Literal["auto"])
         chunk = chunk[batches.steps[chunk] * 2 > batches.steps[chunk[0]]]
         yield chunk
         start += len(chunk)
+
+
+@cache
+def _keep_freed_memory() -> None:
+    """Let this process keep memory that it has freed (glibc on Linux; elsewhere, do nothing).
+
+    glibc gives large blocks back to the system at once. Each step would fetch them anew, page by page, and for a large
+    network that takes longer than its arithmetic.
+    """
+    mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
+    if mallopt is not None:
+        mallopt(-4, 0)  # M_MMAP_MAX: no block is mapped alone
+        mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: nothing is given back
 
 
 def local_update(
@@ -86,8 +155,8 @@ def local_update(
     frozen : sequence of str
         Names of parameters that stay as they are; () trains all.
     chunk_size : int or "auto"
-        At most this many clients at once. "auto" keeps the working memory near 1 GiB. Rounding apart, the result
-        does not depend on it.
+        At most this many clients at once. "auto" keeps the working memory near 1 GiB on a CPU, and half of what is free
+        on a GPU. Rounding apart, the result does not depend on it.
 
     Returns
     -------
@@ -102,7 +171,8 @@ def local_update(
     -----
     Clients share no parameter, so the gradient of the sum of their losses is the stack of their gradients. Clients are
     ordered by their number of steps; one that is done is copied out at its last step, and what happens to its row
-    after that is of no consequence.
+    after that is of no consequence. On a CPU a convolution that is stacked by vmap alone is slower than a loop: clients
+    of a loss with such a one train one after another.
     """
     clients = len(batches.steps)
     for name, rows in {**params, **{f"extra {i}": e for i, e in enumerate(extras)}}.items():
@@ -114,7 +184,11 @@ def local_update(
         raise ValueError(f"frozen names {sorted(unknown)} are no parameters; there are {list(params)}")
     done = {name: p if name in frozen else torch.empty_like(p) for name, p in params.items()}
     mean_loss = next(iter(params.values())).new_empty(len(batches.steps))
-    for chunk in _chunks(batches, params, chunk_size):
+    _keep_freed_memory()
+    size = clients_at_once(params, batches.data, batches.batch_size) if chunk_size == "auto" else chunk_size
+    if clients > 1 and _better_alone(loss, params, batches, extras):
+        size = 1
+    for chunk in _chunks(batches, operator.index(size)):
         here = chunk.to(mean_loss.device)
         start = {name: p[here] for name, p in params.items()}
         mean_loss[here] = _train_chunk(
@@ -125,6 +199,37 @@ def local_update(
 
 def _rows(extra: Any, here: Tensor) -> Any:
     return {k: v[here] for k, v in extra.items()} if isinstance(extra, dict) else extra[here]
+
+
+def _one_alone(loss: Loss) -> Callable[..., Tensor]:
+    """The loss of a stack of one client, without vmap."""
+
+    def one(argument: Any) -> Any:
+        if isinstance(argument, dict):
+            return {name: one(part) for name, part in argument.items()}
+        return tuple(map(one, argument)) if isinstance(argument, tuple) else argument.squeeze(0)
+
+    return lambda *arguments: loss(*map(one, arguments))[None]
+
+
+def _step(optimizer: MakeOptimizer, params: list[Tensor]) -> Callable[[Sequence[Tensor | None]], None]:
+    """A step of the optimiser, given the gradients of `params`."""
+    if isinstance(optimizer, partial) and optimizer.func is torch.optim.SGD and set(optimizer.keywords) == {"lr"}:
+        lr = optimizer.keywords["lr"]
+
+        def descend(gradients: Sequence[Tensor | None]) -> None:  # torch.optim would import torch._dynamo
+            used = [(p, g) for p, g in zip(params, gradients, strict=True) if g is not None]
+            torch._foreach_add_([p for p, _ in used], [g for _, g in used], alpha=-lr)
+
+        return descend
+    rule = optimizer(params)
+
+    def step(gradients: Sequence[Tensor | None]) -> None:
+        for p, gradient in zip(params, gradients, strict=True):
+            p.grad = gradient
+        rule.step()
+
+    return step
 
 
 def _train_chunk(
@@ -139,21 +244,22 @@ def _train_chunk(
 ) -> Tensor:
     """Train one chunk, write each client's parameters into `done` as it finishes, return the mean losses."""
     trained = {name: p.requires_grad_() for name, p in params.items() if name not in frozen}
-    rule = optimizer(list(trained.values()))
-    stacked_loss = torch.vmap(loss, randomness="error")
+    step_all = _step(optimizer, list(trained.values()))
+    stacked_loss = _one_alone(loss) if len(here) == 1 else torch.vmap(loss, randomness="error")
     total = torch.zeros(number_of_rows(params), device=here.device, dtype=next(iter(params.values())).dtype)
     steps = batches.steps
     running = (steps[:, None] > torch.arange(len(batches) + 1)).sum(0).tolist()  # clients still at work, by step
     for step, batch in enumerate(batches.iterate(total.dtype)):
         value = stacked_loss(params, batch, *extras)  # (C,)
         gradients = torch.autograd.grad(value.sum(), list(trained.values()), allow_unused=True)
-        for p, gradient in zip(trained.values(), gradients, strict=True):
-            p.grad = gradient
-        rule.step()
         with torch.no_grad():
+            step_all(gradients)
             total[: running[step]] += value[: running[step]]
             if running[step + 1] < running[step]:  # the clients that just finished are the last ones
                 finished = slice(running[step + 1], running[step])
                 for name, p in trained.items():
-                    done[name][here[finished]] = p[finished]
+                    if len(p) == len(done[name]) == running[step] and running[step + 1] == 0:  # all, in their order
+                        done[name] = p.detach()
+                    else:
+                        done[name][here[finished]] = p[finished]
     return total / steps.to(total.device)

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from .keys import Key
-from .layers import conv_relu_pool, dense
+from .layers import conv_relu_pool, mlp
 from .params import Params
 
 __all__ = ["CNN", "MLP", "Model", "femnist_cnn", "from_module", "lenet5"]
@@ -63,7 +63,11 @@ class MLP:
 
     def init(self, seed: int) -> Params:
         """Random start, the same on every machine."""
-        return _init(_dense_shapes(self.widths), seed)
+        return _init(self.shapes(), seed)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the parameters."""
+        return _dense_shapes(self.widths)
 
     def __call__(self, params: Params, x: Tensor) -> Tensor:
         """Outputs of shape (B, widths[-1]) for x of shape (B, ...)."""
@@ -78,11 +82,7 @@ def _dense_shapes(widths: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
 
 
 def _dense_layers(params: Params, x: Tensor, layers: int) -> Tensor:
-    for layer in range(1, layers + 1):
-        x = dense(x, params[f"dense{layer}.weight"], params[f"dense{layer}.bias"])
-        if layer < layers:
-            x = torch.relu(x)
-    return x
+    return mlp(x, *(params[f"dense{layer}.{kind}"] for layer in range(1, layers + 1) for kind in ("weight", "bias")))
 
 
 @dataclass(frozen=True)
@@ -117,6 +117,10 @@ class CNN:
 
     def init(self, seed: int) -> Params:
         """Random start, the same on every machine."""
+        return _init(self.shapes(), seed)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the parameters."""
         shapes: dict[str, tuple[int, ...]] = {}
         inputs, height, width = self.image
         for layer, outputs in enumerate(self.channels, 1):
@@ -131,7 +135,7 @@ class CNN:
                     f"convolution {layer} leaves {height} x {width} pixels of an image {self.image}; use fewer "
                     "convolutions, less pooling, a smaller kernel or more padding"
                 )
-        return _init(shapes | _dense_shapes((inputs * height * width, *self.widths)), seed)
+        return shapes | _dense_shapes((inputs * height * width, *self.widths))
 
     def __call__(self, params: Params, x: Tensor) -> Tensor:
         """Logits of shape (B, widths[-1]) for x of shape (B, *image)."""

@@ -60,7 +60,7 @@ class DomainNet:
     lam: float = 1.0
 
     def __post_init__(self) -> None:
-        names = dict.fromkeys(name.split(".")[0] for name in self.net.init(0))
+        names = dict.fromkeys(name.split(".")[0] for name in self.net.shapes())
         if not self.layers or not set(self.layers) <= set(names):
             raise ValueError(f"layers must name some of {list(names)}; got {self.layers!r}")
         if self.domains < 1 or (self.classifier is not None and self.classifier.domains != self.domains):

@@ -82,13 +82,17 @@ class StridedCNN:
 
     def init(self, seed: int) -> Params:
         """Random start, the same on every machine."""
+        return _init(self.shapes(), seed)
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the parameters."""
         shapes: dict[str, tuple[int, ...]] = {}
         inputs, height, width = self.image
         for layer, (outputs, stride) in enumerate(zip(self.channels, self.strides, strict=True), 1):
             shapes |= {f"conv{layer}.weight": (outputs, inputs, 3, 3), f"conv{layer}.bias": (outputs,)}
             inputs, height, width = outputs, (height - 1) // stride + 1, (width - 1) // stride + 1
         inputs *= 1 if self.pooled else height * width
-        return _init(shapes | _dense_shapes((inputs, *self.widths)), seed)
+        return shapes | _dense_shapes((inputs, *self.widths))
 
     def __call__(self, params: Params, x: Tensor) -> Tensor:
         """Outputs of shape (B, widths[-1]) for x of shape (B, *image)."""

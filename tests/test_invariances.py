@@ -22,7 +22,19 @@ from fedlib.algorithms import (
     Scaffold,
 )
 
-ALL = [FedAvg, FedProx, Scaffold, FedAvgM, FedAdam, LocalOnly, CFL, IFCA, ClusteredKMeans, LGFedAvg, LGCFL]
+ALL = [
+    FedAvg,
+    FedProx,
+    Scaffold,
+    FedAvgM,
+    FedAdam,
+    LocalOnly,
+    CFL,
+    IFCA,
+    ClusteredKMeans,
+    LGFedAvg,
+    LGCFL,
+]
 
 ADAM = {"optimizer": torch.optim.Adam, "lr": 0.05, "batch_size": 8, "epochs": 2}
 

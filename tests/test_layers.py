@@ -6,8 +6,7 @@ import torch.nn.functional as F
 from torch.func import grad, jacrev, vmap
 
 import fedlib
-from fedlib import layers
-from fedlib.layers import conv_relu_pool, dense
+from fedlib.layers import conv_relu_pool, dense, mlp
 
 PADDING, POOL = 1, 2
 
@@ -133,20 +132,28 @@ def test_padding_and_pooling(padding, pool):
     close(vmap(lambda *a: conv_relu_pool(*a, padding=padding, pool=pool))(*args), expected)
 
 
-@pytest.mark.parametrize("large", [False, True], ids=["small layer", "large layer"])
-def test_dense(large, monkeypatch):
-    monkeypatch.setattr(layers, "_LARGE", 0 if large else 10**9)
-    args = draw(5, 4, 3), draw(5, 6, 3, seed=1), draw(5, 6, seed=2)
-    single = [a[0] for a in args]
-    expected = vmap(F.linear)
-    close(dense(*single), F.linear(*single))
-    close(vmap(dense)(*args), expected(*args))
-    close(vmap(dense, chunk_size=2)(*args), expected(*args))
-    close(vmap(dense, in_dims=(None, 0, 0))(single[0], *args[1:]), vmap(F.linear, (None, 0, 0))(single[0], *args[1:]))
-    close(
-        vmap(dense, in_dims=(0, None, 0))(args[0], single[1], args[2]),
-        vmap(F.linear, (0, None, 0))(args[0], single[1], args[2]),
-    )
+def plain_mlp(x, *layers):
+    for i in range(0, len(layers), 2):
+        x = F.linear(x.relu() if i else x, layers[i], layers[i + 1])
+    return x
+
+
+@pytest.mark.parametrize("widths", [(3, 6), (3, 5, 1), (3, 6, 4, 2)], ids=str)
+def test_mlp(widths):
+    args = [draw(5, 4, widths[0])]
+    for i, (inputs, outputs) in enumerate(zip(widths, widths[1:], strict=False)):
+        args += draw(5, outputs, inputs, seed=2 * i + 1), draw(5, outputs, seed=2 * i + 2)
+    single, n = [a[0] for a in args], len(args)
+    ours = dense if n == 3 else mlp
+    expected = vmap(plain_mlp)
+    close(ours(*single), plain_mlp(*single))
+    close(ours(single[0][0], *single[1:]), plain_mlp(single[0][0], *single[1:]))  # a row alone
+    close(vmap(ours)(*args), expected(*args))
+    close(vmap(ours, chunk_size=2)(*args), expected(*args))
+    for i in range(n):  # one argument shared by all clients
+        dims = [None if j == i else 0 for j in range(n)]
+        some = [a[0] if j == i else a for j, a in enumerate(args)]
+        close(vmap(ours, tuple(dims))(*some), vmap(plain_mlp, tuple(dims))(*some))
 
     def gradients(f, *args):
         return torch.autograd.grad(scalar(f)(*args), args)
@@ -156,9 +163,19 @@ def test_dense(large, monkeypatch):
         return torch.autograd.grad(sum((g**2).sum() for g in first), args)
 
     for derivative in (gradients, second):
-        close(derivative(dense, *single), derivative(F.linear, *single))
-        close(derivative(vmap(dense), *args), derivative(expected, *args))
-    inner = [vmap(grad(scalar(f), argnums=(0, 1, 2))) for f in (dense, F.linear)]
+        close(derivative(ours, *single), derivative(plain_mlp, *single))
+        close(derivative(vmap(ours), *args), derivative(expected, *args))
+    inner = [vmap(grad(scalar(f), argnums=tuple(range(n)))) for f in (ours, plain_mlp)]
     close(inner[0](*args), inner[1](*args))
-    twice = [vmap(lambda x, f=f: vmap(lambda w, b: f(x, w, b))(*args[1:])) for f in (dense, F.linear)]
+    twice = [vmap(lambda x, f=f: vmap(lambda *own: f(x, *own))(*args[1:])) for f in (ours, plain_mlp)]
     close(twice[0](args[0]), twice[1](args[0]))
+    outside = [grad(scalar(vmap(f)))(*args) for f in (ours, plain_mlp)]
+    close(*outside)
+
+
+@pytest.mark.parametrize("channels", [1, 3, 6])
+def test_large_images(channels):
+    """On a CPU, two to five channels are convolved one client after another."""
+    args = [draw(*shape, seed=i) for i, shape in enumerate([(3, 2, channels, 16, 16), (3, 4, channels, 3, 3), (3, 4)])]
+    close(vmap(ours)(*args), vmap(plain)(*args))
+    close(*(torch.autograd.grad(scalar(vmap(f))(*args), args) for f in (ours, plain)))

@@ -9,7 +9,7 @@ from twins import classification_loss, client_data, largest_difference, ragged_c
 
 import fedlib
 from fedlib import Key, local_batches, local_update
-from fedlib.local import _chunks
+from fedlib.local import _chunks, clients_at_once
 from fedlib.params import broadcast, row
 
 SGD = partial(torch.optim.SGD, lr=0.1)
@@ -89,20 +89,33 @@ def test_a_parameter_that_the_loss_does_not_use_stays():
     assert torch.equal(trained["unused"], start["unused"])
 
 
-@pytest.mark.parametrize("chunk_size", [1, 3, 8, "auto"])
+@pytest.mark.parametrize("chunk_size", [1, 3, 8])
 def test_chunks_take_each_client_once_and_waste_less_than_half(chunk_size):
-    start, batches = start_and_batches()
-    chunks = list(_chunks(batches, start, chunk_size))
+    _, batches = start_and_batches()
+    chunks = list(_chunks(batches, chunk_size))
     assert sorted(torch.cat(chunks).tolist()) == list(range(8))
-    assert all(len(c) <= (8 if chunk_size == "auto" else chunk_size) for c in chunks)
+    assert all(len(c) <= chunk_size for c in chunks)
     assert all(2 * batches.steps[c].min() > batches.steps[c].max() for c in chunks)
 
 
 def test_chunks_keep_to_the_memory(monkeypatch):
     start, _ = start_and_batches()
-    equal = client_data(ragged_clients(sizes=(8,) * 8))
-    batches = local_batches(equal, 8, 2, Key(0, 1))
-    assert [len(c) for c in _chunks(batches, start, "auto")] == [8]
+    data = client_data(ragged_clients(sizes=(8,) * 8))
     client = 4 * 8 * fedlib.params.count(row(start, 0)) + 30 * 8 * 36 * 8
     monkeypatch.setattr("fedlib.local._CHUNK_BYTES", 3 * client)
-    assert [len(c) for c in _chunks(batches, start, "auto")] == [3, 3, 2]
+    assert clients_at_once(start, data, 20) == 3
+    monkeypatch.setattr("fedlib.local._CHUNK_BYTES", 1)
+    assert clients_at_once(start, data, None) == 1
+
+
+def test_convolutions_of_any_module_go_one_after_another(monkeypatch):
+    """Stacked by vmap alone they are slower than a loop; fedlib's own layers and dense networks are stacked."""
+    together = []
+    train = fedlib.local._train_chunk
+    monkeypatch.setattr("fedlib.local._train_chunk", lambda *a: together.append(len(a[-1])) or train(*a))
+    data = client_data(ragged_clients(sizes=(8,) * 4))
+    for network, chunks in (("MLP", [4]), ("CNN", [4]), ("torch module with GroupNorm", [1] * 4)):
+        params, predict, _ = twin(network)
+        local_update(classification_loss(predict), broadcast(params, 4), local_batches(data, 8, 1, Key(0, 1)), SGD)
+        assert together == chunks, network
+        together.clear()

@@ -19,7 +19,7 @@ def test_round_trip(record):
     loaded = results.load(record)
     assert loaded["figures"] == {"accuracy": {"0": 0.5}} and loaded["settings"] == {"rounds": 3}
     assert loaded["stale"] is False and loaded["provenance"]["seconds"] == 1.2
-    assert "fedlib.local" in loaded["provenance"]["modules"]
+    assert "fedlib.models" in loaded["provenance"]["modules"]
     assert "fedlib.plotting" not in loaded["provenance"]["modules"]
 
 

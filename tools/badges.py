@@ -1,19 +1,26 @@
 """Write the repository's address, ``repository.url`` of _config.yml, wherever the project needs it: ``make badges``.
 
-These are the Colab badges and the set-up cells of the notebooks, CITATION.cff, and the pages that tell how to clone.
+These are the badges, the set-up cells of the notebooks, CITATION.cff, the pages that tell how to clone, and the address
+of the published book.
 """
 
 import re
 
 from . import notebooks
 
-ADDRESS = re.compile(r"https://github\.com/[\w.-]+/[\w.-]+?(?=\.git|[\s\\\"'`)>,]|/(?:blob|tree|issues)|$)", re.M)
-PAGES = ("README.md", "CONTRIBUTING.md", "CITATION.cff", "book/index.md", "book/setup.md")
+ADDRESS = re.compile(
+    r"https://github\.com/[\w.-]+/[\w.-]+?(?=\.git|[\s\\\"'`)>,]|/(?:actions|blob|tree|issues)|$)", re.M
+)
+PAGES = ("README.md", "CONTRIBUTING.md", "CITATION.cff", "_config.yml", "book/index.md", "book/setup.md")
 ELSEWHERE = ("astral-sh/", "kynan/", "pre-commit/", "actions/")  # other projects' repositories
 
 
 def with_address(text: str, url: str) -> str:
-    """`text` with the repository's address in place of an older one."""
+    """`text` with the repository's address in place of an older one, on GitHub, on Colab and on GitHub Pages."""
+    place = url.removeprefix("https://github.com/")
+    owner, name = place.split("/")
+    text = re.sub(r"(colab\.research\.google\.com/github)/[\w.-]+/[\w.-]+/", rf"\1/{place}/", text)
+    text = re.sub(r"https://[\w-]+\.github\.io/[\w.-]+/", f"https://{owner}.github.io/{name}/", text)
     return ADDRESS.sub(lambda m: m[0] if any(f"github.com/{e}" in m[0] for e in ELSEWHERE) else url, text)
 
 
@@ -22,9 +29,7 @@ def main() -> None:
     url = notebooks.repository()
     for path in notebooks.paths():
         old = path.read_text(encoding="utf8")
-        place = url.removeprefix("https://github.com/")
-        new = re.sub(r"(colab\.research\.google\.com/github)/[\w.-]+/[\w.-]+/", rf"\1/{place}/", old)
-        _write(path, old, with_address(new, url))
+        _write(path, old, with_address(old, url))
     for name in PAGES:
         path = notebooks.ROOT / name
         if path.exists():

@@ -103,11 +103,21 @@ MUTANTS = [  # file, text, what breaks it, tests of which one at least must fail
     ),
     (
         "fedlib/layers.py",
-        "(g.mT @ x if needed[1] else None), g.sum(1)",
-        "(g.mT @ x if needed[1] else None), g.mean(1)",
+        "threshold_backward(g, inputs[i], 0)",
+        "threshold_backward(g, inputs[i], 0.1)",
         "tests/test_layers.py",
     ),
-    ("fedlib/layers.py", "if _still_batched(args):", "if False:", "tests/test_layers.py"),
+    ("fedlib/layers.py", "g if more[i - 1] is None else g + more[i - 1]", "g", "tests/test_layers.py"),
+    ("fedlib/layers.py", "if still_batched(args):", "if False:", "tests/test_layers.py"),
+    ("fedlib/local.py", "if clients > 1 and _better_alone(", "if False and _better_alone(", "tests/test_local.py"),
+    (
+        "fedlib/federation.py",
+        "sums=add_sums(found[0].sums, found[-1].sums)",
+        "sums=found[-1].sums",
+        "tests/test_invariances.py::test_chunk_size",
+    ),
+    ("fedlib/distributed.py", "_collect(dist.all_reduce, p)", "pass", "tests/test_distributed.py"),
+    ("fedlib/distributed.py", "clients.tensor_split(world())[rank()]", "clients", "tests/test_distributed.py"),
     ("fedlib/evaluation.py", "masked_fill(~real, 0)", "masked_fill(~real, 1)", "tests/test_evaluation.py"),
     (
         "fedlib/evaluation.py",
@@ -469,6 +479,19 @@ MUTANTS = [  # file, text, what breaks it, tests of which one at least must fail
         "labels[alone] = len(labels)",
         "tests/algorithms/test_fedsgcnn.py::test_dbscan_by_hand",
     ),
+    (
+        "fedlib/flower.py",
+        "**unflatten(sent), **(kept or {}))",
+        "**unflatten(sent))",
+        "tests/test_flower.py::test_equal_to_fit",
+    ),
+    (
+        "fedlib/flower.py",
+        "state.assignment[position : position + 1]",
+        "state.assignment[:1]",
+        "tests/test_flower.py::test_equal_to_fit",
+    ),
+    ("fedlib/flower.py", "(place,) = rows or {0}", "place = 0", "tests/test_flower.py::test_equal_to_fit"),
 ]
 
 

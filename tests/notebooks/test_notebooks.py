@@ -4,13 +4,16 @@ import ast
 import importlib
 import re
 
+import nbformat
 import papermill
 import pytest
+from notebooks.wrong_answers import WRONG
 
-from tools import notebooks
+from tools import exercises, notebooks, student
 
 PATHS = notebooks.paths()
 PRESETS = ("smoke", "book", "full", "paper")
+HINT = r"\n\n<details><summary>Hint</summary>\n\n.{20,}\n\n</details>$"
 
 
 @pytest.fixture(params=PATHS, ids=lambda p: p.stem)
@@ -31,15 +34,29 @@ def test_there_are_chapters():
     assert PATHS
 
 
-def test_runs_with_small_parameters(path, monkeypatch):
-    """From a clean kernel; a warning or a wrong answer in an exercise's solution stops it."""
+def with_wrong_answers(notebook, wrong):
+    """The notebook, with a cell before each solution that demands that its check refuses the stub and wrong answers."""
+    demand = '__import__("tools.exercises").exercises.demand_refusal'  # leaves no name behind
+    for e in exercises.of(notebook):
+        answers = {mistake: exercises.edited(e.solution.source, *edit) for mistake, *edit in wrong.get(e.number, ())}
+        lines = [
+            f"{demand}({mistake!r}, {answer!r}, {e.check.source!r}, globals())"
+            for mistake, answer in {"no answer": exercises.STUB, **answers}.items()
+        ]
+        cell = nbformat.v4.new_code_cell("\n".join(lines), id=f"wrong-{e.number}")
+        notebook.cells.insert(notebook.cells.index(e.solution), cell)
+    return notebook
+
+
+def test_runs_with_small_parameters(path, notebook, monkeypatch):
+    """From a clean kernel; a warning stops it, and a check that refuses the solution or accepts a wrong answer."""
     declared = papermill.inspect_notebook(str(path))
     assert {"seed", "preset"} <= set(declared), "a parameter that the notebook does not declare would be ignored"
     monkeypatch.setenv("PYTHONPATH", str(notebooks.ROOT))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     before = {p: p.stat().st_mtime_ns for p in (notebooks.ROOT / "book/results").glob("*")}
     papermill.execute_notebook(
-        path,
+        with_wrong_answers(notebook, WRONG.get(path.stem, {})),
         None,  # no copy: papermill would write it after every cell, a sixth of the whole time
         parameters={"preset": "smoke"},
         cwd=path.parent,
@@ -114,16 +131,40 @@ def test_figures_have_a_caption_and_alt_text(notebook):
         assert meta.get("figure", {}).get("caption") and meta["figure"].get("name", "").startswith("fig:")
 
 
-def test_exercises_have_solutions_and_checks(notebook):
-    text = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
-    exercises = re.findall(r"^\*\*Exercise (\d)", text, re.M)
-    solutions = [i for i, c in enumerate(notebook.cells) if "solution" in c.metadata.get("tags", [])]
-    assert 4 <= len(exercises) <= 5 and len(solutions) == len(exercises)
-    for i in solutions:
-        lines = notebook.cells[i].source.splitlines()
-        assert "hide-cell" in notebook.cells[i].metadata.tags
+def test_exercises_have_hints_solutions_and_checks(path, notebook):
+    found = exercises.of(notebook)
+    assert 4 <= len(found) <= 5 and [e.number for e in found] == [str(i + 1) for i in range(len(found))]
+    for e in found:
+        assert e.points
+        assert re.search(HINT, e.prompt, re.S), f"exercise {e.number} has no hint at its end"
+        lines = e.solution.source.splitlines()
+        assert e.solution.id == f"solution-{e.number}" and "hide-cell" in e.solution.metadata.tags
         assert (lines[0], lines[-1]) == ("### BEGIN SOLUTION", "### END SOLUTION")
-        assert "assert " in notebook.cells[i + 1].source, "a check follows the solution"
+        assert e.check.id == f"check-{e.number}" and "assert " in e.check.source, "a check follows the solution"
+        wrong = WRONG.get(path.stem, {}).get(e.number)
+        assert wrong, f"exercise {e.number} needs a wrong answer in wrong_answers.py"
+        assert all(exercises.edited(e.solution.source, *edit) != e.solution.source for _, *edit in wrong)
+    (text,) = [c.source for c in notebook.cells if c.id == "exercises"]
+    assert student.READING in text, "make student replaces it"
+
+
+def test_there_are_enough_exercises():
+    assert sum(len(exercises.of(notebooks.read(path))) for path in PATHS) >= 40
+
+
+def test_a_check_must_refuse_by_assertion():
+    names = {"x": 1}
+    exercises.demand_refusal("a wrong sum", "x = 2\ny = 3", "assert x + y == 4", names)
+    exercises.demand_refusal("no answer", exercises.STUB, "assert y == 3", names)
+    assert names == {"x": 1}, "nothing leaks"
+    with pytest.raises(AssertionError, match="accepts a wrong answer: too small"):
+        exercises.demand_refusal("too small", "y = 3", "assert y > 0", names)
+    with pytest.raises(AssertionError, match="accepts a wrong answer: no answer"):
+        exercises.demand_refusal("no answer", exercises.STUB, "assert x == 1", names)
+    with pytest.raises(AssertionError, match="no assertion against: text"):
+        exercises.demand_refusal("text", "y = 'a'", "assert y + 1", names)
+    with pytest.raises(ValueError, match="stands 0 times"):
+        exercises.edited("y = 3", "y = 4", "")
 
 
 def test_names_taken_from_fedlib_exist(notebook):

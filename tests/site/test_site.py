@@ -5,6 +5,7 @@ Build the pages first: ``make site-test`` does.
 
 import functools
 import http.server
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -18,6 +19,8 @@ PAGES = sorted(p.relative_to(SITE).as_posix() for d in ("book", "notebooks") for
 VIEWS = {"desktop": (1280, 900, "light"), "dark": (1280, 900, "dark"), "phone": (390, 844, "light")}
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
+HTTP_ONLY = {"http://lib.stat.cmu.edu/datasets/boston", "http://yann.lecun.com/exdb/mnist/"}  # where two data sets lie
+PATIENCE = 240_000  # milliseconds; several browsers may share a busy machine
 AXE = {"preload": False}  # axe would fetch the style sheets' imports anew, from a wrong folder
 
 
@@ -49,6 +52,7 @@ def page(request, browser, base):
     width, height, scheme = request.param
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     page = context.new_page()
+    page.set_default_timeout(PATIENCE)
     page.scheme, page.problems = scheme, []
     page.on("pageerror", lambda e: page.problems.append(f"script: {e}"))
     page.on("console", lambda m: page.problems.append(f"console: {m.text}") if m.type == "error" else None)
@@ -76,7 +80,7 @@ def test_page(page, base, path):
     formulas = page.locator("span.math, div.math").count()
     if formulas:
         page.wait_for_function(
-            "n => document.querySelectorAll('mjx-container').length >= n", arg=formulas, timeout=60_000
+            "n => document.querySelectorAll('mjx-container').length >= n", arg=formulas, timeout=PATIENCE
         )
     assert page.locator("mjx-merror, [data-mjx-error]").count() == 0, "TeX that does not parse"
     alts = page.locator("article img").evaluate_all("images => images.map(i => i.alt)")
@@ -102,9 +106,12 @@ def test_page(page, base, path):
 
 def test_links_lead_somewhere(browser, base):
     page = browser.new_page()
-    broken = []
+    page.set_default_timeout(PATIENCE)
+    broken, external = [], set()
     for path in PAGES:
         page.goto(base + path, wait_until="load")
+        shown = page.locator("article a[href]").evaluate_all("links => links.map(a => a.href)")
+        external |= {x.split("#")[0] for x in shown if not x.startswith((base, "http://localhost:"))}
         links = page.locator("main a[href]").evaluate_all("links => links.map(a => a.href)")
         for link in {x for x in links if x.startswith(base)}:
             target, _, anchor = link.removeprefix(base).partition("#")
@@ -114,11 +121,157 @@ def test_links_lead_somewhere(browser, base):
             if not file.exists() or (anchor and f'id="{anchor}"' not in file.read_text(encoding="utf8")):
                 broken.append(f"{path} -> {link}")
     page.close()
+    # For those who may ask other hosts, as the weekly job does.
+    (SITE.parent / "external-links.txt").write_text("".join(f"{x}\n" for x in sorted(external)), encoding="utf8")
     assert broken == []
+    unsafe = {x for x in external if not x.startswith("https://")}
+    assert unsafe <= HTTP_ONLY, "a link that is neither ours nor safe"
 
 
 def test_search_finds_fedavg(browser, base):
     page = browser.new_page()
+    page.set_default_timeout(PATIENCE)
     page.goto(base + "search.html?q=FedAvg")
     page.locator('#search-results li a[href*="01_fedavg"]').first.wait_for()  # hits come in one by one
     page.close()
+
+
+CHAPTER = "notebooks/01_fedavg.html"
+STOP = """() => {
+    const e = document.activeElement, style = getComputedStyle(e);
+    const outline = style.outlineStyle !== "none" && parseFloat(style.outlineWidth) >= 2;
+    const ring = /\\) 0px 0px 0px 3px(?! inset)/.test(style.boxShadow);
+    e.dataset.reached = "";
+    return {name: e.outerHTML.slice(0, 120), end: e === document.body, visible: outline || ring};
+}"""
+
+
+@pytest.fixture
+def chapter(browser, base):
+    """A chapter on a desktop, in the dark, with its formulas set."""
+    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="dark")
+    page.set_default_timeout(PATIENCE)
+    page.goto(base + CHAPTER, wait_until="load")
+    page.wait_for_function("() => MathJax.startup.promise.then(() => document.querySelector('mjx-container') !== null)")
+    yield page
+    page.close()
+
+
+def test_the_tab_key_reaches_everything(chapter):
+    """And shows where it is, stops at no formula within a sentence, and leaves the page at its end."""
+    hidden = []
+    for _ in range(300):
+        chapter.keyboard.press("Tab")
+        stop = chapter.evaluate(STOP)
+        if stop["end"]:
+            break
+        if not stop["visible"]:
+            hidden.append(stop["name"])
+    assert stop["end"], "the Tab key is trapped"
+    assert hidden == [], "the focus cannot be seen"
+    for what in (
+        ".skip-link a",
+        ".search-button__button",
+        ".theme-switch-button",
+        ".bd-sidebar-primary nav a",
+        ".bd-header-article .dropdown-toggle",
+        "article summary",
+        "article button.copybtn",
+        ".prev-next-footer a",
+        ".bd-sidebar-secondary a",
+    ):
+        shown = [e for e in chapter.locator(what).all() if e.is_visible()]
+        assert shown, f"no {what}"
+        assert all(e.get_attribute("data-reached") == "" for e in shown), f"{what}: out of the keyboard's reach"
+    assert chapter.locator("span.math [data-reached]").count() == 0
+
+
+def test_the_enter_key_works_the_controls(chapter):
+    cell = chapter.locator("article details.hide").first
+    cell.locator("summary").press("Enter")
+    assert cell.evaluate("e => e.open")
+    copy = chapter.locator("article button.copybtn:visible").first
+    copy.press("Enter")
+    chapter.locator("article button.copybtn.success").wait_for()
+    assert copy.evaluate("e => getComputedStyle(e).opacity > 0"), "a button that only a mouse can see"
+    search = chapter.locator(".search-button__button:visible").first
+    search.press("Enter")
+    assert chapter.locator("dialog[open] input:focus").count() == 1
+    chapter.keyboard.press("Escape")
+    assert chapter.locator("dialog[open]").count() == 0 and search.evaluate("e => e === document.activeElement")
+    menu = chapter.locator(".bd-header-article .dropdown-toggle").last
+    menu.press("Enter")
+    chapter.keyboard.press("Tab")
+    assert chapter.locator(".dropdown-menu.show a:focus, .dropdown-menu.show button:focus").count() == 1
+    chapter.keyboard.press("Escape")
+    assert chapter.locator(".dropdown-menu.show").count() == 0 and menu.evaluate("e => e === document.activeElement")
+    mode = chapter.locator("html").get_attribute("data-mode")
+    chapter.locator(".theme-switch-button:visible").first.press("Enter")
+    assert chapter.locator("html").get_attribute("data-mode") != mode
+    chapter.locator(".skip-link a").press("Enter")
+    assert chapter.url.endswith("#main-content")
+
+
+def test_tables_on_a_phone(browser, base):
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    page.set_default_timeout(PATIENCE)
+    page.goto(base + "notebooks/02_heterogeneity.html", wait_until="load")
+    page.wait_for_timeout(3000)  # the theme waits before it looks which tables scroll
+    tables = page.locator("article table").evaluate_all(
+        """tables => tables.map(table => {
+            let box = table;
+            while (!/auto|scroll/.test(getComputedStyle(box).overflowX)) box = box.parentElement;
+            const wide = box.scrollWidth > box.clientWidth;
+            const number = table.querySelector("td.short");
+            box.scrollLeft = box.scrollWidth;
+            const name = [...table.querySelectorAll("tbody th:first-child")].at(-1);
+            return {
+                fits: box.getBoundingClientRect().right <= innerWidth,
+                reached: !wide || box.tabIndex === 0,
+                header: table.rows[0].cells[0].tagName === "TH" && table.rows[0].offsetHeight > 0,
+                scrolls: wide && table.matches(".dataframe:not(:has(th[rowspan]))"),
+                named: name && name.getBoundingClientRect().left >= box.getBoundingClientRect().left - 1,
+                whole: !table.matches(".dataframe") || (number && getComputedStyle(number).whiteSpace === "nowrap"),
+            };
+        })"""
+    )
+    page.close()
+    assert any(t["scrolls"] for t in tables)
+    for t in tables:
+        assert t["fits"] and t["reached"] and t["header"] and t["whole"], t
+        assert t["named"] or not t["scrolls"], "the names of the rows scroll out of sight"
+
+
+def test_paper(chapter):
+    """Printed: the text without controls, and the cells that the reader has opened; light, whatever is shown."""
+    cells = chapter.locator("article details.hide")
+    cells.first.locator("summary").click()
+    chapter.set_viewport_size({"width": 660, "height": 900})  # A4 less its margins
+    chapter.emulate_media(media="print", color_scheme="dark")
+    controls = "button, details.hide > summary, footer, .headerlink, .bd-links, .bd-sidebar-secondary"
+    assert [e.evaluate("e => e.outerHTML") for e in chapter.locator(controls).all() if e.is_visible()] == []
+    assert cells.nth(0).locator("pre").first.is_visible() and not cells.nth(1).is_visible()
+    cut = "all => all.filter(e => e.scrollWidth > e.clientWidth + 1 || e.getBoundingClientRect().right > innerWidth)"
+    assert (
+        chapter.locator("article pre:visible, article img, article .output:visible").evaluate_all(
+            f"all => ({cut})(all).map(e => e.outerHTML.slice(0, 200))"
+        )
+        == []
+    )
+    chapter.evaluate(
+        "addEventListener('beforeprint', () => { window.printed = document.documentElement.dataset.theme })"
+    )
+    assert chapter.pdf(format="A4").startswith(b"%PDF")
+    assert chapter.evaluate("window.printed") == "light"
+    assert chapter.locator("html").get_attribute("data-theme") == "dark"
+
+
+def test_every_page_has_a_description_and_a_preview():
+    for path in PAGES:
+        text = (SITE / path).read_text(encoding="utf8")
+        meta = dict(re.findall(r'<meta (?:name|property)="([\w:]+)" content="([^"]*)"', text))
+        assert len(meta["description"]) > 60, path
+        assert meta["og:url"].endswith(path) and meta["og:site_name"].startswith("Heterogeneous")
+        assert (SITE / meta["og:image"].removeprefix(meta["og:url"].removesuffix(path))).is_file()
+        (icon,) = re.findall(r'<link rel="icon" href="([^"]*)"', text)
+        assert ((SITE / path).parent / icon).is_file()

@@ -1,0 +1,255 @@
+"""Start contenders, and time them in pairs of neighbouring runs."""
+
+import json
+import os
+import select
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from tqdm import tqdm
+
+from .works import Work
+
+__all__ = ["ABSENT", "LIMIT", "OWN", "PEERS", "REFERENCES", "Failed", "Row", "measure"]
+
+ROOT = Path(__file__).parents[1]
+ENVIRONMENTS = ROOT / "_build/peers"
+OWN = {
+    "fedlib": "fedlib_layers",
+    "any module": "fedlib_module",
+    "naive loop": "naive_loop",
+    "tuned loop": "tuned_loop",
+}  #: Contenders that need nothing but the project, and their programs.
+ABSENT = {"PFLlib": "not on PyPI: its authors offer a repository to copy"}
+PEERS = {"Flower": "flower", "pfl": "pfl", "FedLab": "fedlab", "FedJAX": "fedjax"}
+REFERENCES = ("fedlib", "any module")  #: What the others are compared with.
+LIMIT = "FLOP limit"
+_PATIENCE = 600  # seconds for one answer
+_RUN, _LONGEST = 0.5, 16  # a timed run takes about so many seconds, and so many rounds at the most
+_SIDE = 2048  # of the matrices whose product sets the limit
+
+Seconds = tuple[float, float]  # wall and processor, a round
+
+
+class Failed(Exception):
+    """A contender that cannot take part; the message says why."""
+
+
+class Contender:
+    """A running program of `benchmarks.contenders`, after two rounds.
+
+    Attributes
+    ----------
+    startup : float
+        Seconds from the start of the program to the end of its first round.
+    """
+
+    def __init__(self, label: str, folder: Path, dtype: str):
+        if label in ABSENT:
+            raise Failed(ABSENT[label])
+        program = OWN.get(label) or PEERS[label]
+        python = sys.executable if label in OWN else _python_of(program)
+        self._log = folder / f"{program}.log"
+        threads = ("OMP_NUM_THREADS", "MKL_NUM_THREADS", "OPENBLAS_NUM_THREADS")
+        path = os.pathsep.join(filter(None, (str(ROOT), os.environ.get("PYTHONPATH"))))
+        start = time.perf_counter()
+        with self._log.open("w") as log:
+            self._process = subprocess.Popen(
+                [python, "-m", f"benchmarks.contenders.{program}", str(folder), dtype],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=log,
+                cwd=ROOT,
+                env={**os.environ, **dict.fromkeys(threads, "1"), "PYTHONPATH": path},
+                text=True,
+                bufsize=1,
+                start_new_session=True,
+            )
+        self._rounds = 1
+        try:
+            self.run()
+            self.startup = time.perf_counter() - start
+            self._rounds = max(1, min(_LONGEST, round(_RUN / self.run()[0])))
+        except BaseException:
+            self.close()
+            raise
+
+    def run(self) -> Seconds:
+        """Train some rounds, for about half a second; the seconds of one."""
+        answer = self._ask(f"run {self._rounds}")
+        return answer["wall"] / self._rounds, answer["cpu"] / self._rounds
+
+    def save(self) -> tuple[dict[str, np.ndarray], dict[str, Any]]:
+        """The server's parameters; peak memory and versions."""
+        path = self._log.with_suffix(".npz")
+        facts = self._ask(f"save {path}")
+        with np.load(path, allow_pickle=False) as arrays:
+            return dict(arrays), facts
+
+    def close(self) -> None:
+        """End the program and whatever it started."""
+        with suppress(OSError, subprocess.TimeoutExpired):
+            self._process.communicate("stop\n", timeout=30)
+        with suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGKILL)
+        self._process.wait()
+
+    def __enter__(self) -> "Contender":
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self.close()
+
+    def _ask(self, command: str) -> dict[str, Any]:
+        try:
+            print(command, file=self._process.stdin)
+        except OSError:
+            raise Failed(self._reason()) from None
+        if not select.select([self._process.stdout], [], [], _PATIENCE)[0]:
+            raise Failed(f"no answer in {_PATIENCE} s")
+        line = self._process.stdout.readline()
+        if not line:
+            raise Failed(self._reason())
+        return json.loads(line)
+
+    def _reason(self) -> str:
+        self._process.wait()
+        lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
+        return f"{lines[-1] if lines else 'ended'} (see {self._log})"
+
+
+def _python_of(program: str) -> str:
+    folder = ENVIRONMENTS / program
+    if (folder / "failed").exists():
+        raise Failed((folder / "failed").read_text())
+    if not (folder / "ready").exists():
+        raise Failed("not installed: make bench-peers")
+    return str(folder / "bin/python")
+
+
+class Product:
+    """The speed of the machine: a big float32 matrix product, on the core and the thread that the contenders have."""
+
+    def __init__(self) -> None:
+        self._a, self._b = torch.randn(2, _SIDE, _SIDE)
+        self.seconds_a_flop()
+
+    def seconds_a_flop(self) -> float:
+        """Processor seconds of one floating-point operation."""
+        start = time.process_time()
+        self._a @ self._b
+        return (time.process_time() - start) / (2 * _SIDE**3)
+
+
+@dataclass
+class Row:
+    """What was measured of one contender on one work: a line of the table.
+
+    Attributes
+    ----------
+    examples : int
+        Examples that a round trains on.
+    seconds : list of (float, float)
+        Wall and processor seconds a round, of each timed run.
+    against : dict of str to list of (float, float)
+        For each reference, how many times its seconds this contender took, wall and processor, in each pair.
+    startup_s : float
+        Seconds from the start of the program to the end of its first round.
+    peak_mib : float
+        Most memory, summed over its processes.
+    difference : float
+        Largest distance of a parameter from fedlib's after two rounds in float64.
+    reason : str
+        Why it did not take part.
+    """
+
+    work: str
+    contender: str
+    examples: int
+    seconds: list[Seconds] = field(default_factory=list)
+    against: dict[str, list[Seconds]] = field(default_factory=dict)
+    startup_s: float | None = None
+    peak_mib: float | None = None
+    difference: float | None = None
+    versions: dict[str, str] = field(default_factory=dict)
+    reason: str | None = None
+
+    def note(self, contender: Contender) -> None:
+        """Enter what is known of a contender at the end of its runs."""
+        _, facts = contender.save()
+        self.startup_s, self.peak_mib, self.versions = contender.startup, facts["peak_mib"], facts["versions"]
+
+
+def measure(work: Work, folder: Path, rivals: Sequence[str], pairs: int) -> list[Row]:
+    """Time a work: each rival between the two references, and the limit beside them.
+
+    Parameters
+    ----------
+    work : Work
+    folder : Path
+        Where the work is written.
+    rivals : sequence of str
+        Names from `OWN`, `PEERS` and `ABSENT`, the references apart.
+    pairs : int
+        Timed runs of each rival.
+
+    Returns
+    -------
+    list of Row
+
+    Raises
+    ------
+    Failed
+        A contender of the project itself does not run.
+    """
+    rows = {label: Row(work.name, label, work.examples) for label in (*REFERENCES, *rivals, LIMIT)}
+    exact = {label: _exact(label, folder) for label in REFERENCES}
+    for label in REFERENCES:
+        rows[label].difference = _distance(exact[label], exact["fedlib"])
+    product, flops = Product(), work.flops()
+    with ExitStack() as stack, tqdm(total=len(rivals) * pairs, desc=work.name, unit="pair", leave=False) as bar:
+        first, last = (stack.enter_context(Contender(label, folder, "float32")) for label in REFERENCES)
+        for rival in rivals:
+            bar.set_postfix_str(rival)
+            try:
+                rows[rival].difference = _distance(_exact(rival, folder), exact["fedlib"])
+                with Contender(rival, folder, "float32") as contender:
+                    for _ in range(pairs):
+                        limit = flops * product.seconds_a_flop()
+                        runs = {REFERENCES[0]: first.run(), rival: contender.run(), REFERENCES[1]: last.run()}
+                        _enter(rows, runs | {LIMIT: (limit, limit)})
+                        bar.update()
+                    rows[rival].note(contender)
+            except Failed as failure:
+                if rival in OWN:
+                    raise
+                rows[rival].reason = str(failure)
+        for label, contender in zip(REFERENCES, (first, last), strict=True):
+            rows[label].note(contender)
+    return list(rows.values())
+
+
+def _exact(label: str, folder: Path) -> dict[str, np.ndarray]:
+    with Contender(label, folder, "float64") as contender:
+        return contender.save()[0]
+
+
+def _distance(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> float:
+    return max(float(abs(a[name] - b[name]).max()) for name in b)
+
+
+def _enter(rows: dict[str, Row], runs: dict[str, Seconds]) -> None:
+    for label, (wall, cpu) in runs.items():
+        rows[label].seconds.append((wall, cpu))
+        for reference in set(REFERENCES) - {label}:
+            ratio = wall / runs[reference][0], cpu / runs[reference][1]
+            rows[label].against.setdefault(reference, []).append(ratio)

@@ -1,0 +1,1 @@
+"""What the other frameworks need: a file of requirements for each, and the command that installs them."""

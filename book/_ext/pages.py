@@ -1,0 +1,158 @@
+"""Sphinx extension: links to a place in a chapter, and tables that are made of data files and of the library.
+
+``{chapter}`06_fedcg_graph#Why``` leads to the heading "Why" of that notebook, or to the cell whose id is given: to its
+figure if it draws one, else to the heading above it. ``paper-map`` is the table of one paper in ``book/paper``,
+``data-sets`` the table of the data sets that fedlib knows. What is not there is a warning, so the build fails.
+"""
+
+import csv
+import json
+import re
+from pathlib import Path
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from sphinx.roles import XRefRole
+from sphinx.util.nodes import make_refnode
+
+HEADINGS = re.compile(r"^#+ (.+)$", re.M)
+
+
+def rows_of(path):
+    """Rows of a CSV file as dictionaries."""
+    with Path(path).open(newline="", encoding="utf8") as file:
+        return list(csv.DictReader(file))
+
+
+def label(cell):
+    """Name of the figure that a cell draws, if any."""
+    return cell["metadata"].get("mystnb", {}).get("figure", {}).get("name")
+
+
+def find(cells, place):
+    """The heading at or above a place, which is a heading or the id of a cell, and the figure that the cell draws."""
+    above = None
+    for cell in cells:
+        markdown = cell["cell_type"] == "markdown"
+        headings = HEADINGS.findall("".join(cell["source"])) if markdown else []
+        if place in headings:
+            return place, None
+        above = headings[0] if headings and cell["id"] == place else above
+        if cell["id"] == place:
+            return above, label(cell)
+        above = headings[-1] if headings else above
+    return None
+
+
+def resolve(app, env, node, contnode):
+    """The link of a ``chapter`` role."""
+    if node["reftype"] != "chapter":
+        return None
+    name, _, place = node["reftarget"].partition("#")
+    for doc in (f"notebooks/{name}", f"book/{name}"):
+        if doc in env.found_docs:
+            break
+    else:
+        return None
+    title, heading, figure = env.titles[doc].astext().replace("’", "'"), place or None, None
+    if place and doc.startswith("notebooks/"):
+        cells = json.loads(Path(env.doc2path(doc)).read_text(encoding="utf8"))["cells"]
+        heading, figure = find(cells, place) or ("", None)
+    wanted = title if heading is None else re.sub(r"[*`$]", "", heading)
+    links = reversed([*env.tocs[doc].findall(nodes.reference)])
+    anchors = {a.astext().replace("’", "'"): a["anchorname"][1:] for a in links}  # Sphinx has made the quotes round
+    target = env.domains["std"].anonlabels[figure][1] if figure else anchors.get(wanted)
+    if target is None:
+        return None
+    if not node["refexplicit"]:
+        chapter = re.match(r"(\d+)\.", title)
+        above = f"chapter {chapter[1]}" if chapter else title
+        contnode = nodes.inline("", f"{above}: {heading}" if heading not in (None, title) else title)
+    return make_refnode(app.builder, node["refdoc"], doc, target, contnode)
+
+
+class Table(Directive):
+    """A table whose cells are inline Markdown; None continues the cell above."""
+
+    def table(self, head, body, widths):
+        """The table as a node."""
+        group = nodes.tgroup("", *(nodes.colspec(colwidth=w) for w in widths), cols=len(head))
+        group += nodes.thead("", self.row([head], 0))
+        group += nodes.tbody("", *(self.row(body, i) for i in range(len(body))))
+        return nodes.table("", group, classes=["colwidths-given"])
+
+    def row(self, rows, i):
+        """Row `i` as a node."""
+        row = nodes.row()
+        for column, text in enumerate(rows[i]):
+            if text is None:
+                continue
+            more = next((j for j, r in enumerate(rows[i + 1 :]) if r[column] is not None), len(rows) - i - 1)
+            inline, _ = self.state.inline_text(text, self.lineno)
+            row += nodes.entry("", nodes.paragraph("", "", *inline), **({"morerows": more} if more else {}))
+        return row
+
+
+def function(name):
+    """Link to a Python name."""
+    return f"{{py:obj}}`{name.removeprefix('fedlib.').removeprefix('algorithms.')} <{name}>`"
+
+
+def in_words(test):
+    """The id of a test, so that it can be broken into lines: `test_graph.py: by hand`."""
+    path, _, name = test.partition("::")
+    return f"{Path(path).name}: {name.removeprefix('test_').replace('_', ' ')}"
+
+
+class PaperMap(Table):
+    """Where each equation, figure and table of one paper stands."""
+
+    required_arguments = 1
+
+    def run(self):
+        """The table."""
+        folder = Path(self.state.document.settings.env.srcdir, "book/paper")
+        targets = {}
+        for line in rows_of(folder / "map.csv"):
+            targets.setdefault((line["paper"], line["kind"], line["number"]), []).append(line)
+        body = []
+        for item in rows_of(folder / "inventory.csv"):
+            key = item["paper"], item["kind"], item["number"]
+            if key[0] != self.arguments[0]:
+                continue
+            name = f"equation in {item['place']}" if key[2].startswith("u") else f"{key[1]} {key[2]}"
+            for i, line in enumerate(targets[key]):
+                where = f"{line['how']}: {{chapter}}`{line['chapter']}`. {line['note']}"
+                names = ", ".join(map(function, line["target"].split()))
+                tests = "; ".join(map(in_words, line["test"].split()))
+                tested = f"tested in {tests}" if tests else ""
+                what = None if i else f"**{name[0].upper()}{name[1:]}.** {item['what'][0].upper()}{item['what'][1:]}"
+                body.append([what, where, f"{names} {tested}"])
+        return [self.table(["In the paper", "In the book", "Function and test"], body, (42, 27, 31))]
+
+
+class DataSets(Table):
+    """What fedlib's data sets state about themselves."""
+
+    def run(self):
+        """The table."""
+        from fedlib import celeba, datasets
+
+        every = {f"`{name}`": datasets.stats(name) for name in datasets.names()} | {"CelebA": celeba.STATS}
+        body = []
+        for name, s in every.items():
+            size = f"{s.rows:,}" + (f" and {s.test_rows:,}" if s.test_rows else "")
+            task = f"{s.classes} classes" if s.classes else "regression"
+            source = re.sub(r"https?://([^/ ]+)[^ ]*", r"[\1](\g<0>)", s.source)
+            body.append([name, size, f"{' × '.join(map(str, s.shape))}, {task}", s.licence, source, s.note])
+        head = ["Name", "Rows for training and test", "A row, and the task", "Licence", "Source", "Note"]
+        return [self.table(head, body, (17, 11, 15, 13, 16, 28))]
+
+
+def setup(app):
+    """Connect the extension."""
+    app.add_role("chapter", XRefRole())
+    app.add_directive("paper-map", PaperMap)
+    app.add_directive("data-sets", DataSets)
+    app.connect("missing-reference", resolve)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,512 @@
+"""An algorithm of fedlib as a Flower app: the server and each client are programs of their own.
+
+The ServerApp holds the algorithm's state, draws cohorts and aggregates. A ClientApp holds the examples of one client
+and what that client keeps, and runs `fedlib.federation.Algorithm.train` for it alone: for a state of one client, in
+which only what the server sent and the client's own rows are filled in. Random numbers follow a client's id and the
+round, so the result is that of `fedlib.federation.fit` with the same seed, but for rounding.
+
+Tensors travel as arrays and numbers as configuration and metrics of Flower's messages; nothing is pickled. Flower is
+imported when an app is made: ``pip install "fedlib[flower]"``.
+"""
+
+import logging
+import math
+import os
+import time
+from collections import OrderedDict
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+
+from .checkpoint import Checkpoint, Writer, load_state, save_state
+from .data import ClientData
+from .federation import Algorithm, Result, Update, _check_loss, _finite, _whole, choose_device
+from .identity import run_identity
+from .keys import Key
+from .params import Params, flatten, number_of_rows, take, unflatten
+
+__all__ = ["EXCHANGES", "Exchange", "client_app", "leaves_client", "load_result", "server_app"]
+
+Arrays = dict[str, Tensor]  # what crosses the wire, by paths such as models/dense1.weight
+_LOOK_SECONDS = 1.0  # between two looks for answers and for clients that came back
+_PATIENCE = 600.0  # seconds until a silent client is asked again, in case a message was lost; then twice as long
+_GONE = (3, 4, 5, 8)  # Flower's codes for a message, a reply, a node or a client's program that is lost
+_log = logging.getLogger("flwr")
+
+
+@dataclass(frozen=True)
+class Exchange:
+    """Who holds which field of an algorithm's state.
+
+    Attributes
+    ----------
+    sent : tuple of str
+        What the server sends to each client of a cohort.
+    kept : tuple of str
+        Stacks of K rows of which each client holds its own one, and the server none.
+    own_model : bool
+        Of ``models`` a client gets only the row of its cluster, ``assignment``.
+    """
+
+    sent: tuple[str, ...]
+    kept: tuple[str, ...] = ()
+    own_model: bool = False
+
+
+#: The exchange of each algorithm that can be served, by the name of its class; it holds for subclasses too. A new
+#: algorithm needs an entry here, in the programs of the server and of the clients.
+EXCHANGES: dict[str, Exchange] = {
+    "FedAvg": Exchange(("models",)),
+    "Scaffold": Exchange(("models", "c"), kept=("c_i",)),
+    "LocalOnly": Exchange((), kept=("local",)),
+    "CFL": Exchange(("models",), own_model=True),
+    "LGCFL": Exchange(("models",), kept=("local",), own_model=True),
+    "LGFedAvg": Exchange(("models",), kept=("local",), own_model=True),
+    "IFCA": Exchange(("models",)),
+    "FedCG": Exchange(("models", "graph", "student", "teacher", "bias", "adjacency")),
+}
+
+
+def _exchange(algorithm: Algorithm) -> Exchange:
+    for kind in type(algorithm).__mro__:
+        if kind.__name__ in EXCHANGES:
+            return EXCHANGES[kind.__name__]
+    raise ValueError(
+        f"{type(algorithm).__name__} cannot be served: fedlib.flower.EXCHANGES does not say who holds the fields of "
+        f"its state. It has {', '.join(EXCHANGES)}"
+    )
+
+
+# ---- the work of both sides, without Flower ----
+
+
+class _Refused(ValueError):
+    """Examples were asked for where there are none."""
+
+
+class _IdsOnly(ClientData):
+    """What a server knows of its clients: ids and numbers of examples."""
+
+    def __getattribute__(self, name: str) -> Any:
+        if name in ("x", "y", "index"):
+            raise _Refused(name)
+        return super().__getattribute__(name)
+
+
+@dataclass(frozen=True)
+class _Answer:
+    """What a client sends: its sums and rows, which of the models sent the sums belong to, numbers for the history."""
+
+    arrays: Arrays
+    place: int
+    log: dict[str, float]
+
+
+def _start(algorithm: Algorithm, params: Params, ids: Tensor, n: Tensor, seed: int) -> Any:
+    """The server's state before round 1; where clients keep the rows of a field, its K rows are empty."""
+    none = torch.zeros(0)
+    data = _IdsOnly(none, none, none, n, ids)
+    try:
+        state = algorithm.prepare(algorithm.init(params, data, Key(seed)), data, Key(seed))
+    except _Refused:
+        raise ValueError(
+            f"{type(algorithm).__name__}, with these settings, cannot be served: before round 1 it looks at the "
+            "examples of all clients, and here nobody has them. Run it with fedlib.fit, or take another algorithm"
+        ) from None
+    kept = _exchange(algorithm).kept
+    return replace(state, **{f: {n: p.new_zeros(len(ids), 0) for n, p in getattr(state, f).items()} for f in kept})
+
+
+def _message(algorithm: Algorithm, state: Any, position: int) -> Arrays:
+    """What the server sends the client at this position: fields of the state, of the models perhaps only its own."""
+    exchange = _exchange(algorithm)
+    sent = {name: getattr(state, name) for name in exchange.sent}
+    if exchange.own_model and state.models:
+        sent["models"] = take(state.models, state.assignment[position : position + 1])
+    return flatten(sent)
+
+
+def _train(
+    algorithm: Algorithm, params: Params, data: ClientData, sent: Arrays, key: Key, kept: Mapping[str, Any] | None
+) -> tuple[_Answer, dict[str, Any]]:
+    """One client's part of a round: its answer, and what it keeps if the round counts.
+
+    `kept` is what it kept after the last round that counted, None if there was none.
+    """
+    algorithm = _for_one(algorithm)
+    state = replace(algorithm.init(params, data, Key(key.seed)), **unflatten(sent), **(kept or {}))
+    update = algorithm.train(state, data, torch.zeros_like(data.n), key)
+    if not _finite(update):
+        raise FloatingPointError(
+            f"the loss or the parameters of client {int(data.id[0])} became NaN or infinite in round {key.round}; "
+            "lower the learning rate, or look for extreme values in this client's data"
+        )
+    sums = flatten({"sums": update.sums})
+    rows = {i for p in sums.values() for i in p.reshape(len(p), -1).any(1).nonzero()[:, 0].tolist()}
+    (place,) = rows or {0}  # a client adds to the sums of one model
+    arrays = {path: p[place : place + 1] for path, p in sums.items()} | flatten({"rows": update.rows})
+    return _Answer(arrays, place, {name: float(v[0]) for name, v in update.log.items()}), update.kept
+
+
+def _aggregate(algorithm: Algorithm, state: Any, answers: Mapping[int, _Answer]) -> Any:
+    """The server's state after a round, from the answers that arrived, by position of the client, ascending."""
+    clients, parts = torch.tensor(list(answers)), list(answers.values())
+    own_model = _exchange(algorithm).own_model
+    places = state.assignment[clients] if own_model else torch.tensor([a.place for a in parts])
+    models = number_of_rows(state.models) if getattr(state, "models", None) else 1
+    arrays = {path: torch.cat([a.arrays[path] for a in parts]) for path in parts[0].arrays}
+    for path, p in arrays.items():
+        if path.startswith("sums/"):
+            arrays[path] = p.new_zeros(models, *p.shape[1:]).index_add_(0, places, p)
+    tree = unflatten(arrays)
+    return algorithm.aggregate(state, Update(clients, tree.get("sums", {}), tree.get("rows", {})))
+
+
+def leaves_client(algorithm: Algorithm, params: Params, data: ClientData) -> pd.DataFrame:
+    """All that one client sends in a round, from a trial of the first round.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+    params : Params
+    data : ClientData
+        The first client of it is tried.
+
+    Returns
+    -------
+    pandas.DataFrame
+        ``name``, ``shape``, ``type`` and ``bytes`` (of the numbers, without headers) of each thing sent. Once, when it
+        is first seen and after a restart, a client also sends its id and its number of examples.
+
+    Raises
+    ------
+    ValueError
+        An algorithm that cannot be served.
+    """
+    one = data[:1].to("cpu", next(iter(params.values())).dtype)
+    sent = _message(algorithm, _start(_for_one(algorithm), params, one.id, one.n, 0), 0)
+    answer, _ = _train(algorithm, params, one, sent, Key(0, 1), None)
+    rows = [(name, tuple(p.shape), str(p.dtype).removeprefix("torch."), p.nbytes) for name, p in answer.arrays.items()]
+    rows += [(f"log/{name}", (), "float64", 8) for name in answer.log] + [("place", (), "int64", 8)]
+    return pd.DataFrame(rows, columns=["name", "shape", "type", "bytes"])
+
+
+def _for_one(algorithm: Algorithm) -> Algorithm:
+    """Without the clusters of all K clients, which are the server's to apply."""
+    given = getattr(algorithm, "assignment", None)
+    return algorithm if given is None else replace(algorithm, assignment=None)  # type: ignore[call-arg]
+
+
+# ---- the server ----
+
+
+def server_app(
+    algorithm: Algorithm,
+    params: Params,
+    clients: int,
+    rounds: int,
+    checkpoint: str | os.PathLike,
+    clients_per_round: int | None = None,
+    *,
+    seed: int = 0,
+    timeout: float | None = None,
+) -> Any:
+    """The ServerApp of a federation.
+
+    Parameters
+    ----------
+    algorithm, params, rounds, clients_per_round, seed
+        As in `fedlib.federation.fit`.
+    clients : int
+        K. Round 1 begins when so many clients with different ids are there; who comes later has no part.
+    checkpoint : path
+        Where the server's state is stored after each round; `load_result` reads it. If the file is there, the run goes
+        on from it.
+    timeout : float, optional
+        Seconds after which a client that has not answered is lost in a round, as with `drop_out` in
+        `fedlib.federation.fit`: it forgets the round. None waits for as long as it takes. A client that comes back in
+        time, as a new node after a restart, is asked again and nothing is lost; so is one that is silent for 10
+        minutes, and then for twice as long each time.
+
+    Returns
+    -------
+    flwr.serverapp.ServerApp
+
+    Raises
+    ------
+    ImportError
+        Flower is not installed.
+    ValueError
+        A setting out of its range; an algorithm that cannot be served; a checkpoint of another run.
+    """
+    flwr = _flwr()
+    _whole(rounds, "rounds")
+    size = _whole(clients, "clients") if clients_per_round is None else _whole(clients_per_round, "clients_per_round")
+    if size > clients:
+        raise ValueError(f"clients_per_round must lie between 1 and the {clients} clients there are; got {size}")
+    params = {name: p.detach().cpu().contiguous() for name, p in params.items()}
+    some = torch.arange(clients)
+    _start(algorithm, params, some, some + 1, seed)  # says what cannot be served before anybody waits
+    app = flwr.serverapp.ServerApp()
+
+    @app.main()
+    def main(grid: Any, context: Any) -> None:
+        nodes = _Nodes(flwr, grid)
+        n = nodes.wait_for(clients)
+        ids = torch.tensor(sorted(n))
+        settings = {"seed": seed, "clients_per_round": size}
+        identity = run_identity(algorithm, params, ids, {}, **settings)  # type: ignore[arg-type]  # ids for the data
+        writer = Writer(Checkpoint(checkpoint, every_rounds=1, every_seconds=None), identity, {})
+        stored = writer.read(torch.device("cpu"))
+        if stored is None:
+            state = _start(algorithm, params, ids, torch.tensor([n[i] for i in ids.tolist()]), seed)
+            # The last round of each client that counted; and a name of the run that outlives this program.
+            stored = 0, {"state": state, "ids": ids, "counted": ids * 0, "run": str(context.run_id)}, []
+        done, run, records = stored
+        for t in range(done + 1, rounds + 1):
+            run, entry = _round(algorithm, run, size, Key(seed, t), nodes, n, timeout)
+            records.append(entry)
+            writer.write(run, t, records, last=t == rounds)
+            _log.info("round %d of %d, %d of %d clients, %.1f s", t, rounds, entry["clients"], size, entry["seconds"])
+
+    return app
+
+
+def _round(
+    algorithm: Algorithm, run: dict[str, Any], size: int, key: Key, nodes: "_Nodes", n: Mapping[int, int], timeout: Any
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """One round: what is stored after it, and its record."""
+    start, state, ids, counted = time.perf_counter(), run["state"], run["ids"].tolist(), run["counted"]
+    cohort = algorithm.cohort(state, run["ids"], size, key).sort().values.tolist()
+    sent = {k: _message(algorithm, state, k) for k in cohort}
+    about = {"run": run["run"], "seed": str(key.seed), "round": key.round}  # a text: whole numbers end at 2^63
+    messages = {ids[k]: _record(nodes.flwr, sent[k], about | {"counted": int(counted[k])}) for k in cohort}
+    replies = nodes.ask(messages, key.round, timeout)
+    answers = {k: _read(replies[ids[k]]) for k in cohort if ids[k] in replies}
+    entry: dict[str, Any] = {"round": key.round, "clients": len(answers)}
+    if answers:
+        state = _aggregate(algorithm, state, answers)
+        counted = counted.index_fill(0, torch.tensor(list(answers)), key.round)
+        total = sum(n[ids[k]] for k in answers)
+        for name in next(iter(answers.values())).log:
+            entry[f"train_{name}"] = sum(n[ids[k]] * a.log[name] for k, a in answers.items()) / total
+    entry["seconds"] = time.perf_counter() - start
+    entry["bytes_down"] = sum(p.nbytes for arrays in sent.values() for p in arrays.values())
+    entry["bytes_up"] = sum(p.nbytes for a in answers.values() for p in a.arrays.values())
+    return {**run, "state": state, "counted": counted}, entry
+
+
+class _Nodes:
+    """Which of Flower's nodes serves which client; a client that comes back has a new node."""
+
+    def __init__(self, flwr: Any, grid: Any) -> None:
+        self.flwr, self.grid = flwr, grid
+        self.node: dict[int, int] = {}  # by client
+        self.n: dict[int, int] = {}
+        self.known: set[int] = set()
+        self.greeted: dict[str, int] = {}  # nodes that have not said yet who they are, by message
+
+    def look(self) -> None:
+        """Ask new nodes who they are, and hear what they say."""
+        for node in set(self.grid.get_node_ids()) - self.known:
+            if self._push(_record(self.flwr, {}, {}), node, "query", 0, self.greeted, node):
+                self.known.add(node)
+        for node, reply in self._pull(self.greeted):
+            if reply is None:
+                self.known.discard(node)
+            else:
+                client = reply["config"]["client"]
+                self.node[client], self.n[client] = node, reply["config"]["n"]
+                _log.info("client %d is there, at node %d; the number of clients is %d", client, node, len(self.n))
+
+    def wait_for(self, clients: int) -> dict[int, int]:
+        """Numbers of examples of the first so many clients, by id."""
+        while len(self.n) < clients:
+            self.look()
+            time.sleep(_LOOK_SECONDS)
+        return dict(list(self.n.items())[:clients])
+
+    def ask(self, messages: Mapping[int, Any], round: int, timeout: float | None) -> dict[int, Any]:
+        """Answers by client; those that have not answered in time are left out."""
+        end = time.monotonic() + (math.inf if timeout is None else timeout)
+        asked: dict[int, tuple[int, float, float]] = {}  # node, when to ask again, and how long after that, by client
+        waiting: dict[str, tuple[int, int]] = {}  # client and node, by message
+        answers: dict[int, Any] = {}
+        while True:
+            self.look()
+            now = time.monotonic()
+            for client in (messages.keys() - answers.keys()) & self.node.keys():
+                here, (node, again, patience) = self.node[client], asked.get(client, (-1, now, _PATIENCE))
+                if node == here and now < again:
+                    continue  # else it is the first time, or the client is back, or it is silent
+                if self._push(messages[client], here, "train", round, waiting, (client, here)):
+                    asked[client] = here, now + patience, 2 * patience
+            for (client, node), reply in self._pull(waiting):
+                if reply is not None:
+                    answers[client] = reply
+                elif self.node.get(client) == node:  # if its program is gone but not the node, it is greeted again
+                    self.known.discard(self.node.pop(client))
+                    asked.pop(client, None)
+            if len(answers) == len(messages) or time.monotonic() > end:
+                return answers
+            time.sleep(_LOOK_SECONDS)
+
+    def _push(self, content: Any, node: int, kind: str, round: int, waiting: dict[str, Any], who: Any) -> bool:
+        message = self.flwr.app.Message(content, dst_node_id=node, message_type=kind, group_id=str(round))
+        sent = next(iter(self.grid.push_messages([message])), None)
+        if sent is not None:
+            waiting[sent] = who
+        return sent is not None
+
+    def _pull(self, waiting: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
+        """Who answered, and what; None for who is gone. What went wrong at a client ends the run."""
+        for reply in self.grid.pull_messages(list(waiting)) if waiting else ():
+            who = waiting.pop(reply.metadata.reply_to_message_id)
+            if reply.has_error() and reply.error.code not in _GONE:
+                raise RuntimeError(f"Flower could not run a client's program: {reply.error.reason}")
+            if not reply.has_error() and "error" in reply.content["config"]:
+                raise RuntimeError(reply.content["config"]["error"])
+            yield who, None if reply.has_error() else reply.content
+
+
+def load_result(checkpoint: str | os.PathLike) -> Result:
+    """What a server has stored.
+
+    Returns
+    -------
+    Result
+        As of `fedlib.federation.fit`, but for what clients keep: those rows are empty. The history has the training
+        loss, seconds and bytes. The module of the algorithm must be imported.
+    """
+    run, meta = load_state(checkpoint)
+    return Result(run["state"], run["ids"], pd.DataFrame(meta["records"]))
+
+
+# ---- a client ----
+
+
+class _ClientError(ValueError):
+    """What a client tells the server of what went wrong; holds no data."""
+
+
+def client_app(
+    algorithm: Algorithm,
+    params: Params,
+    data_of: Callable[[Any], ClientData],
+    folder: str | os.PathLike | None = None,
+    device: str | torch.device = "auto",
+) -> Any:
+    """The ClientApp of a federation.
+
+    Parameters
+    ----------
+    algorithm, params
+        As in `server_app`.
+    data_of : callable
+        ``data_of(context) -> ClientData`` of this client alone, with its id; `context` is Flower's, and
+        ``context.node_config["partition-id"]`` the client's number if the node was started so.
+    folder : path, optional
+        Where the client stores what it keeps, in a file of its own that survives a restart. Needed where the algorithm
+        lets clients keep anything, as SCAFFOLD, LocalOnly, LG-FedAvg and LGCFL do.
+    device : str or torch.device
+        As in `fedlib.federation.fit`.
+
+    Returns
+    -------
+    flwr.clientapp.ClientApp
+
+    Raises
+    ------
+    ImportError
+        Flower is not installed.
+    ValueError
+        An algorithm that cannot be served; a folder that is missing.
+    """
+    flwr = _flwr()
+    keeps = _exchange(algorithm).kept
+    if keeps and folder is None:
+        raise ValueError(f"{type(algorithm).__name__} lets clients keep {', '.join(keeps)}; say in which folder")
+    app, place = flwr.clientapp.ClientApp(), choose_device(device)
+    params = {name: p.to(place) for name, p in params.items()}
+
+    def own(context: Any) -> ClientData:
+        data = data_of(context)
+        if not isinstance(data, ClientData) or len(data) != 1:
+            raise _ClientError("data_of must give the ClientData of one client, such as all_clients[[k]]")
+        return data.to(place, next(iter(params.values())).dtype)
+
+    def hello(message: Any, context: Any) -> Any:
+        data = own(context)
+        _check_loss(algorithm, params, data, {})
+        return _record(flwr, {}, {"client": int(data.id[0]), "n": int(data.n[0])})
+
+    def train(message: Any, context: Any) -> Any:
+        data, about = own(context), message.content["config"]
+        sent = {name: p.to(place) for name, p in message.content["arrays"].to_torch_state_dict().items()}
+        key, counted = Key(int(about["seed"]), about["round"]), about["counted"]
+        file = Path(folder or "") / f"client{int(data.id[0])}.safetensors"
+        kept = _recall(file, about["run"], counted, place) if keeps and counted else None
+        answer, new = _train(algorithm, params, data, sent, key, kept)
+        if keeps:
+            # Both, since only the server knows whether this answer arrives: it says which round counted last. So a
+            # client that is asked twice gives the same answer twice.
+            file.parent.mkdir(parents=True, exist_ok=True)
+            save_state(file, {"run": about["run"], "rounds": {counted: kept, key.round: new}}, {})
+        return _record(flwr, answer.arrays, {"place": answer.place}, answer.log)
+
+    def answering(work: Callable[[Any, Any], Any]) -> Callable[[Any, Any], Any]:
+        def answer(message: Any, context: Any) -> Any:
+            try:
+                content = work(message, context)
+            except Exception as error:
+                _log.exception("this client could not answer")
+                known = isinstance(error, (_ClientError, FloatingPointError))  # the text of others might show data
+                told = str(error) if known else f"{type(error).__name__}; the log of this client says more"
+                content = _record(flwr, {}, {"error": f"node {context.node_id}: {told}"})
+            return flwr.app.Message(content, reply_to=message)
+
+        return answer
+
+    app.query()(answering(hello))
+    app.train()(answering(train))
+    return app
+
+
+def _recall(file: Path, run: str, round: int, device: torch.device) -> Any:
+    """What a client kept after this round of this run."""
+    stored = load_state(file, device)[0] if file.exists() else {"run": None, "rounds": {}}
+    if stored["run"] != run or round not in stored["rounds"]:
+        raise _ClientError(
+            f"{file.stem} has lost what it kept after round {round}: {file} holds rounds {sorted(stored['rounds'])} of "
+            f"run {stored['run']}, and this is run {run}. Bring the file back, or start a new run with another "
+            "checkpoint"
+        )
+    return stored["rounds"][round]
+
+
+# ---- Flower ----
+
+
+def _flwr() -> Any:
+    try:
+        import flwr.app
+        import flwr.clientapp
+        import flwr.serverapp
+    except ImportError as error:
+        raise ImportError(f'this needs Flower ({error}): pip install "flwr[simulation]"') from error
+    return flwr
+
+
+def _record(flwr: Any, arrays: Arrays, config: dict[str, Any], log: dict[str, float] | None = None) -> Any:
+    tensors = flwr.app.ArrayRecord(torch_state_dict=OrderedDict(arrays))
+    numbers = {"config": flwr.app.ConfigRecord(config), "log": flwr.app.MetricRecord(log or {})}
+    return flwr.app.RecordDict({"arrays": tensors, **numbers})
+
+
+def _read(reply: Any) -> _Answer:
+    return _Answer(reply["arrays"].to_torch_state_dict(), reply["config"]["place"], dict(reply["log"]))

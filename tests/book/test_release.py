@@ -1,0 +1,62 @@
+"""What a release needs besides the code: metadata that GitHub and others read, and the list of licences."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+from tools import licences
+from tools.notebooks import ROOT
+
+SCHEMAS = {
+    "citation-file-format": ["CITATION.cff"],
+    "github-workflows": [".github/workflows/*.yml"],
+    "github-issue-forms": [".github/ISSUE_TEMPLATE/[!c]*.yml"],
+    "github-issue-config": [".github/ISSUE_TEMPLATE/config.yml"],
+}
+PAGE = licences.PAGE.read_text(encoding="utf8")
+
+
+def check(schema, *files):
+    """Compare files with a schema that check-jsonschema brings along."""
+    command = (sys.executable, "-m", "check_jsonschema", "--default-filetype", "yaml", "--builtin-schema")
+    return subprocess.run(
+        [*command, f"vendor.{schema}", *map(str, files)], capture_output=True, text=True, check=False, cwd=ROOT
+    )
+
+
+@pytest.mark.parametrize(("schema", "patterns"), SCHEMAS.items(), ids=SCHEMAS)
+def test_files_have_the_form_that_their_readers_expect(schema, patterns):
+    files = [file.relative_to(ROOT) for pattern in patterns for file in ROOT.glob(pattern)]
+    assert files
+    run = check(schema, *files)
+    assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_a_wrong_citation_is_noticed(tmp_path):
+    text = (ROOT / "CITATION.cff").read_text(encoding="utf8")
+    (tmp_path / "CITATION.cff").write_text(text.replace("date-released: ", "date-released: 31 "), encoding="utf8")
+    assert "date-released" in check("citation-file-format", tmp_path / "CITATION.cff").stdout
+
+
+def test_each_package_asked_for_is_listed_and_no_other():
+    """If not: make licences."""
+    assert {name: row.split(" | ")[1] for name, row in licences.rows(PAGE).items()} == {
+        name: ", ".join(users) for name, users in licences.needed().items()
+    }
+
+
+def test_each_row_has_a_licence_and_an_address():
+    for row in licences.rows(PAGE).values():
+        assert re.fullmatch(r"\| \[[\w.-]+\]\(https://\S+\) \| [\w, ]+ \| \w[^|]+ \|\n", row), row
+
+
+def test_the_list_follows_what_is_asked_for(monkeypatch):
+    monkeypatch.setattr(licences, "requires", lambda _: ["absent>=1", "numpy>=1", 'NumPy>=2; extra == "book"'])
+    absent = "| [absent](https://absent.org) | library | MIT |\n"
+    page = licences.with_rows(f"Before\n{licences.HEAD}{absent}| [left](https://left.org) | book | MIT |\n\nAfter")
+    assert page.startswith(f"Before\n{licences.HEAD}{absent}| [numpy](https://numpy.org) | library, book | BSD-3")
+    assert page.endswith(" |\n\nAfter") and "left.org" not in page
+    with pytest.raises(SystemExit, match="absent is not installed"):
+        licences.with_rows(f"{licences.HEAD}\n")

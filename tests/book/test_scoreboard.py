@@ -1,0 +1,280 @@
+"""Each published figure has a verdict by the rule, and each figure of ours on the page comes from a result file."""
+
+import json
+import math
+import re
+import shutil
+
+import numpy as np
+import pandas as pd
+import pytest
+
+from fedlib.evaluation import compare
+from tools import scoreboard
+from tools.notebooks import ROOT
+
+# Digits that are no figures: where something stands, and a name.
+PLACE = r"l2 distance|(chapters?|experiments?|Experiments?|Tables?|Figures?|figures?|Eq\.) \d+(( and |, )\d+)*"
+
+
+@pytest.fixture(scope="module")
+def rows():
+    return scoreboard.read()
+
+
+@pytest.fixture
+def copies(tmp_path, monkeypatch):
+    """Copies of the stored results and of both tables, which a test may change."""
+    for name in ("RESULTS", "FOLDER"):
+        folder = getattr(scoreboard, name)
+        monkeypatch.setattr(scoreboard, name, tmp_path / folder.name)
+        shutil.copytree(folder, tmp_path / folder.name)
+    scoreboard._load.cache_clear()
+    yield tmp_path
+    scoreboard._load.cache_clear()
+
+
+def edit(path, change):
+    record = json.loads(path.read_text(encoding="utf8"))
+    change(record)
+    path.write_text(json.dumps(record), encoding="utf8")
+
+
+# ---- the files ----
+
+
+def test_every_row_has_a_verdict_and_a_reason(rows):
+    assert len(rows) > 100 and set(rows["verdict"]) <= set(scoreboard.WORDS)
+    assert rows["reason"].str.fullmatch(r"[A-Z].*\.").all(), "a plain sentence"
+    assert ((rows["verdict"] == "not run") == (rows["result"] == "")).all()
+
+
+def test_no_figure_is_typed_into_a_reason(rows):
+    assert not rows["reason"].str.replace(PLACE, "", regex=True).str.contains(r"\d").any()
+
+
+def test_every_result_leads_to_figures(rows):
+    for result in rows["result"][rows["result"] != ""]:
+        found = scoreboard.ours(result)
+        assert len(found) and not np.isnan(found).any(), result
+
+
+def test_verdicts_follow_from_the_results(rows):
+    now = scoreboard.judged()
+    changed = rows[(rows[["verdict", "reason"]] != now[["verdict", "reason"]]).any(axis=1)]
+    assert changed.empty, f"results have changed; run python -m tools.scoreboard\n{changed.result}"
+
+
+def test_a_missing_row_is_found(copies):
+    path = copies / "paper/verdicts.csv"
+    lines = path.read_text(encoding="utf8").splitlines(keepends=True)
+    path.write_text("".join(lines[:5] + lines[6:]), encoding="utf8")
+    with pytest.raises(ValueError, match="the rows of published.csv"):
+        scoreboard.read()
+
+
+@pytest.mark.parametrize(
+    "result", ["99_nothing.json: x", "04_cfl_cifar10.json: @nothing", "08_fedsgcnn_paper.json: Boston/x", "Boston"]
+)
+def test_a_result_that_leads_nowhere_is_named(result):
+    with pytest.raises(KeyError, match=re.escape(repr(result))):
+        scoreboard.ours(result)
+
+
+def test_written_again_it_is_the_same(copies, capsys):
+    path = copies / "paper/verdicts.csv"
+    before = path.read_bytes()
+    scoreboard.main()
+    assert path.read_bytes() == before and capsys.readouterr().out.startswith("0 verdicts changed")
+    assert {p.name for p in path.parent.iterdir()} == {p.name for p in (ROOT / "book/paper").iterdir()}
+
+
+# ---- the page ----
+
+
+def test_ours_is_read_from_the_result_file(copies):
+    before = scoreboard.table()
+
+    def raise_it(record):
+        for seed in record["figures"]["Wine"]["Standalone"]["paper"]:
+            record["figures"]["Wine"]["Standalone"]["paper"][seed] = 0.125
+
+    edit(copies / "results/08_fedsgcnn_paper.json", raise_it)
+    scoreboard._load.cache_clear()
+    after = scoreboard.table()
+    (place,) = np.flatnonzero(before["ours"] != after["ours"])
+    assert after.loc[place, ["dataset", "setting", "method"]].tolist() == ["Wine", "random features", "Standalone"]
+    assert after.loc[place, "ours"] == "12.50 ± 0.00"
+
+
+def test_a_stale_result_says_so(copies):
+    edit(copies / "results/07_feature_spaces.json", lambda record: record["provenance"].update(code_hash="other"))
+    files = scoreboard.table().query("table == 'figure5'")["file"]
+    assert set(files) == {"07_feature_spaces.json, stale"}
+
+
+def test_what_held_has_no_figures_of_its_own():
+    text = (ROOT / "book/what_held.md").read_text(encoding="utf8")
+    text = re.sub(r"\{\w+(:\w)?\}`[^`]*`|95 %", "", text)
+    assert not re.search(r"\d", re.sub(PLACE, "", text))
+
+
+HELD = [  # a statement of the page; file; better, worse; score; what compare says
+    ("Holds, on digits in every seed", "04_cfl", "CFL", "FedAvg", "test accuracy", "holds"),
+    (
+        "worse in most seeds where clients have few examples",
+        "04_cfl",
+        "FedAvg, small clients, one group",
+        "CFL, small clients, one group",
+        "test accuracy",
+        "most seeds",
+    ),
+    ("in all of them under", "04_cfl", "FedAvg, label skew", "CFL, label skew", "test accuracy", "holds"),
+    (
+        "A calibrated threshold mends",
+        "04_cfl",
+        "FedAvg, small clients, one group",
+        "CFL, calibrated, small clients, one group",
+        "test accuracy",
+        "undecided",
+    ),
+    ("and are known", "06_fedcg_graph", "turned: FedCG", "turned: FedAvg", "accuracy", "holds"),
+    (
+        "and in part where they are found",
+        "06_fedcg_graph",
+        "found, 100 rounds: residual, w from the student",
+        "found, 100 rounds: FedAvg",
+        "accuracy",
+        "holds",
+    ),
+    (
+        "not with the recipe as printed",
+        "06_fedcg_graph",
+        "found, 100 rounds: FedCG, as printed",
+        "found, 100 rounds: FedAvg",
+        "accuracy",
+        "undecided",
+    ),
+    ("it costs", "06_fedcg_graph", "turned: residual, no graph", "turned: FedCG", "accuracy", "holds"),
+    (
+        "if modules start at random",
+        "06_fedcg_graph",
+        "styles, fashion: FedCG, random start",
+        "styles, fashion: residual, random start",
+        "domain 3",
+        "holds",
+    ),
+    ("it changes next to nothing", "07_feature_spaces", "weight 0.5", "weight 0", "cut", "undecided"),
+]
+
+
+@pytest.mark.parametrize(("words", "file", "better", "worse", "score", "says"), HELD)
+def test_what_held_still_holds(words, file, better, worse, score, says):
+    assert words in (ROOT / "book/what_held.md").read_text(encoding="utf8")
+    figures = json.loads((ROOT / f"book/results/{file}.json").read_text(encoding="utf8"))["figures"]
+    found = compare(figures[better][score], figures[worse][score])
+    assert 2 * found["agree"] > found["seeds"] if says == "most seeds" else found["verdict"] == says, found
+
+
+# ---- the rule ----
+
+
+def row(value, half=math.nan, metric="accuracy_pct", method="new", **more):
+    cells = {"paper": "p", "table": "t", "dataset": "d", "setting": "", "method": method, "metric": metric}
+    return cells | {"value": value, "half_width": half, "result": method, "against": "", "reason": "r"} | more
+
+
+def judged(monkeypatch, ours, *cells):
+    """Verdict of the first row, where each row's result is named like its method."""
+    monkeypatch.setattr(scoreboard, "ours", lambda result: np.array(ours[result], float))
+    rows = pd.DataFrame(cells)
+    return scoreboard.judge(rows, rows.loc[0])
+
+
+@pytest.mark.parametrize(
+    ("value", "half", "ours", "word"),
+    [
+        (50, 3, [0.53, 0.54, 0.55], "reproduced"),
+        (50, 1, [0.53, 0.54, 0.55], "not reproduced"),
+        (50, math.nan, [0.539, 0.54, 0.541], "not reproduced"),
+        (52.5, math.nan, [0.539, 0.54, 0.541], "reproduced"),  # within the slack
+        (50, 3, [0.3, 0.5, 0.7], "not reproduced"),  # too wide to miss
+        (50, math.nan, [0.515], "reproduced"),
+        (50, math.nan, [0.545], "not reproduced"),
+    ],
+)
+def test_a_single_figure(monkeypatch, value, half, ours, word):
+    assert judged(monkeypatch, {"new": ours}, row(value, half))[0] == word
+
+
+@pytest.mark.parametrize(
+    ("new", "old", "word"),
+    [
+        ([0.81, 0.82, 0.83], [0.71, 0.72, 0.73], "direction holds"),
+        ([0.81, 0.82, 0.83], [0.91, 0.92, 0.93], "not reproduced"),
+        ([0.81, 0.82, 0.83], [0.70, 0.95, 0.80], "not reproduced"),  # not for certain
+        ([0.60, 0.80, 0.99], [0.50, 0.70, 0.90], "direction holds"),  # too wide, but seed by seed
+        ([0.82], [0.72], "direction holds"),
+        ([0.82], [0.81], "not reproduced"),  # one run each: within the slack
+    ],
+)
+def test_a_direction(monkeypatch, new, old, word):
+    cells = row(50, 1, against="old"), row(45, 1, method="old")
+    found, reason = judged(monkeypatch, {"new": new, "old": old}, *cells)
+    assert found == word and "new is above old" in reason
+
+
+def test_the_order_of_the_paper_counts(monkeypatch):
+    ours = {"new": [0.81, 0.82, 0.83], "old": [0.91, 0.92, 0.93]}
+    assert judged(monkeypatch, ours, row(50, 1, against="old"), row(55, 1, method="old"))[0] == "direction holds"
+
+
+def test_the_compared_row_is_that_of_the_same_setting(monkeypatch):
+    ours = {"new": [0.81, 0.82, 0.83], "old": [0.71, 0.72, 0.73]}
+    cells = row(50, 1, against="old"), row(45, 1, method="old"), row(99, 1, method="old", setting="other")
+    assert judged(monkeypatch, ours, *cells)[0] == "direction holds"
+
+
+@pytest.mark.parametrize(
+    ("value", "ours", "word"),
+    [
+        (1.0, [0.010, 0.011, 0.009], "reproduced"),
+        (1.0, [0.00, 0.02, 0.01], "not reproduced"),  # it overlaps, but may as well be nothing
+        (20.0, [0.010, 0.011, 0.009], "direction holds"),
+        (-20.0, [0.010, 0.011, 0.009], "not reproduced"),
+        (25.0, [0.26], "reproduced"),
+    ],
+)
+def test_a_difference_needs_its_sign(monkeypatch, value, ours, word):
+    assert judged(monkeypatch, {"new": ours}, row(value, metric="accuracy_points"))[0] == word
+
+
+def test_settings_and_bounds(monkeypatch):
+    settings = row(20, metric="clients", method="data")
+    assert judged(monkeypatch, {"data": [20]}, settings)[0] == "reproduced"
+    assert judged(monkeypatch, {"data": [21]}, settings) == ("not reproduced", "r")
+    assert judged(monkeypatch, {"new": [3.0]}, row(2, metric="ratio"))[0] == "reproduced"
+    assert judged(monkeypatch, {"new": [1.5]}, row(2, metric="ratio"))[0] == "not reproduced"
+
+
+def test_derived_figures():
+    photos = {
+        "rounds": [1, 5, 10, 15],
+        "splits": [5, 10],
+        "accuracy": [[0.1, 0.1], [0.2, 0.4], [0.3, 0.9], [0.5, 0.7]],
+        "clusters": [[0, 0], [0, 0], [0, 1], [0, 1]],
+    }
+    named = {"before the first split": 0.3, "gain at the first split": 0.5, "at the end": 0.6}
+    for name, value in (named | {"end over first split": 2.0}).items():
+        assert scoreboard.DERIVED[name](photos) == pytest.approx([value])
+    sweep = {f"weight {w:g}": {"max": {"0": 1 - abs(w - 0.5), "1": w}} for w in (0, 0.25, 0.5, 1, 2)}
+    assert scoreboard.DERIVED["correlation up to 0.5"](sweep) == pytest.approx([1, 1])
+    assert scoreboard.DERIVED["correlation from 0.5"](sweep) == pytest.approx([-1, 1])
+    assert scoreboard.DERIVED["best weight"](sweep) == [0.5, 2]
+    right = {5: (0.5, 0.6), 10: (0.7, 0.71), 15: (0.4, 0.4), 20: (0.7, 0.8)}
+    pairs = {f"SGCNN, {n} clients": {"accuracy": dict(zip("01", v, strict=True))} for n, v in right.items()}
+    table = {"Tables 2 and 3, own 4 rows": pairs | {"majority class": {"accuracy": {"0": 0.5, "1": 0.5}}}}
+    assert scoreboard.DERIVED["training clients needed"](table) == [10]
+    for n in pairs:
+        pairs[n]["accuracy"] = {"0": 0.5, "1": 0.5}
+    assert scoreboard.DERIVED["training clients needed"](table) == [math.inf]

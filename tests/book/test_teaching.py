@@ -1,0 +1,106 @@
+"""The teaching pages: complete, and right about numbers."""
+
+import json
+import re
+
+import pytest
+
+from tools import exercises, notebooks, teaching
+
+PAGES = notebooks.ROOT / "book/teaching"
+PATHS = notebooks.paths()
+
+
+def text(page):
+    return (PAGES / f"{page}.md").read_text(encoding="utf8")
+
+
+def asked():
+    """Each exercise of the book, by its number such as 3.2."""
+    return {teaching.number(p, e): e for p in PATHS for e in exercises.of(notebooks.read(p))}
+
+
+def weeks(page):
+    """Rows of a syllabus, without the head."""
+    return [row for row in text(page).splitlines() if re.match(r"\| \d+ \|", row)]
+
+
+def set_in(row):
+    """Numbers of the exercises that a row of a syllabus sets."""
+    numbers = set()
+    (cell,) = [c for c in row.split(" | ") if re.fullmatch(r"\d+\.\d( to \d+\.\d)?(, \d+\.\d)*", c)] or [""]
+    for first, last in re.findall(r"(\d+\.\d)(?: to (\d+\.\d))?", cell):
+        chapter, a = first.split(".")
+        numbers |= {f"{chapter}.{i}" for i in range(int(a), int((last or first)[-1]) + 1)}
+    return numbers
+
+
+def hours(row):
+    """Work at home in a week of a syllabus: chapters, or a half of one, to read, and exercises to solve."""
+    of, read = asked(), 0
+    for path in PATHS:
+        if path.stem in row:
+            half = re.search(rf"{path.stem}`, (up to|the rest)", row)
+            read += teaching.minutes_to_read(notebooks.read(path)) / (2 if half else 1)
+    return read / 60 + sum(of[n].points for n in set_in(row)) / 4
+
+
+def test_every_exercise_has_an_outcome_and_a_grading_note():
+    for number in asked():
+        assert text("outcomes").count(f"({number}).") == 1, f"outcomes.md must say once what exercise {number} shows"
+        assert text("grading").count(f"- **{number}** ") == 1, f"grading.md has no note on exercise {number}"
+    named = re.findall(r"\((\d+\.\d)\)", text("outcomes")) + re.findall(r"- \*\*(\d+\.\d)", text("grading"))
+    assert set(named) == set(asked()), "no page names an exercise that is not there"
+
+
+def test_every_chapter_has_its_table():
+    assert re.findall(r"\{exercise-table\} (\w+)", text("grading")) == [p.stem for p in PATHS]
+
+
+def test_numbers_in_the_text():
+    outcomes = text("outcomes")
+    assert f"{teaching.WORDS} words of text and {teaching.LINES} lines of code" in outcomes
+    points = dict(re.findall(r"^\| (\w+) \| .+ \| (\d) \|$", outcomes, re.M))
+    assert points == {level: str(n) for level, n in exercises.POINTS.items()}
+
+
+@pytest.mark.parametrize(("page", "most"), [("six_weeks", 7), ("twelve_weeks", 6)])
+def test_syllabi(page, most):
+    rows = weeks(page)
+    assert len(rows) == {"six_weeks": 6, "twelve_weeks": 12}[page]
+    given = [n for row in rows for n in set_in(row)]
+    assert len(set(given)) == len(given) and set(given) <= set(asked())
+    if page == "twelve_weeks":
+        assert set(given) == set(asked()), "all exercises are set"
+    assert f"up to {'six' if most == 6 else 'seven'} hours" in text(page)
+    assert most - 1 < max(map(hours, rows)) <= most
+
+
+def test_minutes_table(tmp_path):
+    for path in PATHS:
+        (tmp_path / path.name).write_text(json.dumps({"metadata": {"papermill": {"duration": 90}}}), encoding="utf8")
+    head, rule, *rows = teaching.minutes_table(tmp_path)
+    assert head.count("|") == rule.count("|") and len(rows) == len(PATHS)
+    for path, row in zip(PATHS, rows, strict=True):
+        assert f"{{doc}}`/notebooks/{path.stem}`" in row and " 1.5 min " in row
+        minutes = int(re.search(r"\| (\d+) min", row)[1])
+        assert minutes % 5 == 0 and 30 <= minutes <= 180
+    with pytest.raises(FileNotFoundError, match="make book"):
+        teaching.minutes_table(tmp_path / "nothing")
+
+
+def test_size_counts_what_is_read():
+    notebook = notebooks.read(PATHS[0])
+    words, lines = teaching.size(notebook)
+    notebook.cells[2].source += "\n\nThree words more. $$x = y z$$ <b>"
+    notebook.cells[4].source += "\n\n# a line"
+    assert teaching.size(notebook) == (words + 3, lines + 1)
+    for e in exercises.of(notebook):
+        e.solution.source += "\nmore = 1"
+    assert teaching.size(notebook) == (words + 3, lines + 1), "answers are not read"
+
+
+def test_exercise_table_has_mistakes():
+    rows = teaching.exercise_table(PATHS[0])[2:]
+    assert rows[0] == "| 1.1 (recall) | recall | 1 | plain mean; sum instead of mean; two models only |"
+    assert len(rows) == 5 and all(len(row.split("|")[4].strip()) > 5 for row in rows)

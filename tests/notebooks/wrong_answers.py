@@ -1,0 +1,287 @@
+"""Wrong answers that students really give, for each exercise; its check must refuse them.
+
+One is a text of the right solution, and what stands there instead. An empty text stands for the whole solution.
+"""
+
+WRONG = {
+    "01_fedavg": {
+        "1": [
+            ("plain mean", "sum(n * m[name] for m, n in pairs) / total", "sum(m[name] for m in models) / len(models)"),
+            ("sum instead of mean", " / total for name", " for name"),
+            ("two models only", "strict=True))", "strict=True))[:2]"),
+        ],
+        "2": [
+            ("one way only", "2 * cohort_size", "cohort_size"),
+            ("four bytes, whatever the type", "p.element_size()", "4"),
+            ("sent down once for all", "2 * cohort_size", "(1 + cohort_size)"),
+        ],
+        "3": [
+            ("test examples", "pooled_x, pooled_y, _, _", "_, _, pooled_x, pooled_y"),
+            ("always one epoch", "epochs=epochs", "epochs=1"),
+        ],
+        "4": [
+            ("clients count alike", "(data.n / data.n.sum())[None]", "torch.full((1, len(data)), 1 / len(data))"),
+            ("models, not updates", "sub(trained.state.local, broadcast(begin, len(data)))", "trained.state.local"),
+        ],
+        "5": [
+            ("training examples", "fedlib.evaluate(tune, tuned, own_test)", "fedlib.evaluate(tune, tuned, train)"),
+            ("from scratch", "tune, begin, train", "tune, model.init(seed), train"),
+        ],
+    },
+    "02_heterogeneity": {
+        "1": [
+            ("no half", "mu / 2", "mu"),
+            ("length, not its square", "((p - start[name]) ** 2).sum()", "(p - start[name]).norm()"),
+            ("mean of the squares", "** 2).sum()", "** 2).mean()"),
+        ],
+        "2": [
+            ("SCAFFOLD sends one model", '2 if method == "SCAFFOLD" else 1', "1"),
+            ("number of examples forgotten", "(models * parameters + 1)", "(models * parameters)"),
+            (
+                "number of examples sent down too",
+                "4 * models * parameters * n, ",
+                "4 * (models * parameters + 1) * n, ",
+            ),
+        ],
+        "3": [
+            ("best point of the mean loss", "1 - (1 - lr * curvature) ** steps", "curvature"),
+            ("mean of the optima", "1 - (1 - lr * curvature) ** steps", "1"),
+            ("one step too many", "** steps for", "** (steps + 1) for"),
+        ],
+        "4": [
+            ("first epoch, not last", "drift(data, epochs).iloc[-1]", "drift(data, epochs).iloc[0]"),
+            (
+                "upside down",
+                'end["clients from their mean"] / end["mean from the start"]',
+                'end["mean from the start"] / end["clients from their mean"]',
+            ),
+        ],
+        "5": [
+            ("stragglers instead of drop-outs", "server(drop_out=0.5)", "server(stragglers=0.5)"),
+            ("all clients in each round", 'SETTINGS["cohort"]\n', "K\n"),
+            ("one round too many", '// 2), SETTINGS["cohort"]', '// 2) + 1, SETTINGS["cohort"]'),
+            ("another rate", "lr=0.1", "lr=0.3"),
+        ],
+    },
+    "03_cfl_geometry": {
+        "1": [
+            ("plain mean", "(n.to(updates) / n.sum()) @ updates", "updates.mean(0)"),
+            ("beside the mean length", "eps1 * lengths.max()", "eps1 * lengths.mean()"),
+            ("strict where it is not", ">= eps2", "> eps2"),
+            ("not strict where it is", "mean.norm() <", "mean.norm() <="),
+            ("steps forgotten", "(lr * steps)", "lr"),
+        ],
+        "2": [
+            ("curvature forgotten", "a1 * h1, (1 - a1) * h2", "a1, 1 - a1"),
+            ("gradients with a sign", "h1 * abs(theta - b1)", "h1 * (theta - b1)"),
+        ],
+        "3": [
+            ("opposite for any g", "-1 / (g - 1)", "-1"),
+            ("off by one", "-1 / (g - 1)", "-1 / g"),
+            ("sign", "-1 / (g - 1)", "1 / (g - 1)"),
+        ],
+        "4": [
+            ("least similar first", "np.argsort(-alpha", "np.argsort(alpha"),
+            ("joins clients, not groups", "group[group == group[second[pair]]]", "group[second[pair]]"),
+            ("parts the wrong way round", "group != group[0]", "group == group[0]"),
+        ],
+        "5": [
+            ("training accuracy", '"eval_data": test', '"eval_data": train'),
+            ("never cut", "schedule=(10,)", "schedule=()"),
+            ("the wrong way round", "tuple(accuracies)", "tuple(accuracies[::-1])"),
+        ],
+    },
+    "04_cfl": {
+        "1": [
+            ("beside the mean length", "max(lengths)", "sum(lengths) / len(lengths)"),
+            ("not strict where it is", "mean < eps1", "mean <= eps1"),
+            ("strict where it is not", "pace >= eps2", "pace > eps2"),
+            ("rate forgotten", "(lr * s)", "s"),
+        ],
+        "2": [
+            ("rows, not clients", "both = list(zip(members, side, strict=True))", "both = list(enumerate(side))"),
+            ("sides exchanged", "list(zip(members, side, strict=True))", "[(k, 1 - s) for k, s in zip(members, side)]"),
+        ],
+        "3": [
+            ("groups count alike", "shares[names[:, d] == answer].sum()", "(names[:, d] == answer).mean()"),
+            ("the largest group decides all", "", "def best_single(names, shares):\n    return max(shares)"),
+            ("best digit, not the mean", "np.mean(votes)", "np.max(votes)"),
+        ],
+        "4": [
+            ("largest pace", ".min()", ".max()"),
+            ("rows that were not due too", "pace[was_due]", "pace"),
+        ],
+        "5": [
+            ("the wrong way round", "cut.objective < threshold", "cut.objective > threshold"),
+            ("one cut only", "open_ += [members[side], members[~side]]", "pass"),
+        ],
+    },
+    "05_fedcg_domains": {
+        "1": [
+            ("not between 0 and 1", " / np.log(w.shape[-1])", ""),
+            ("clients count alike", "w.sum((0, 1))", "(w.sum(1) / w.sum((1, 2))[:, None]).sum(0)"),
+            ("domains that nobody has", "sums[sums > 0]", "sums"),
+        ],
+        "2": [
+            ("sign", "target.log() - mean.log()", "mean.log() - target.log()"),
+            ("temperature forgotten", "b + tau *", "b +"),
+            ("mean before softmax", ".softmax(1).mean(0)", ".mean(0).softmax(0)"),
+        ],
+        "3": [
+            ("shares of all forgotten", "g * own / of_all", "g * own"),
+            ("rows do not add up", "answer / answer.sum(-1, keepdim=True)", "answer"),
+            ("adds up over samples", "answer.sum(-1, keepdim=True)", "answer.sum(0)"),
+        ],
+        "4": [
+            ("classes with many samples too", "of_class == 1", "of_class > 0"),
+            ("mean over domains", "s1[:, y].sum(0)", "s1[:, y].mean(0)"),
+            ("the likeliest domain only", "s1[:, y].sum(0)", "s1[n[:, y].argmax(), y]"),
+        ],
+        "5": [
+            ("own shares, other places", "np.arange(len(t)) % D", "t"),
+            ("equal on average only", "draw.permutation(np.arange(len(t)) % D)", "draw.randint(0, D, len(t))"),
+            ("not at random", "draw.permutation(np.arange(len(t)) % D)", "np.arange(len(t)) % D"),
+        ],
+    },
+    "06_fedcg_graph": {
+        "1": [
+            ("mean with the diagonal", "(n * (n - 1))", "n**2"),
+            ("columns instead of rows", "h.sum(1, keepdim=True)", "h.sum(0, keepdim=True)"),
+            ("far modules count more", "(1 / distance.clamp(min=1e-3 * mean))", "distance.clamp(min=1e-3 * mean)"),
+        ],
+        "2": [
+            ("wrong way along the graph", "A.double().T @ alive", "A.double() @ alive"),
+            ("own entry only", "A.double().T @ alive == 0", "alive == 0"),
+            ("zero lets a gradient through", "A @ V > 0", "A @ V >= 0"),
+        ],
+        "3": [
+            ("what the others bring forgotten", "beta - (1 - beta) / (D - 1)", "beta"),
+            ("sign counted", "abs(shrink(D, beta))", "shrink(D, beta)"),
+            ("stops at the share itself", "left >= share", "left > share"),
+            ("half, whatever D", "return 1 / D", "return 1 / 2"),
+        ],
+        "4": [
+            ("one matrix of two", "2 * q * width", "q * width"),
+            ("bottleneck without width", "max(1, q // factor)", "q // factor"),
+            ("rounded up", "share * model // (2 * q)", "share * model // (2 * q) + 1"),
+        ],
+        "5": [
+            (
+                "factor instead of lambda",
+                'factor * r.state.models["lam.dense2"]\n',
+                'factor + 0 * r.state.models["lam.dense2"]\n',
+            ),
+            ("factor forgotten", 'factor * r.state.models["lam.dense2"]', 'r.state.models["lam.dense2"]'),
+        ],
+    },
+    "07_feature_spaces": {
+        "1": [
+            ("plain mean", "rows[k] / total *", "1 / len(members) *"),
+            ("rows of all clusters", "sum(rows[k] for k in members)", "sum(rows)"),
+        ],
+        "2": [
+            ("rows with themselves", "if i != j", ""),
+            ("divided by all pairs", "(n * (n - 1))", "n**2"),
+            ("once across", "2 * across", "across"),
+        ],
+        "3": [
+            ("bandwidth not squared", "c**2 * bandwidth", "c * bandwidth"),
+            ("the wrong case", "if not detached", "if detached"),
+        ],
+        "4": [
+            ("own rows come back too", "(K - 1) * n}", "K * n}"),
+            ("bits and bytes", "return 4 * n * h, 4 *", "return 32 * n * h, 32 *"),
+            ("one client short", "pool // n + 2", "pool // n + 1"),
+        ],
+        "5": [
+            ("one side only", "correlation.abs() >= abs(r)", "correlation >= abs(r)"),
+            ("not centred", "v = v - v.mean(1, keepdim=True)", ""),
+            ("one weight short", "needed = 9, 22", "needed = 8, 21"),
+        ],
+    },
+    "08_fedsgcnn": {
+        "1": [
+            ("sign", "alone[pairs].mean(1) - fed.mean(1)", "fed.mean(1) - alone[pairs].mean(1)"),
+            ("sum of both clients", "alone[pairs].mean(1) - fed.mean(1)", "alone[pairs].sum(1) - fed.sum(1)"),
+            ("first client only", "alone[pairs].mean(1)", "alone[pairs][:, 0]"),
+        ],
+        "2": [
+            ("tests on mixed pairs", "new.all(1)", "new.any(1)"),
+            ("trains on mixed pairs", "~new.any(1)", "~new.all(1)"),
+            ("both clients must be known", "torch.isin(test, train).any(1)", "torch.isin(test, train).all(1)"),
+        ],
+        "3": [
+            ("agrees on gains only", "p**2 + (1 - p) ** 2", "p**2"),
+            ("agreement itself", "1 + (2 * a - 1) ** 0.5", "2 * a"),
+            ("Jensen the wrong way round", "safe = True", "safe = False"),
+        ],
+        "4": [
+            ("one network for a pair", "s * (s - 1) + s", "s * (s - 1) // 2 + s"),
+            ("training alone forgotten", "s * (s - 1) + s", "s * (s - 1)"),
+            ("budget itself too dear", "<= budget", "< budget"),
+        ],
+        "5": [
+            ("networks, not updates", "sub(shots[SNAPSHOTS[0]], shots[0])", "shots[SNAPSHOTS[0]]"),
+            ("always two clusters", ".abs(), clusters)", ".abs(), 2)"),
+        ],
+    },
+    "09_scoreboard": {
+        "1": [
+            ("wide intervals count", "near and half <= 0.1", "near"),
+            ("the paper's interval forgotten", "(0.02 if reach is None else reach)", "0.02"),
+        ],
+        "2": [
+            ("best of validation", "test.max(1) - honest", "validation.max(1) - honest"),
+            ("one rate for all seeds", "validation.argmax(1)", "validation.mean(0).argmax()"),
+        ],
+        "3": [
+            ("ties forgotten", "(1 - same) / 2", "1 / 2"),
+            ("better counts too", "(1 - same) / 2", "1 - same"),
+        ],
+        "4": [
+            ("IFCA sends one model", "(GROUPS * whole, whole)", "(whole, whole)"),
+            ("the layer at home is sent", "(whole - home, whole - home)", "(home, home)"),
+            ("no control variates", "(2 * whole, 2 * whole)", "(whole, whole)"),
+        ],
+        "5": [
+            ("from scratch", "row(run.state.models, 0)", "model.init(seed)"),
+            ("validation digits", "here.test)", "here.validation)"),
+            ("nothing trained", "evaluation.evaluate(rule, end, here.test)", "run.table"),
+        ],
+    },
+    "10_scaling_out": {
+        "1": [
+            ("mean over clients", "torch.vmap(loss)(stack, x, y).sum()", "torch.vmap(loss)(stack, x, y).mean()"),
+            (
+                "gradient of a common model",
+                "return list(torch.autograd.grad(value, list(stack.values())))",
+                "return [g.mean(0).expand_as(g) for g in torch.autograd.grad(value, list(stack.values()))]",
+            ),
+        ],
+        "2": [
+            ("one norm for all clients", "squares.sqrt()", "squares.sum().sqrt().expand(len(squares))"),
+            ("short ones are made longer", "max=1.0", "max=1e9"),
+            ("squared norm", "squares.sqrt()", "squares"),
+        ],
+        "3": [
+            ("chunks not rounded up", "-(-clients // c)", "clients / c"),
+            ("last chunk forgotten", "-(-clients // c)", "clients // c"),
+            ("upside down", "a / (waste * b)", "waste * a / b"),
+        ],
+        "4": [
+            ("a client is its own neighbour", "        cosines[here, start + here] = -torch.inf\n", ""),
+            ("right in the first block only", "start + here", "here"),
+            ("products, not cosines", "F.normalize(updates)", "updates"),
+            ("memory still quadratic", "= 1, 2", "= 2, 2"),
+        ],
+        "5": [
+            (
+                "mean of means",
+                "sum(p for p, _ in parts) / sum(n for _, n in parts)",
+                "sum(p / n for p, n in parts) / len(parts)",
+            ),
+            ("in turn, whatever their sizes", "loads.index(min(loads))", "k % processes"),
+            ("smallest first", "-sizes[k]", "sizes[k]"),
+        ],
+    },
+}

@@ -1,0 +1,138 @@
+"""The same runs on several numbers of processes, and one that is killed; prints what each ended with, as JSON.
+
+A process of its own, since it forks: a fork has fedlib imported already.
+"""
+
+import dataclasses
+import json
+import os
+import signal
+import socket
+import sys
+import time
+from pathlib import Path
+
+import torch
+from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
+
+import fedlib
+from fedlib import distributed
+from fedlib.algorithms import CFL, IFCA, FedAvg, LGFedAvg, LocalOnly, Scaffold
+from fedlib.checkpoint import Checkpoint
+from fedlib.params import flatten
+
+torch.set_num_threads(1)
+params, predict, _ = twin("MLP")
+loss = classification_loss(predict)
+data = client_data(ragged_clients(sizes=(1, 7, 20, 21, 40, 3)))
+RUNS = {
+    "FedAvg": (FedAvg(loss, batch_size=10, stragglers=0.3, predict=predict), 6),
+    "FedAvg, fewer clients than processes": (FedAvg(loss, batch_size=10), 3),
+    "FedAvg in chunks": (FedAvg(loss, batch_size=10, chunk_size=2), 6),
+    "Scaffold": (Scaffold(loss, batch_size=10, epochs=2), 4),
+    "LocalOnly": (LocalOnly(loss), 3),
+    "CFL": (CFL(loss, eps1=1.0, eps2=0.0, rest=1, min_size=1), 6),
+    "IFCA": (IFCA(loss, clusters=3), 5),
+    "LGFedAvg": (LGFedAvg(loss, assignment=[0, 1, 0, 2, 1, 0]), 4),
+}
+
+
+def run(name, rounds=3, **settings):
+    algorithm, cohort = RUNS[name]
+    evaluate = {"eval_data": data} if algorithm.predict else {}
+    return fedlib.fit(
+        algorithm,
+        params,
+        data,
+        rounds,
+        cohort,
+        seed=3,
+        drop_out=0.2,
+        device="cpu",
+        progress=False,
+        **evaluate,
+        **settings,
+    )
+
+
+def numbers(state):
+    """All tensors of a state, and its splits."""
+    tree = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
+    tree = {n: v for n, v in tree.items() if isinstance(v, (dict, torch.Tensor))}
+    splits = [torch.cat([s.members, s.part.long()]) for s in getattr(state, "splits", ())]
+    flat = flatten(tree | {f"split{i}": s for i, s in enumerate(splits)})
+    return {name: p for name, p in flat.items() if p.numel()}
+
+
+def save(path, result):
+    history = result.history.drop(columns=[c for c in result.history if "seconds" in c])
+    torch.save({"state": numbers(result.state), "history": history.to_json(double_precision=15)}, path)
+
+
+def processes(world, work):
+    """Run `work(rank)` in so many processes; how each of them ended."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    children = []
+    for rank in range(world):
+        child = os.fork()
+        if child == 0:
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "test"}
+            status = 1
+            try:
+                distributed.start()
+                assert (distributed.rank(), distributed.world()) == (rank, world)
+                work(rank)
+                distributed.stop()
+                status = 0
+            except Exception as error:
+                (folder / f"error{rank}").write_text(f"{type(error).__name__}: {error}")
+            finally:
+                os._exit(status)
+        children.append(child)
+    return [os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) for child in children]
+
+
+folder = Path(sys.argv[1])
+report = {"states": {}, "histories": {}}
+for name in RUNS:
+    save(folder / f"{name} 1.pt", run(name))
+for world in (2, 4):
+    ended = processes(world, lambda rank, w=world: [save(folder / f"{name} {w} {rank}.pt", run(name)) for name in RUNS])
+    assert ended == [0] * world, [p.read_text() for p in folder.glob("error*")]
+    for name in RUNS:
+        one = torch.load(folder / f"{name} 1.pt", weights_only=True)
+        all_of_them = [torch.load(folder / f"{name} {world} {rank}.pt", weights_only=True) for rank in range(world)]
+        same = all(all(torch.equal(a["state"][n], p) for n, p in all_of_them[0]["state"].items()) for a in all_of_them)
+        assert same, f"{name}: the processes differ"
+        report["states"][f"{name}, {world}"] = largest_difference(all_of_them[0]["state"], one["state"])
+        report["histories"][f"{name}, {world}"] = [a["history"] for a in (one, all_of_them[-1])]
+
+# A process dies in round 3; the others end, and the run goes on with another number of processes.
+path = folder / "run.safetensors"
+rule = Checkpoint(path, every_rounds=1)
+
+
+def die(round, state, record):
+    if round == 3 and distributed.rank() == 1:
+        time.sleep(0.3)  # the first process has written round 2 by now
+        os.kill(os.getpid(), signal.SIGKILL)
+
+
+ended = processes(2, lambda rank: run("Scaffold", 5, checkpoint=rule, callbacks=[die]))
+report["killed"] = {"ended": ended, "reason": (folder / "error0").read_text()}
+ended = processes(3, lambda rank: save(folder / f"resumed {rank}.pt", run("Scaffold", 5, checkpoint=rule)))
+whole = numbers(run("Scaffold", 5).state)
+resumed = torch.load(folder / "resumed 2.pt", weights_only=True)["state"]
+report["resumed"] = {"ended": ended, "difference": largest_difference(resumed, whole)}
+
+
+# A client whose training diverges on one process ends all of them, each with the reason.
+def diverge(rank):
+    fedlib.fit(FedAvg(loss, lr=1e200, batch_size=1, epochs=2), params, data, 2, device="cpu", progress=False)
+
+
+report["diverged"] = {"ended": processes(2, diverge), "reasons": [(folder / f"error{r}").read_text() for r in (0, 1)]}
+print(json.dumps(report))

@@ -1,0 +1,198 @@
+"""The benchmark's parts: the works, the contenders that the project brings, the table."""
+
+from dataclasses import replace
+from importlib import import_module
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+
+from benchmarks import driver, scale, table
+from benchmarks.contenders import worker
+from benchmarks.driver import LIMIT, OWN, PEERS, Row
+from benchmarks.works import WORKS
+from fedlib.ledger import flops_of
+
+
+class Enough(Exception):
+    pass
+
+
+class Rounds:
+    """In place of the driver: some rounds, and the parameters after them."""
+
+    def __init__(self, rounds):
+        self.rounds, self.done, self.end = rounds, 0, {}
+
+    def next_round(self, parameters):
+        if self.done == self.rounds:
+            self.end = {name: np.array(p) for name, p in parameters().items()}
+            raise Enough
+        self.done += 1
+        return self.done - 1
+
+
+def trained(program, folder, rounds=3):
+    session = Rounds(rounds)
+    with pytest.raises(Enough):
+        import_module(f"benchmarks.contenders.{program}").run(worker.load(str(folder), "float64"), session)
+    return session.end
+
+
+@pytest.fixture(scope="module")
+def small(tmp_path_factory):
+    """W2 with 3 of 5 clients in a round, and batches that leave a rest."""
+    folder = tmp_path_factory.mktemp("W2")
+    replace(WORKS["W2"], clients=5, cohort=3, batch_size=8, epochs=2).write(folder)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def images(tmp_path_factory):
+    """W1s with fewer and smaller clients."""
+    folder = tmp_path_factory.mktemp("W1s")
+    replace(WORKS["W1s"], clients=3, cohort=2, rows=5, batch_size=2, lr=0.1).write(folder)
+    return folder
+
+
+@pytest.mark.parametrize("program", sorted(set(OWN.values()) - {"fedlib_layers"}))
+@pytest.mark.parametrize("work", ["small", "images"])
+def test_the_contenders_reach_fedlibs_parameters(program, work, request):
+    folder = request.getfixturevalue(work)
+    start = worker.load(str(folder), "float64").start
+    right, found = trained("fedlib_layers", folder), trained(program, folder)
+    assert right.keys() == found.keys() == start.keys()
+    for name in right:
+        assert abs(right[name] - start[name]).max() > 1e-4, name
+        np.testing.assert_allclose(found[name], right[name], rtol=0, atol=1e-12)
+
+
+@pytest.mark.parametrize("name", ["W1s", "W2"])
+def test_a_work_comes_back_as_it_was_written(name, tmp_path):
+    work = replace(WORKS[name], clients=4, cohort=min(WORKS[name].cohort, 4))
+    work.write(tmp_path)
+    job = worker.load(str(tmp_path), "float64")
+    x, y = work.data()
+    assert np.array_equal(job.x, x.double().numpy()) and np.array_equal(job.y, y.double().numpy())
+    assert job.x.shape == (4, work.rows, *work.shape) and (job.y.dtype.kind == "i") == bool(work.classes)
+    for t in (0, 3):
+        for k in job.cohort(t):
+            batches = job.batches(t, k)
+            assert len(batches) == work.epochs
+            assert all(sorted(np.concatenate(epoch)) == list(range(work.rows)) for epoch in batches)
+            assert all(len(b) == min(work.batch_size, work.rows) for epoch in batches for b in epoch[:-1])
+    assert job.cohort(2) == job.cohort(2 + len(job.cohorts))  # then they come again
+
+
+@pytest.mark.parametrize("name", ["W1s", "W2", "W3"])
+def test_the_limit_counts_the_products_that_the_ledger_sees(name):
+    work = WORKS[name]
+    x = torch.zeros(1, *work.shape)
+    products = work.products()
+    assert 2 * sum(products) == flops_of(work.model, work.model.init(0), x)
+    assert work.flops() == 2 * work.examples * (3 * sum(products) - products[0])
+
+
+def test_the_first_layers_products_by_hand():
+    assert WORKS["W2"].products() == [13 * 64, 64 * 32, 32 * 16, 16]
+    assert WORKS["W3"].products() == [28 * 28 * 6 * 75, 10 * 10 * 16 * 150, 400 * 120, 120 * 84, 84 * 10]
+
+
+def test_a_contender_runs_as_a_program(small):
+    with driver.Contender("naive loop", small, "float64") as contender:
+        found, facts = contender.save()
+        wall, cpu = contender.run()
+    right = trained("fedlib_layers", small, rounds=2)
+    assert driver._distance(found, right) < 1e-12
+    assert contender.startup > wall > 0 and cpu > 0
+    assert facts["versions"] == {"torch": torch.__version__.split("+")[0]} and facts["peak_mib"] > 50
+    assert contender._process.poll() is not None
+
+
+def test_a_contender_that_fails_says_why(monkeypatch, tmp_path):
+    monkeypatch.setitem(OWN, "broken", "no_such_program")
+    with pytest.raises(driver.Failed, match=r"No module named benchmarks.contenders.no_such_program \(see .*log"):
+        driver.Contender("broken", tmp_path, "float32")
+
+
+def test_a_peer_that_is_not_there_is_a_line_of_the_table(monkeypatch, tmp_path):
+    monkeypatch.setattr(driver, "ENVIRONMENTS", tmp_path)
+    for label, reason in {"pfl": "not installed: make bench-peers", "PFLlib": "not on PyPI"}.items():
+        with pytest.raises(driver.Failed, match=reason):
+            driver.Contender(label, tmp_path, "float32")
+    (tmp_path / "flower").mkdir()
+    (tmp_path / "flower/failed").write_text("cannot be installed: no certifi")
+    with pytest.raises(driver.Failed, match="no certifi"):
+        driver.Contender("Flower", tmp_path, "float32")
+
+
+def test_each_peer_has_requirements_with_lower_bounds():
+    for name in PEERS.values():
+        lines = (driver.ROOT / f"benchmarks/peers/{name}.txt").read_text().splitlines()
+        requirements = [line for line in lines if not line.startswith("#")]
+        assert requirements and all(">=" in line for line in requirements)
+
+
+@pytest.mark.parametrize(
+    ("ratio", "bars", "words"),
+    [
+        (6.0, (6, 2), "met >= 6"),
+        (5.9, (6, 2), "missed >= 6, met >= 2"),
+        (1.9, (6, 2), "missed >= 6, missed >= 2"),
+        (0.99, (1,), "missed >= 1"),
+    ],
+)
+def test_verdicts(ratio, bars, words):
+    assert table.verdict(ratio, bars) == words
+
+
+def test_verdicts_on_upper_bounds():
+    assert table.verdict(12.5, (12, 25), at_most=True) == "missed <= 12, met <= 25"
+    assert table.verdict(2, (2,), at_most=True) == "met <= 2"
+
+
+def measured():
+    """A work in which the naive loop takes 3, 2 and 4 times fedlib's seconds, and the limit half of them."""
+    rows = {label: Row("W1s", label, 400) for label in ("fedlib", "any module", "naive loop", "pfl", LIMIT)}
+    for times in (3, 2, 4):
+        seconds = {"fedlib": 1.0, "any module": 2.0, "naive loop": times, LIMIT: 0.5}
+        driver._enter(rows, {label: (s, s) for label, s in seconds.items()})
+    rows["naive loop"].difference, rows["pfl"].reason = 1e-9, "not installed"
+    return table.summary(list(rows.values()))
+
+
+def test_the_table():
+    lines = table.frame(measured())
+    lines.index = lines[("", "contender")]
+    assert lines.loc["naive loop", ("v fedlib", "CPU")] == "3 (2-4)"
+    assert lines.loc["naive loop", ("v fedlib", "target")] == "met >= 2"
+    assert lines.loc["naive loop", ("v any module", "CPU")] == "1.5 (1-2)"
+    assert lines.loc["naive loop", ("v any module", "target")] == "met >= 1"
+    assert lines.loc["naive loop", ("", "note")] == "TRAINS SOMETHING ELSE"  # 1e-9 is allowed to a peer, not to a loop
+    assert lines.loc[LIMIT, ("v fedlib", "target")] == "met <= 3"
+    assert lines.loc["fedlib", ("", "of limit")] == "0.5" and lines.loc["fedlib", ("", "examples/s")] == "400"
+    assert lines.loc["fedlib", ("v fedlib", "CPU")] == ""
+    assert lines.loc["fedlib", ("v any module", "CPU")] == "0.5 (0.5-0.5)"
+    assert lines.loc["pfl", ("", "note")] == "not installed" and lines.loc["pfl", ("", "s a round")] == ""
+
+
+def test_targets_name_what_is_measured():
+    for (work, reference), bars in table.TARGETS.items():
+        assert work in WORKS and reference in driver.REFERENCES
+        assert bars.keys() <= {*OWN, *PEERS, LIMIT}
+        assert all(list(b) == sorted(b, reverse=name != LIMIT) for name, b in bars.items())
+
+
+def test_scale_says_whether_time_is_linear():
+    rows = pd.DataFrame(
+        {
+            "chunk": 100,
+            "clients": [10, 100, 10_000],
+            "cpu_s": [0.02, 0.1, 14.0],
+            "beyond_mib": [1, 3, 203],
+        }
+    )
+    (line,) = scale.verdicts(rows)
+    assert "1.40x" in line and "missed <= 1.3" in line and "203 MiB at 10,000" in line
+    assert "met <= 1.3" in scale.verdicts(rows.assign(cpu_s=[0.02, 0.1, 12.9]))[0]

@@ -1,0 +1,365 @@
+"""Algorithms served by Flower end where fedlib.fit ends: by hand, through Flower's messages, and after restarts."""
+
+import builtins
+import sys
+from dataclasses import fields, replace
+
+import pytest
+import torch
+from twins import classification_loss, client_data, ragged_clients, twin
+
+import fedlib
+from fedlib import algorithms, flower
+from fedlib.checkpoint import load_state
+from fedlib.domains import DomainClassifier
+from fedlib.keys import Key
+from fedlib.losses import cross_entropy
+from fedlib.models import MLP
+from fedlib.params import flatten, unflatten
+from fedlib.residual import DomainNet
+
+params, predict, _ = twin("MLP")
+loss = classification_loss(predict)
+data = client_data(ragged_clients(sizes=(1, 7, 20, 21, 40))).sorted()
+K, ROUNDS, SEED = len(data), 4, 3
+SPLITS = {"eps1": 1.0, "eps2": 0.0, "rest": 1, "min_size": 1}
+
+SERVED = {
+    "FedAvg": algorithms.FedAvg(loss, batch_size=10, stragglers=0.4),
+    "FedProx": algorithms.FedProx(loss, mu=1.0),
+    "FedAdam": algorithms.FedAdam(loss),
+    "Scaffold": algorithms.Scaffold(loss, batch_size=10, epochs=2),
+    "LocalOnly": algorithms.LocalOnly(loss),
+    "CFL": algorithms.CFL(loss, **SPLITS),
+    "CFL with memory": algorithms.CFL(loss, **SPLITS, memory=3),
+    "LGCFL": algorithms.LGCFL(loss, **SPLITS),
+    "IFCA": algorithms.IFCA(loss, clusters=3),
+    "LGFedAvg": algorithms.LGFedAvg(loss),
+    "LGFedAvg in clusters": algorithms.LGFedAvg(loss, assignment=[0, 1, 0, 2, 1]),
+    "LGFedAvg, all local": algorithms.LGFedAvg(loss, local=("dense1", "dense2")),
+}
+
+
+def fit(algorithm, size, start=params, rounds=ROUNDS):
+    return fedlib.fit(algorithm, start, data, rounds, size, seed=SEED, device="cpu", progress=False)
+
+
+def by_hand(algorithm, size, start=params, data=data):
+    """A federation without Flower."""
+    here = data.to("cpu", next(iter(start.values())).dtype)
+    state, kept = flower._start(algorithm, start, data.id, data.n, SEED), {}
+    for t in range(1, ROUNDS + 1):
+        key, answers = Key(SEED, t), {}
+        for k in algorithm.cohort(state, data.id, size, key).sort().values.tolist():
+            sent = flower._message(algorithm, state, k)
+            answers[k], kept[k] = flower._train(algorithm, start, here[[k]], sent, key, kept.get(k))
+        state = flower._aggregate(algorithm, state, answers)
+    return state, kept
+
+
+def check_equal(algorithm, state, kept, want, tolerance):
+    """All fields of the state; those that clients keep, row by row. NaN equals nothing."""
+    names = flower._exchange(algorithm).kept
+
+    def leaves(value):
+        return flatten(value if isinstance(value, dict) else {"": value})
+
+    for field in fields(want):
+        here, there = getattr(state, field.name), getattr(want, field.name)
+        if field.name in names:
+            for k, rows in kept.items():
+                for path, p in leaves(rows[field.name]).items():
+                    torch.testing.assert_close(p[0], leaves(there)[path][k], rtol=0, atol=tolerance)
+            assert all(p.shape == (K, 0) for p in here.values())  # the server holds none of it
+        elif isinstance(there, (dict, torch.Tensor)):
+            torch.testing.assert_close(leaves(here), leaves(there), rtol=0, atol=tolerance)
+        elif field.name == "splits":
+            assert [(s.round, s.model, s.members.tolist(), s.part.tolist()) for s in here] == [
+                (s.round, s.model, s.members.tolist(), s.part.tolist()) for s in there
+            ]
+        else:
+            assert here == there
+
+
+# ---- without Flower ----
+
+
+@pytest.mark.parametrize("size", [K, 3])
+@pytest.mark.parametrize("name", SERVED)
+def test_equal_to_fit(name, size):
+    state, kept = by_hand(SERVED[name], size)
+    want = fit(SERVED[name], size).state
+    check_equal(SERVED[name], state, kept, want, 1e-10)
+    if name in ("CFL", "LGCFL") and size == K:
+        assert len(want.splits) >= 1  # else the test would see nothing of clusters
+
+
+@pytest.mark.parametrize("teacher", ["centred", "loss"])
+@pytest.mark.filterwarnings("ignore:the domains collapsed")
+def test_fedcg_equals_fit(teacher):
+    classifier = DomainClassifier((1, 6, 6), 3, "flatten", (2, 3), (2, 1))
+    net = DomainNet(MLP((36, 3, 4)), 3, ("dense1", "dense2"), classifier)
+    settings = {"net": net, "teacher": teacher, "warm_up": 1, "refresh": 2, "student_lr": 0.2}
+    algorithm = algorithms.FedCG(lambda p, b, w=None: cross_entropy(net(p, b[0], w), *b[1:]), **settings)
+    start = {n: p.double() for n, p in net.init(0).items()}
+    state, kept = by_hand(algorithm, 3, start)
+    check_equal(algorithm, state, kept, fit(algorithm, 3, start).state, 1e-10)
+
+
+@pytest.mark.parametrize("name", ["FedAvg", "Scaffold", "CFL"])
+def test_equal_to_fit_in_float32(name):
+    start = {n: p.float() for n, p in params.items()}
+    state, kept = by_hand(SERVED[name], K, start)
+    check_equal(SERVED[name], state, kept, fit(SERVED[name], K, start).state, 1e-5)
+
+
+def test_the_comparison_can_fail():
+    state, kept = by_hand(SERVED["Scaffold"], 3)
+    want = fit(SERVED["Scaffold"], 3).state
+    nan = {n: p * float("nan") for n, p in state.models.items()}
+    for broken in (replace(state, models=nan), replace(state, c={n: p + 1e-9 for n, p in state.c.items()})):
+        with pytest.raises(AssertionError):
+            check_equal(SERVED["Scaffold"], broken, kept, want, 1e-10)
+    with pytest.raises(AssertionError):
+        check_equal(SERVED["Scaffold"], state, dict.fromkeys(kept, kept[1]), want, 1e-10)
+
+
+@pytest.mark.parametrize(
+    "refused",
+    [
+        algorithms.ClusteredKMeans(loss),
+        algorithms.FeSEM(loss),
+        algorithms.FedGroup(loss),
+        algorithms.LGFedAvg(loss, mmd=0.5),
+        algorithms.FedSGCNN(loss),
+    ],
+    ids=lambda a: type(a).__name__,
+)
+def test_what_looks_at_all_data_first_is_refused(refused):
+    with pytest.raises(ValueError, match=f"{type(refused).__name__}, with .* cannot be served: before round 1"):
+        flower._start(refused, params, data.id, data.n + 1, 0)
+
+
+def test_unknown_state_is_refused():
+    class Own(algorithms.FedAvg):
+        pass
+
+    assert flower._exchange(Own(loss)) == flower.EXCHANGES["FedAvg"]
+
+    class Other(fedlib.Algorithm):
+        init = train = aggregate = client_params = lambda self, *a: None
+
+    with pytest.raises(ValueError, match="Other cannot be served: fedlib.flower.EXCHANGES"):
+        flower._exchange(Other(loss))
+
+
+@pytest.mark.parametrize("name", SERVED)
+def test_bytes_are_those_of_the_ledger(name):
+    """Otherwise something else would leave a client, or the server, than the algorithm says."""
+    algorithm = SERVED[name]
+    row = fit(algorithm, K, rounds=1).history.iloc[-1]
+    arrays = flower.leaves_client(algorithm, params, data)
+    up = arrays.bytes[~arrays.name.str.startswith("log/") & (arrays.name != "place")].sum()
+    assert K * up == row.bytes_up
+    state = flower._start(algorithm, params, data.id, data.n, 0)
+    down = sum(p.nbytes for p in flower._message(algorithm, state, 1).values())
+    assert K * down == row.bytes_down
+
+
+def test_what_is_kept_does_not_leave():
+    names = flower.leaves_client(SERVED["LGFedAvg"], params, data).name
+    assert not names.str.contains("dense1").any() and names.str.contains("dense2").any()
+    assert list(flower.leaves_client(SERVED["LocalOnly"], params, data).name) == ["log/loss", "place"]
+
+
+def test_names_with_slashes():
+    tree = {"a/b": {"~c": torch.ones(1), "d": {"~1": torch.zeros(2)}}, "a": torch.ones(3)}
+    flat = flatten(tree)
+    assert len(flat) == 3 and flatten(unflatten(flat)) == flat
+    assert unflatten(flat) == tree
+
+
+def test_diverging_client_is_named():
+    wild = algorithms.FedAvg(loss, lr=1e200, epochs=3)
+    sent = flower._message(wild, flower._start(wild, params, data.id, data.n, 0), 0)
+    with pytest.raises(FloatingPointError, match="client 22 became NaN or infinite in round 1"):
+        flower._train(wild, params, data[[4]], sent, Key(0, 1), None)
+
+
+def test_without_flower_says_what_to_install(monkeypatch, tmp_path):
+    real = builtins.__import__
+
+    def hidden(name, *args, **kwargs):
+        if name.split(".")[0] == "flwr":
+            raise ImportError("No module named 'flwr'")
+        return real(name, *args, **kwargs)
+
+    for module in [m for m in sys.modules if m.split(".")[0] == "flwr"]:
+        monkeypatch.delitem(sys.modules, module)
+    monkeypatch.setattr(builtins, "__import__", hidden)
+    with pytest.raises(ImportError, match=r'pip install "flwr\[simulation\]"'):
+        flower.server_app(SERVED["FedAvg"], params, K, 1, tmp_path / "run")
+    with pytest.raises(ImportError, match=r'pip install "flwr\[simulation\]"'):
+        flower.client_app(SERVED["FedAvg"], params, lambda context: data[[0]])
+
+
+# ---- with Flower ----
+
+
+@pytest.fixture
+def flwr(monkeypatch):
+    monkeypatch.setenv("FLWR_TELEMETRY_ENABLED", "0")
+    monkeypatch.setenv("FLWR_DISABLE_UPDATE_CHECK", "1")
+    monkeypatch.setattr(flower, "_LOOK_SECONDS", 0.0)
+    pytest.importorskip("flwr.serverapp", reason="needs Flower", exc_type=ImportError)
+    from flwr.supercore.task_identity import TaskIdentity
+
+    for name, number in {"_run_id": 7, "_node_id": 1, "_task_id": 1}.items():  # else set by what starts an app
+        monkeypatch.setattr(TaskIdentity, name, number)
+    return flower._flwr()
+
+
+class Wire:
+    """A Grid in this process: real messages, which go through the bytes of Flower's protocol.
+
+    `lose` says what becomes of a training message, by (round, client): "before" and "after" kill the client before or
+    after it has trained, so that no answer comes; it is back at once under another node. "crash": only its program is
+    gone, Flower says so, and the node stays; "wrong": its program cannot be loaded. "mute": one answer
+    is lost on the way. "silent" never answers.
+    """
+
+    def __init__(self, flwr, client, lose=(), there=K):
+        self.flwr, self.client, self.lose = flwr, client, dict(lose)
+        self.node = {1000 + k: k for k in range(there)}
+        self.replies, self.count, self.trained = {}, 0, []
+
+    def get_node_ids(self):
+        return list(self.node)
+
+    def context(self, node):
+        app = self.flwr.app
+        return app.Context(7, node, {"partition-id": self.node[node]}, app.RecordDict(), {})
+
+    def push_messages(self, messages):
+        from flwr.common.serde import recorddict_from_proto, recorddict_to_proto
+
+        names = []
+        for message in messages:
+            self.count += 1
+            name, node = str(self.count), message.metadata.dst_node_id
+            message.metadata.__dict__["_message_id"] = name
+            names.append(name)
+            fate = None
+            if message.metadata.message_type == "train":
+                where = message.content["config"]["round"], self.node[node]
+                fate = self.lose.get(where)
+                if fate != "silent":
+                    self.lose.pop(where, None)
+                self.trained.append(where)
+            if code := {"crash": 8, "wrong": 1}.get(fate):
+                error = self.flwr.app.Error(code, "no module named app")
+                self.replies[name] = self.flwr.app.Message(error, reply_to=message)
+            elif fate not in ("before", "silent"):
+                message.content = recorddict_from_proto(recorddict_to_proto(message.content))
+                reply = self.client(message, self.context(node))
+                reply.content = recorddict_from_proto(recorddict_to_proto(reply.content))
+                if fate is None:
+                    self.replies[name] = reply
+            if fate in ("before", "after"):
+                self.node[node + 1000] = self.node.pop(node)
+        return names
+
+    def pull_messages(self, names):
+        return [self.replies.pop(name) for name in names if name in self.replies]
+
+
+def served(flwr, algorithm, folder, size=K, lose=(), rounds=ROUNDS, start=params, run=7, **settings):
+    server = flower.server_app(algorithm, start, K, rounds, folder / "server.safetensors", size, seed=SEED, **settings)
+    number = lambda context: data[[context.node_config["partition-id"]]]  # noqa: E731
+    wire = Wire(flwr, flower.client_app(algorithm, start, number, folder / "clients", device="cpu"), lose)
+    server(wire, flwr.app.Context(run, 0, {}, flwr.app.RecordDict(), {}))
+    return flower.load_result(folder / "server.safetensors"), wire
+
+
+def kept_by(folder, algorithm):
+    kept = {}
+    for k, client in enumerate(data.id.tolist()):
+        if (path := folder / "clients" / f"client{client}.safetensors").exists():
+            rounds = load_state(path)[0]["rounds"]
+            kept[k] = rounds[max(rounds)]
+    return kept
+
+
+@pytest.mark.parametrize("size", [K, 3])
+@pytest.mark.parametrize("name", ["FedAvg", "Scaffold", "CFL", "LGFedAvg", "LocalOnly"])
+def test_apps_equal_fit(flwr, tmp_path, name, size):
+    got, _ = served(flwr, SERVED[name], tmp_path, size)
+    want = fit(SERVED[name], size)
+    check_equal(SERVED[name], got.state, kept_by(tmp_path, SERVED[name]), want.state, 1e-10)
+    for column in ("round", "clients", "train_loss", "bytes_down", "bytes_up"):
+        assert got.history[column].tolist() == pytest.approx(want.history[column].tolist(), abs=1e-10), column
+
+
+@pytest.mark.parametrize("name", ["Scaffold", "CFL", "LGFedAvg"])
+def test_clients_killed_in_mid_run_lose_nothing(flwr, tmp_path, name, monkeypatch):
+    monkeypatch.setattr(flower, "_PATIENCE", 0.5)
+    lose = {(2, 1): "before", (2, 3): "after", (3, 4): "after", (4, 0): "crash", (4, 2): "mute"}
+    got, wire = served(flwr, SERVED[name], tmp_path, lose=lose)
+    assert all(wire.trained.count(where) == 2 for where in lose) and len(wire.trained) == K * ROUNDS + 5
+    check_equal(SERVED[name], got.state, kept_by(tmp_path, SERVED[name]), fit(SERVED[name], K).state, 1e-10)
+
+
+def test_client_that_is_lost_forgets_the_round(flwr, tmp_path):
+    """As in fit: whoever trained but was not heard goes on from what it kept before."""
+    algorithm = SERVED["Scaffold"]
+    got, _ = served(flwr, algorithm, tmp_path / "a", lose={(2, 1): "silent"}, timeout=1.0)
+    assert got.history.clients.tolist() == [K, K - 1, K, K]
+    state, kept = flower._start(algorithm, params, data.id, data.n, SEED), {}
+    for t in range(1, ROUNDS + 1):
+        answers = {}
+        for k in range(K):
+            if (t, k) != (2, 1):
+                sent = flower._message(algorithm, state, k)
+                answers[k], kept[k] = flower._train(algorithm, params, data[[k]], sent, Key(SEED, t), kept.get(k))
+        state = flower._aggregate(algorithm, state, answers)
+    torch.testing.assert_close(got.state.models, state.models, rtol=0, atol=1e-10)
+
+
+def test_server_goes_on_from_its_checkpoint(flwr, tmp_path):
+    algorithm = SERVED["Scaffold"]
+    served(flwr, algorithm, tmp_path, rounds=2)
+    got, wire = served(flwr, algorithm, tmp_path, run=8)
+    assert {t for t, _ in wire.trained} == {3, 4}
+    check_equal(algorithm, got.state, kept_by(tmp_path, algorithm), fit(algorithm, K).state, 1e-10)
+    with pytest.raises(ValueError, match="checkpoint of another run .*lr"):
+        served(flwr, replace(algorithm, lr=0.2), tmp_path)
+
+
+def test_lost_memory_is_said(flwr, tmp_path):
+    served(flwr, SERVED["Scaffold"], tmp_path, rounds=1)
+    (tmp_path / "clients" / "client13.safetensors").unlink()
+    with pytest.raises(RuntimeError, match="client13 has lost what it kept after round 1"):
+        served(flwr, SERVED["Scaffold"], tmp_path)
+
+
+def test_programs_that_flower_cannot_run_end_the_run(flwr, tmp_path):
+    with pytest.raises(RuntimeError, match="Flower could not run a client's program: no module named app"):
+        served(flwr, SERVED["FedAvg"], tmp_path, lose={(2, 1): "wrong"})
+
+
+def test_errors_of_a_client_show_no_data(flwr, tmp_path):
+    def secret(params, batch):
+        raise ArithmeticError("the patient is 42")
+
+    with pytest.raises(RuntimeError, match="ArithmeticError; the log of this client says more") as error:
+        served(flwr, algorithms.FedAvg(secret), tmp_path)
+    assert "42" not in str(error.value)
+
+
+def test_settings_are_checked(flwr, tmp_path):
+    with pytest.raises(ValueError, match="clients_per_round must lie between 1 and the 2 clients there are; got 3"):
+        flower.server_app(SERVED["FedAvg"], params, 2, 1, tmp_path / "run", 3)
+    with pytest.raises(ValueError, match="FedGroup, with these settings, cannot be served"):
+        flower.server_app(algorithms.FedGroup(loss), params, K, 1, tmp_path / "run")
+    with pytest.raises(ValueError, match="Scaffold lets clients keep c_i; say in which folder"):
+        flower.client_app(SERVED["Scaffold"], params, lambda context: data[[0]])

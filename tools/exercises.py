@@ -1,0 +1,115 @@
+"""The exercises of the chapters: what a student gets instead of a solution, and what a check must refuse."""
+
+import contextlib
+import io
+import re
+from dataclasses import dataclass
+from typing import Any
+
+STUB = "# YOUR CODE HERE\nraise NotImplementedError()"  # what nbgrader leaves of a solution
+
+# The words in brackets after "Exercise 1", by what they ask of a student.
+LEVELS = {
+    "recall": ("recall",),
+    "apply": ("build", "count", "one step of balance", "replay", "without the matrix"),
+    "analyse": ("attack", "derive", "explore", "find the mistake", "prove it in code"),
+    "project": ("a small project", "project"),
+}
+POINTS = {"recall": 1, "apply": 2, "analyse": 3, "project": 4}
+
+
+@dataclass(frozen=True)
+class Exercise:
+    """An exercise of a chapter.
+
+    Attributes
+    ----------
+    number : str
+    kind : str
+        The words in brackets.
+    prompt : str
+        Markdown, hint included.
+    solution, check : notebook cell
+    """
+
+    number: str
+    kind: str
+    prompt: str
+    solution: Any
+    check: Any
+
+    @property
+    def level(self) -> str:
+        """One of "recall", "apply", "analyse" and "project"."""
+        for level, kinds in LEVELS.items():
+            if self.kind in kinds:
+                return level
+        raise ValueError(f"exercise {self.number} ({self.kind}) has no level; add {self.kind!r} to tools/exercises.py")
+
+    @property
+    def points(self) -> int:
+        """What a right answer is worth."""
+        return POINTS[self.level]
+
+
+def of(notebook: Any) -> list[Exercise]:
+    """The exercises of a chapter, in order."""
+    text = "\n\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
+    asked = re.findall(r"^(\*\*Exercise (\d) \((.+?)\)\.\*\*.*?)(?=^\*\*Exercise |^## |\Z)", text, re.M | re.S)
+    cells = notebook.cells
+    answers = [pair for pair in zip(cells, cells[1:], strict=False) if "solution" in pair[0].metadata.get("tags", [])]
+    return [
+        Exercise(number, kind, prompt.strip(), *pair)
+        for (prompt, number, kind), pair in zip(asked, answers, strict=True)
+    ]
+
+
+def edited(solution: str, old: str, new: str) -> str:
+    """A wrong answer: `solution` with `new` instead of `old`, which occurs once; an empty `old` is the whole text.
+
+    Raises
+    ------
+    ValueError
+        If the solution has changed and `old` does not occur in it once.
+    """
+    if not old:
+        return new
+    if solution.count(old) != 1:
+        raise ValueError(f"{old!r} stands {solution.count(old)} times in the solution, not once; mend the wrong answer")
+    return solution.replace(old, new)
+
+
+def demand_refusal(mistake: str, answer: str, check: str, names: dict[str, Any]) -> None:
+    """Run an answer and its check on a copy of `names`, and demand that the check refuses the answer.
+
+    Parameters
+    ----------
+    mistake : str
+        What is wrong, for the message.
+    answer, check : str
+        Code of both cells.
+    names : dict
+        What is defined where the answer stands. Nothing is added to it or taken from it.
+
+    Raises
+    ------
+    AssertionError
+        If the check accepts the answer, or fails otherwise than by an assertion. A stub, which answers nothing, may
+        make it fail in any way.
+    """
+    scope = dict(names)
+    with contextlib.redirect_stdout(io.StringIO()):
+        try:
+            exec(compile(answer, "<answer>", "exec"), scope)
+        except NotImplementedError:
+            if answer != STUB:
+                raise
+        try:
+            exec(compile(check, "<check>", "exec"), scope)
+        except AssertionError:
+            return
+        except Exception as error:
+            if answer == STUB:
+                return
+            raise AssertionError(f"the check has no assertion against: {mistake}; it broke: {error!r}") from error
+    raise AssertionError(f"the check accepts a wrong answer: {mistake}")

@@ -1,0 +1,272 @@
+"""The papers' figures beside ours: book/paper/published.csv, and what became of each in book/paper/verdicts.csv.
+
+    python -m tools.scoreboard
+
+writes verdicts.csv again, with the verdict and the reason of each row that has a result as the stored results give
+them now; rows without one stay as they are. A result reads ``FILE: PATH``, where FILE stands in book/results and PATH
+leads through its figures, from key to key by slashes, to a number, to a number for each seed, or to a list; ``PATH -
+PATH`` is a difference, seed by seed, and ``@NAME`` one of `DERIVED`. FILE can also be ``fedlib.tabular`` or
+``fedlib.datasets``, which state the settings of our runs and the data.
+"""
+
+import functools
+import math
+import os
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+import pandas as pd
+
+from fedlib import datasets, results
+from fedlib.evaluation import interval
+from fedlib.tabular import SETTINGS
+
+from .notebooks import ROOT, paths
+
+FOLDER, RESULTS = ROOT / "book" / "paper", ROOT / "book" / "results"
+KEYS = ["paper", "table", "dataset", "setting", "method", "metric"]
+WORDS = ("reproduced", "direction holds", "not reproduced", "not run")
+SLACK = 0.02  # what counts as the half width where none is known: two points of accuracy
+WIDEST = 0.1  # an interval wider than this to each side could hardly miss; overlap then says nothing
+_UNITS = {"accuracy_pct": 100, "accuracy_points": 100, "r2_points_x100": 100}
+_SETTINGS = {"fedlib.tabular": SETTINGS.__getitem__, "fedlib.datasets": datasets.stats}
+_GAPS = ("accuracy_points", "r2_points_x100")  # differences, whose sign is their direction
+
+
+# ---- derived figures ----
+
+
+def _split_run(figures: dict[str, Any]) -> tuple[np.ndarray, int]:
+    """Accuracies (scored rounds, clients) of chapter 4's run on photos, and the place of the first split's round."""
+    return np.array(figures["accuracy"]), figures["rounds"].index(figures["splits"][0])
+
+
+def _before(figures: dict[str, Any]) -> list[float]:
+    accuracy, split = _split_run(figures)
+    return [accuracy[split].mean()]
+
+
+def _first_gain(figures: dict[str, Any]) -> list[float]:
+    """Largest gain of a part at the first split, from its round to the next that was scored."""
+    accuracy, split = _split_run(figures)
+    part = np.array(figures["clusters"][split + 1])
+    gain = accuracy[split + 1] - accuracy[split]
+    return [max(gain[part == p].mean() for p in np.unique(part))]
+
+
+def _ratio(figures: dict[str, Any]) -> list[float]:
+    accuracy, split = _split_run(figures)
+    return [accuracy[-1].mean() / accuracy[split].mean()]
+
+
+def _sweep(figures: dict[str, Any], side: Callable[[float], bool]) -> list[float]:
+    """Pearson correlation of the weight of the MMD with the R2 of the best round, for each seed."""
+    weights = [w for w in (float(n.removeprefix("weight ")) for n in figures if n.startswith("weight ")) if side(w)]
+    scores = [figures[f"weight {w:g}"]["max"] for w in weights]
+    return [float(np.corrcoef(weights, [by[s] for by in scores])[0, 1]) for s in scores[0]]
+
+
+def _best_weight(figures: dict[str, Any]) -> list[float]:
+    tops = {float(n.removeprefix("weight ")): by["max"] for n, by in figures.items() if n.startswith("weight ")}
+    return [max(tops, key=lambda w: tops[w][s]) for s in next(iter(tops.values()))]
+
+
+def _clients_needed(figures: dict[str, Any]) -> list[float]:
+    """Fewest training clients with which the Siamese GCN is more often right than the larger class, over all seeds."""
+    part = figures["Tables 2 and 3, own 4 rows"]
+    for n in (5, 10, 15, 20):
+        gain = _numbers(part[f"SGCNN, {n} clients"]["accuracy"]) - _numbers(part["majority class"]["accuracy"])
+        if np.subtract(*interval(gain)) > 0:
+            return [n]
+    return [math.inf]
+
+
+DERIVED: dict[str, Callable[[dict[str, Any]], list[float]]] = {
+    "before the first split": _before,
+    "gain at the first split": _first_gain,
+    "at the end": lambda figures: [_split_run(figures)[0][-1].mean()],
+    "end over first split": _ratio,
+    "correlation up to 0.5": lambda figures: _sweep(figures, lambda w: w <= 0.5),
+    "correlation from 0.5": lambda figures: _sweep(figures, lambda w: w >= 0.5),
+    "best weight": _best_weight,
+    "training clients needed": _clients_needed,
+}
+
+
+# ---- reading ----
+
+
+def _numbers(value: Any) -> np.ndarray:
+    if isinstance(value, dict):
+        value = [value[seed] for seed in sorted(value)]
+    return np.atleast_1d(np.asarray(value, float))
+
+
+@functools.cache
+def _load(file: str) -> dict[str, Any]:
+    notebook = next(p for p in paths() if file.startswith(p.stem))
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # the table says what is stale
+        return results.load(RESULTS / file, notebook)
+
+
+def ours(result: str) -> np.ndarray:
+    """The figure to which a result leads, one number for each seed, from 0 to 1 where the paper has per cent.
+
+    Parameters
+    ----------
+    result : str
+        As in verdicts.csv.
+
+    Returns
+    -------
+    array of shape (seeds,)
+
+    Raises
+    ------
+    KeyError
+        Says which result leads nowhere.
+    """
+    try:
+        file, path = result.split(": ", 1)
+        if file in _SETTINGS:
+            name, field = path.split("/")
+            return _numbers(getattr(_SETTINGS[file](name), field))
+        figures = _load(file)["figures"]
+        if path.startswith("@"):
+            return _numbers(DERIVED[path[1:]](figures))
+        minuend, *subtrahend = (functools.reduce(dict.__getitem__, p.split("/"), figures) for p in path.split(" - "))
+        for other in subtrahend:
+            if set(minuend) != set(other):
+                raise KeyError(f"{path}: other seeds")
+            return _numbers(minuend) - _numbers(other)
+        return _numbers(minuend)
+    except (KeyError, ValueError, AttributeError, TypeError, FileNotFoundError, StopIteration) as error:
+        raise KeyError(f"the result {result!r} leads nowhere: {error}") from error
+
+
+def read() -> pd.DataFrame:
+    """Both files as one table; cells are text, but ``value`` and ``half_width``."""
+    published, verdicts = (
+        pd.read_csv(FOLDER / f"{n}.csv", dtype=str, na_filter=False) for n in ("published", "verdicts")
+    )
+    if not published[KEYS].equals(verdicts[KEYS]):
+        raise ValueError(f"verdicts.csv must have the rows of published.csv, in its order: the same {', '.join(KEYS)}")
+    rows = published.join(verdicts.drop(columns=KEYS))
+    return rows.assign(**{name: pd.to_numeric(rows[name]) for name in ("value", "half_width")})
+
+
+# ---- judging ----
+
+
+def _compared(rows: pd.DataFrame, row: pd.Series) -> pd.Series | None:
+    """The row of the method that this one is compared with: of the same table and setting, or the only one there is."""
+    if not row.against:
+        return None
+    same = rows[(rows[["paper", "dataset", "method"]] == [row.paper, row.dataset, row.against]).all(axis=1)]
+    near = same[(same.table == row.table) & (same.setting == row.setting)]
+    (found,) = (r for _, r in (near if len(near) else same).iterrows())
+    return found
+
+
+def judge(rows: pd.DataFrame, row: pd.Series) -> tuple[str, str]:
+    """Verdict and reason of a row that has a result.
+
+    Parameters
+    ----------
+    rows : pandas.DataFrame
+        From `read`.
+    row : pandas.Series
+        One of them.
+
+    Returns
+    -------
+    verdict, reason : str
+    """
+    found, unit = ours(row.result), _UNITS.get(row.metric, 1)
+    published = row.value / unit
+    if row.method == "data":
+        return (
+            ("reproduced", "Our run uses this setting.")
+            if (found == published).all()
+            else ("not reproduced", row.reason)
+        )
+    mean, half = interval(found)
+    alone = len(found) == 1
+    if row.metric == "ratio" and mean > published:
+        return "reproduced", "One run, and above the paper's bound."
+    reach = (SLACK if alone else half) + (row.half_width / unit if row.half_width == row.half_width else SLACK)
+    wide = not alone and half > WIDEST
+    other, way = _compared(rows, row), ""
+    if row.metric in _GAPS:
+        wanted, gap, way = published, found, "the difference has the paper's sign"
+    elif other is not None:
+        wanted, gap = row.value - other.value, found - ours(other.result)
+        way = f"{row.method} is {'above' if wanted > 0 else 'below'} {other.method}"
+    certain = False
+    if way:
+        centre, spread = interval(gap)
+        certain = centre * np.sign(wanted) > (SLACK if len(gap) == 1 else spread)
+    if not wide and abs(mean - published) <= reach and (certain or row.metric not in _GAPS):
+        return "reproduced", "One run, near the published figure." if alone else "The intervals overlap."
+    miss = "Our seeds scatter too much to tell" if wide else "The figures are too far apart"
+    if certain:
+        return "direction holds", f"{miss}, but {way}, as in the paper."
+    return "not reproduced", f"{miss}, and it is not certain that {way}." if way else f"{miss}."
+
+
+def judged() -> pd.DataFrame:
+    """verdicts.csv as the stored results have it now."""
+    rows = read()
+    for place, row in rows[rows.result != ""].iterrows():
+        rows.loc[place, ["verdict", "reason"]] = judge(rows, row)
+    return rows[[*KEYS, "result", "against", "verdict", "reason"]]
+
+
+# ---- showing ----
+
+
+def _text(value: float, half: float, digits: int) -> str:
+    if math.isinf(value):
+        return "none is enough"
+    return f"{value:.{digits}f}" + (f" ± {half:.{digits}f}" if half == half else "")
+
+
+def table() -> pd.DataFrame:
+    """The page's table: each published figure, ours as read from its result file, verdict and reason.
+
+    Returns
+    -------
+    pandas.DataFrame
+        In the order of published.csv. ``ours`` is empty where nothing was run; ``file`` says where it comes from, and
+        that it is stale if the code has changed since.
+    """
+    rows, shown = read(), []
+    for _, row in rows.iterrows():
+        digits = 0 if row.method == "data" or row.metric in ("handles", "training_clients") else 2
+        digits = 3 if row.metric in ("r2", "pt_sign_accuracy") else digits
+        line = {"published": _text(row.value, row.half_width, digits), "ours": "", "file": ""}
+        if row.result:
+            unit, file = _UNITS.get(row.metric, 1), row.result.split(": ")[0]
+            line["ours"] = _text(*(unit * v for v in interval(ours(row.result))), digits)
+            stale = file.endswith(".json") and _load(file)["stale"]
+            line["file"] = file + (", stale" if stale else "")
+        shown.append(row[KEYS].to_dict() | line | row[["verdict", "reason"]].to_dict())
+    return pd.DataFrame(shown)
+
+
+def main() -> None:
+    """Write verdicts.csv, whole or not at all, and say how many rows changed."""
+    before, after = read(), judged()
+    part = FOLDER / f"verdicts.{os.getpid()}.part"
+    after.to_csv(part, index=False, lineterminator="\n")
+    os.replace(part, FOLDER / "verdicts.csv")
+    print(
+        f"{(before.verdict != after.verdict).sum()} verdicts changed", *after.verdict.value_counts().items(), sep="\n"
+    )
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,91 @@
+"""Copies of the chapters for students, without solutions and with nbgrader's marks: ``make student``.
+
+_build/student/NN_slug.ipynb is what a student gets. _build/student is also a course of nbgrader: source/NN_slug/ holds
+the chapter with its solutions and the same marks, which ``nbgrader generate_assignment NN_slug`` reads.
+"""
+
+import copy
+from pathlib import Path
+from typing import Any
+
+import nbformat
+
+from . import exercises, notebooks
+
+OUT = notebooks.ROOT / "_build/student"
+CONFIG = """c = get_config()
+c.CourseDirectory.course_id = "fedlib"
+c.Execute.timeout = 1800  # seconds for a cell: chapters train networks
+"""
+READING = "Try each before you open the solution. The cell after a solution checks your answer."
+WRITING = (
+    "Write each answer in place of the two lines below its question. The cell after it checks your answer.\n"
+    "While you work, `preset` may be `smoke`, at the top: the chapter then runs in seconds."
+)
+# A copy may lie anywhere: it finds the checkout by the installed fedlib, not by its own place.
+IN_BOOK = 'else:\n    ROOT = pathlib.Path("..").resolve()\n'
+ANYWHERE = """else:
+    spec = importlib.util.find_spec("fedlib")
+    ROOT = pathlib.Path(spec.origin).parents[1] if spec else pathlib.Path("..").resolve()
+"""
+
+
+def marked(notebook: Any) -> Any:
+    """A chapter as nbgrader wants its source: solutions in place, with marks and points.
+
+    Parameters
+    ----------
+    notebook : notebook
+        It stays as it is.
+
+    Returns
+    -------
+    notebook
+        Without the badge, which opens the chapter with its solutions.
+    """
+    found = copy.deepcopy(notebook)
+    found.cells = [c for c in found.cells if "colab-badge.svg" not in c.source]
+    for exercise in exercises.of(found):
+        exercise.solution.metadata.tags.remove("hide-cell")
+        _mark(exercise.solution, solution=True)
+        _mark(exercise.check, grade=True, locked=True, points=exercise.points)
+    for cell in found.cells:
+        cell.source = cell.source.replace(READING, WRITING).replace(IN_BOOK, ANYWHERE)
+    return found
+
+
+def _mark(cell: Any, solution: bool = False, grade: bool = False, locked: bool = False, **more: int) -> None:
+    marks = {"grade": grade, "grade_id": cell.id, "locked": locked, "schema_version": 3, "solution": solution}
+    cell.metadata["nbgrader"] = marks | {"task": False} | more
+
+
+def released(source: Any) -> Any:
+    """The copy of a marked chapter that students get, made as nbgrader makes it."""
+    from nbgrader.preprocessors import CheckCellMetadata, ClearOutput, ClearSolutions, ComputeChecksums, LockCells
+
+    found = copy.deepcopy(source)
+    for step in (LockCells, ClearSolutions, ClearOutput, CheckCellMetadata, ComputeChecksums):
+        found, _ = step().preprocess(found, {})
+    return found
+
+
+def main(out: Path = OUT) -> None:
+    """Write the copies of all chapters, and say where they are."""
+    for path in notebooks.paths():
+        source = marked(notebooks.read(path))
+        _write(out / "source" / path.stem / path.name, nbformat.writes(source))
+        _write(out / path.name, nbformat.writes(released(source)))
+    _write(out / "nbgrader_config.py", CONFIG)
+    print(f"The students' copies are {out}/*.ipynb; {out} is also a course of nbgrader.")
+
+
+def _write(path: Path, text: str) -> None:
+    """A file, whole or not at all."""
+    path.parent.mkdir(parents=True, exist_ok=True)
+    part = path.with_suffix(".part")
+    part.write_text(text + "\n", encoding="utf8")
+    part.replace(path)
+
+
+if __name__ == "__main__":
+    main()
