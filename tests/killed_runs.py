@@ -1,6 +1,7 @@
 """Kill runs at random moments and resume them; prints what each run ended with, as JSON.
 
 A process of its own, since it forks: a fork has fedlib imported already, so that a trial takes a fraction of a second.
+A moment is told by the run's own writes and its own CPU time, not by the clock: a busy machine changes nothing.
 """
 
 import dataclasses
@@ -50,42 +51,54 @@ def run(path, answer):
     answer.write_text(json.dumps([digest.hexdigest(), history.to_json(double_precision=15)]))
 
 
-def fork(path, answer):
+class Fsync:
+    """`os.fsync` that counts its calls, and kills the process at the `last` one or `later` CPU seconds after it."""
+
+    def __init__(self, last=None, later=0.0):
+        self.calls, self.last, self.later, self.sync = 0, last, later, os.fsync
+
+    def __call__(self, file):
+        self.calls += 1
+        if self.calls == self.last and self.later:
+            signal.setitimer(signal.ITIMER_PROF, self.later)  # Python has no handler for it: the kernel ends the process
+        elif self.calls == self.last:
+            os.kill(os.getpid(), signal.SIGKILL)  # inside a write: the new file is not yet in its place
+        self.sync(file)
+
+
+def fork(path, answer, **kill):
+    """What became of one run in a process of its own: the number of the signal that ended it, 0 where it came through."""
     child = os.fork()
     if child == 0:
         status = 1
         try:
+            os.fsync = Fsync(**kill)
             run(path, answer)
             status = 0
         finally:
             os._exit(status)
-    return child
+    status = os.waitpid(child, 0)[1]
+    assert os.WIFSIGNALED(status) or status == 0
+    return os.WTERMSIG(status)
 
 
 def main(folder):
     torch.set_num_threads(1)
-    sync = os.fsync
-    os.fsync = lambda file: (time.sleep(0.005), sync(file))  # so that some moments lie inside a write
     random = np.random.RandomState(0)
     run(folder / "warm", folder / "warm.json")  # all that is imported late is imported before the forks
-    start = time.monotonic()
-    assert os.waitpid(fork(folder / "whole", folder / "whole.json"), 0)[1] == 0
-    duration = time.monotonic() - start
-    report = {"whole": json.loads((folder / "whole.json").read_text()), "resumed": [], "killed": 0, "inside a write": 0}
+    sync, os.fsync = os.fsync, Fsync()
+    start = time.process_time()
+    run(folder / "whole", folder / "whole.json")
+    a_round, writes, os.fsync = (time.process_time() - start) / ROUNDS, os.fsync.calls, sync
+    report = {"whole": json.loads((folder / "whole.json").read_text()), "resumed": [], "signals": [], "inside a write": 0}
     for trial in range(TRIALS):
         path, answer = folder / f"run{trial}", folder / f"run{trial}.json"
-        child, moment = fork(path, answer), time.monotonic() + random.uniform(0, 0.95) * duration
-        while time.monotonic() < moment:
-            time.sleep(0.0005)
-        while trial % 2 and not answer.exists() and not list(folder.glob(f"{path.name}.*.part")):
-            time.sleep(0.0002)  # every second time: wait for the next write
-        inside = bool(list(folder.glob(f"{path.name}.*.part")))
-        os.kill(child, signal.SIGKILL)
-        killed = os.WIFSIGNALED(os.waitpid(child, 0)[1])
-        report["killed"] += killed
-        report["inside a write"] += killed and inside
+        later = trial % 2 * random.uniform(0.01, 1) * a_round  # every second run ends between two writes, or in the next
+        signal_number = fork(path, answer, last=random.randint(1, writes * 2 // 3 + 1), later=later)
+        report["signals"].append(signal_number)
+        report["inside a write"] += bool(signal_number) and bool(list(folder.glob(f"{path.name}.*.part")))
         answer.unlink(missing_ok=True)
-        assert os.waitpid(fork(path, answer), 0)[1] == 0
+        assert fork(path, answer) == 0
         report["resumed"].append(json.loads(answer.read_text()))
     report["left behind"] = [p.name for p in folder.glob("*.part")]
     print(json.dumps(report))

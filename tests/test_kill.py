@@ -19,6 +19,6 @@ def test_killed_at_twenty_moments_and_resumed(tmp_path):
     assert done.returncode == 0, done.stderr[-2000:]
     report = json.loads(done.stdout)
     assert report["resumed"] == [report["whole"]] * 20
-    # Enough of them were really killed, and in the middle of writing.
-    assert report["killed"] >= 15 and report["inside a write"] >= 5
+    # Each of them was really killed: half of them in the middle of writing, the others some time after.
+    assert all(report["signals"]) and report["inside a write"] >= 10
     assert not report["left behind"]
