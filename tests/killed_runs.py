@@ -60,14 +60,14 @@ class Fsync:
     def __call__(self, file):
         self.calls += 1
         if self.calls == self.last and self.later:
-            signal.setitimer(signal.ITIMER_PROF, self.later)  # Python has no handler for it: the kernel ends the process
+            signal.setitimer(signal.ITIMER_PROF, self.later)  # unhandled, so the kernel ends the process
         elif self.calls == self.last:
             os.kill(os.getpid(), signal.SIGKILL)  # inside a write: the new file is not yet in its place
         self.sync(file)
 
 
 def fork(path, answer, **kill):
-    """What became of one run in a process of its own: the number of the signal that ended it, 0 where it came through."""
+    """Run in a process of its own; the number of the signal that ended it, 0 if none did."""
     child = os.fork()
     if child == 0:
         status = 1
@@ -90,10 +90,16 @@ def main(folder):
     start = time.process_time()
     run(folder / "whole", folder / "whole.json")
     a_round, writes, os.fsync = (time.process_time() - start) / ROUNDS, os.fsync.calls, sync
-    report = {"whole": json.loads((folder / "whole.json").read_text()), "resumed": [], "signals": [], "inside a write": 0}
+    report = {
+        "whole": json.loads((folder / "whole.json").read_text()),
+        "resumed": [],
+        "signals": [],
+        "inside a write": 0,
+    }
     for trial in range(TRIALS):
         path, answer = folder / f"run{trial}", folder / f"run{trial}.json"
-        later = trial % 2 * random.uniform(0.01, 1) * a_round  # every second run ends between two writes, or in the next
+        # Every second run ends between two writes, or in the next one.
+        later = trial % 2 * random.uniform(0.01, 1) * a_round
         signal_number = fork(path, answer, last=random.randint(1, writes * 2 // 3 + 1), later=later)
         report["signals"].append(signal_number)
         report["inside a write"] += bool(signal_number) and bool(list(folder.glob(f"{path.name}.*.part")))
