@@ -162,6 +162,7 @@ def ecdf(values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
     Returns
     -------
     values, share : arrays of shape (distinct values,)
+        Empty for no values. NaN counts as the largest value; leave such clients out before.
     """
     distinct, counts = np.unique(np.asarray(values, float), return_counts=True)
     return distinct, counts.cumsum() / counts.sum()

@@ -346,6 +346,11 @@ def answer_distance(predict: Predict, stack: Params, probe: Tensor) -> Tensor:
     Returns
     -------
     Tensor of shape (K, K), float64
+        In the unit of the outputs; 0 on the diagonal.
+
+    Notes
+    -----
+    Not in the paper: a control that needs a probe, but no measured pair. Chapter 08.
     """
     with torch.no_grad():
         answers = torch.vmap(predict, in_dims=(0, None))(stack, probe).flatten(1)

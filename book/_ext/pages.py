@@ -68,6 +68,8 @@ def resolve(app, env, node, contnode):
         chapter = re.match(r"(\d+)\.", title)
         above = f"chapter {chapter[1]}" if chapter else title
         contnode = nodes.inline("", f"{above}: {heading}" if heading not in (None, title) else title)
+    else:
+        contnode = nodes.inline("", contnode.astext())
     return make_refnode(app.builder, node["refdoc"], doc, target, contnode)
 
 
@@ -145,8 +147,8 @@ class DataSets(Table):
             task = f"{s.classes} classes" if s.classes else "regression"
             source = re.sub(r"https?://([^/ ]+)[^ ]*", r"[\1](\g<0>)", s.source)
             body.append([name, size, f"{' × '.join(map(str, s.shape))}, {task}", s.licence, source, s.note])
-        head = ["Name", "Rows for training and test", "A row, and the task", "Licence", "Source", "Note"]
-        return [self.table(head, body, (17, 11, 15, 13, 16, 28))]
+        head = ["Name", "Rows (train, test)", "A row, and the task", "Licence", "Source", "Note"]
+        return [self.table(head, body, (16, 12, 15, 15, 15, 27))]
 
 
 def setup(app):

@@ -58,6 +58,12 @@ def test_readme_names_commands_that_exist():
             assert re.search(rf"^{target}:", makefile, re.M), f"{name} names `make {target}`"
 
 
+def test_the_page_on_set_up_has_every_command():
+    targets = re.findall(r"^([a-z][a-z-]*):.*## ", (ROOT / "Makefile").read_text(encoding="utf8"), re.M)
+    listed = re.findall(r"^\| `make ([a-z-]+)` \|", (ROOT / "book/setup.md").read_text(encoding="utf8"), re.M)
+    assert sorted(listed) == sorted(set(targets) - {"help"})
+
+
 def test_the_pictures_are_those_of_the_program():
     """`make figures` would change no word and no size; in the rest Matplotlib's versions differ."""
     drawn = [t.get_text() for t in figures.book_map().axes[0].texts]

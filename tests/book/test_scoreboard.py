@@ -115,23 +115,24 @@ def test_a_stale_result_says_so(copies):
 
 def test_what_held_has_no_figures_of_its_own():
     text = (ROOT / "book/what_held.md").read_text(encoding="utf8")
-    text = re.sub(r"\{\w+(:\w)?\}`[^`]*`|95 %", "", text)
+    text = re.sub(r"\{\w+(:\w)?\}`[^`]*`|95\s%", "", text)
     assert not re.search(r"\d", re.sub(PLACE, "", text))
 
 
+CONTEST = ("contest, diabetes, scale 1: FedSGCNN, book", "contest, diabetes, scale 1: LG-FedAvg")
 HELD = [  # a statement of the page; file; better, worse; score; what compare says
     ("Holds, on digits in every seed", "04_cfl", "CFL", "FedAvg", "test accuracy", "holds"),
     (
-        "worse in most seeds where clients have few examples",
+        "a little worse on average and better in no seed",
         "04_cfl",
         "FedAvg, small clients, one group",
         "CFL, small clients, one group",
         "test accuracy",
-        "most seeds",
+        "all seeds",
     ),
-    ("in all of them under", "04_cfl", "FedAvg, label skew", "CFL, label skew", "test accuracy", "holds"),
+    ("worse in all seeds", "04_cfl", "FedAvg, label skew", "CFL, label skew", "test accuracy", "holds"),
     (
-        "A calibrated threshold mends",
+        "a calibrated threshold helps in most of them",
         "04_cfl",
         "FedAvg, small clients, one group",
         "CFL, calibrated, small clients, one group",
@@ -157,12 +158,35 @@ HELD = [  # a statement of the page; file; better, worse; score; what compare sa
     ),
     ("it costs", "06_fedcg_graph", "turned: residual, no graph", "turned: FedCG", "accuracy", "holds"),
     (
-        "if modules start at random",
+        "it helps the rarest style against modules without a graph",
         "06_fedcg_graph",
         "styles, fashion: FedCG, random start",
         "styles, fashion: residual, random start",
         "domain 3",
         "holds",
+    ),
+    (
+        "against FedAvg that is undecided",
+        "06_fedcg_graph",
+        "styles, fashion: FedCG",
+        "styles, fashion: FedAvg",
+        "domain 3",
+        "undecided",
+    ),
+    ("holds on diabetes", "08_fedsgcnn", *CONTEST, "R2, median", "holds"),
+    (
+        "on Boston only in the clipped mean",
+        "08_fedsgcnn",
+        *(n.replace("diabetes", "boston") for n in CONTEST),
+        "R2, clipped",
+        "holds",
+    ),
+    (
+        "on Boston only in",
+        "08_fedsgcnn",
+        *(n.replace("diabetes", "boston") for n in CONTEST),
+        "R2, median",
+        "undecided",
     ),
     ("it changes next to nothing", "07_feature_spaces", "weight 0.5", "weight 0", "cut", "undecided"),
 ]
@@ -173,7 +197,7 @@ def test_what_held_still_holds(words, file, better, worse, score, says):
     assert words in (ROOT / "book/what_held.md").read_text(encoding="utf8")
     figures = json.loads((ROOT / f"book/results/{file}.json").read_text(encoding="utf8"))["figures"]
     found = compare(figures[better][score], figures[worse][score])
-    assert 2 * found["agree"] > found["seeds"] if says == "most seeds" else found["verdict"] == says, found
+    assert found["agree"] == found["seeds"] if says == "all seeds" else found["verdict"] == says, found
 
 
 # ---- the rule ----

@@ -104,3 +104,12 @@ def test_exercise_table_has_mistakes():
     rows = teaching.exercise_table(PATHS[0])[2:]
     assert rows[0] == "| 1.1 (recall) | recall | 1 | plain mean; sum instead of mean; two models only |"
     assert len(rows) == 5 and all(len(row.split("|")[4].strip()) > 5 for row in rows)
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda p: p.stem)
+def test_the_card_says_how_long_it_takes_to_read(path):
+    notebook = notebooks.read(path)
+    card = next(c.source for c in notebook.cells if c.id == "title")
+    said = re.search(r"\*\*Time\*\* \| about (.+?) to read", card)[1]
+    known = {"40 minutes": 40, "an hour": 60, "an hour and a half": 90, "two hours": 120}
+    assert abs(known[said] - teaching.minutes_to_read(notebook)) <= 15, said
