@@ -61,7 +61,8 @@ def exercise_table(path: Path) -> list[str]:
     lines = ["| Exercise | Level | Points | Mistakes that its check refuses |", "| --- | --- | --- | --- |"]
     for e in exercises.of(notebooks.read(path)):
         mistakes = "; ".join(mistake for mistake, *_ in wrong_answers().get(path.stem, {}).get(e.number, ()))
-        lines.append(f"| {number(path, e)} ({e.kind}) | {e.level} | {e.points} | {mistakes} |")
+        kind = "" if e.kind == e.level else f" ({e.kind})"
+        lines.append(f"| {number(path, e)}{kind} | {e.level} | {e.points} | {mistakes} |")
     return lines
 
 

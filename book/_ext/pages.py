@@ -130,7 +130,7 @@ class PaperMap(Table):
                 tested = f"tested in {tests}" if tests else ""
                 what = None if i else f"**{name[0].upper()}{name[1:]}.** {item['what'][0].upper()}{item['what'][1:]}"
                 body.append([what, where, f"{names} {tested}"])
-        return [self.table(["In the paper", "In the book", "Function and test"], body, (42, 27, 31))]
+        return [self.table(["In the paper", "In the book", "Function and test"], body, (36, 30, 34))]
 
 
 class DataSets(Table):

@@ -102,7 +102,7 @@ def test_size_counts_what_is_read():
 
 def test_exercise_table_has_mistakes():
     rows = teaching.exercise_table(PATHS[0])[2:]
-    assert rows[0] == "| 1.1 (recall) | recall | 1 | plain mean; sum instead of mean; two models only |"
+    assert rows[0] == "| 1.1 | recall | 1 | plain mean; sum instead of mean; two models only |"
     assert len(rows) == 5 and all(len(row.split("|")[4].strip()) > 5 for row in rows)
 
 
