@@ -40,10 +40,11 @@ results: $(READY)  ## full-size runs behind the chapters' claims: only what is m
 paper: $(READY)  ## the papers' own data and settings, hours, best on a GPU: only what is missing or stale
 	$(PY) -m tools.run_full --preset paper
 
-bench: $(READY)  ## the speed against loops over clients, on one core; time and memory for up to 10,000 clients
+bench: $(READY)  ## the speed against loops over clients, on one core, and where the time goes; up to 10,000 clients
 	$(PY) -m benchmarks
 	$(PY) -m benchmarks.scale
 	$(PY) -m benchmarks.clustering
+	$(PY) -m benchmarks.shares
 
 bench-peers: $(READY)  ## the same work in Flower, pfl, FedLab and FedJAX too, each installed into _build/peers
 	$(PY) -m benchmarks.peers

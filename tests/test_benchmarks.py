@@ -8,7 +8,7 @@ import pandas as pd
 import pytest
 import torch
 
-from benchmarks import driver, scale, table
+from benchmarks import driver, scale, shares, table
 from benchmarks.contenders import worker
 from benchmarks.driver import LIMIT, OWN, PEERS, Row
 from benchmarks.works import WORKS
@@ -196,3 +196,18 @@ def test_scale_says_whether_time_is_linear():
     (line,) = scale.verdicts(rows)
     assert "1.40x" in line and "missed <= 1.3" in line and "203 MiB at 10,000" in line
     assert "met <= 1.3" in scale.verdicts(rows.assign(cpu_s=[0.02, 0.1, 12.9]))[0]
+
+
+def test_kinds_of_operations():
+    kinds = {"aten::mkldnn_convolution": "convolutions", "aten::max_pool2d_with_indices_backward": "pooling"}
+    kinds |= {"aten::bmm": "products", "aten::addmm": "products", "aten::relu": "others"}
+    assert {name: shares.kind(name) for name in kinds} == kinds
+
+
+def test_shares_of_a_round(images, small):
+    naive, tuned = (shares.shares(images, contender) for contender in ("naive_loop", "tuned_loop"))
+    for found in (naive, tuned):
+        assert min(found[k] for k in (*shares.KINDS, "others", "between")) > 0
+    assert naive["calls"] > tuned["calls"]
+    dense = shares.shares(small, "fedlib_layers")
+    assert dense["convolutions"] == dense["pooling"] == 0 < dense["products"]

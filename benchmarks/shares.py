@@ -1,0 +1,102 @@
+"""Where the processor time of a round goes, by kind of operation: fedlib beside the loops.
+
+    python -m benchmarks.shares [WORK ...]
+
+Milliseconds a round, by PyTorch's profiler, which looks at the clock on the wall: run it on a quiet machine. "between"
+is what is left: Python, PyTorch's way to a kernel, and the profiler's own notes for each call, so it counts calls
+rather than time. Columns of one kind can be compared; for whole rounds see `benchmarks`. Without a choice of works the
+table is stored in benchmarks/results/.
+"""
+
+import argparse
+import contextlib
+import importlib
+import os
+import tempfile
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import torch
+from torch.profiler import ProfilerActivity, profile
+from tqdm import tqdm
+
+from fedlib import results
+
+from .__main__ import machine, pin, result_path
+from .contenders.worker import Arrays, load
+from .driver import ROOT
+from .works import WORKS
+
+CONTENDERS = ("naive_loop", "tuned_loop", "fedlib_module", "fedlib_layers")
+KINDS = {"convolutions": ("conv",), "pooling": ("pool",), "products": ("mm", "mv", "linear")}  #: Parts of names.
+ROUNDS = 3
+
+
+class _Done(Exception):
+    pass
+
+
+class Watch:
+    """Stands in for the driver: two rounds to warm up, then `ROUNDS` under the profiler."""
+
+    def __init__(self) -> None:
+        self.profiler, self.round, self.clock = profile(activities=[ProfilerActivity.CPU]), 0, 0.0
+
+    def next_round(self, parameters: Callable[[], Arrays]) -> int:
+        """Number of the round to train now; ends the run by an exception."""
+        if self.round == 2:
+            self.profiler.start()
+            self.clock = time.perf_counter()
+        if self.round == 2 + ROUNDS:
+            self.clock = time.perf_counter() - self.clock
+            self.profiler.stop()
+            raise _Done
+        self.round += 1
+        return self.round - 1
+
+
+def kind(name: str) -> str:
+    """The kind of an operation of PyTorch: one of `KINDS`, or "others"."""
+    return next((k for k, parts in KINDS.items() if any(part in name for part in parts)), "others")
+
+
+def shares(folder: Path, contender: str) -> dict[str, float]:
+    """Milliseconds a round by kind of operation, and the number of calls."""
+    watch = Watch()
+    with contextlib.suppress(_Done):
+        importlib.import_module(f"benchmarks.contenders.{contender}").run(load(str(folder), "float32"), watch)
+    out = dict.fromkeys([*KINDS, "others"], 0.0) | {"calls": 0.0}
+    for event in watch.profiler.key_averages():
+        out[kind(event.key)] += event.self_cpu_time_total / 1e3 / ROUNDS
+        out["calls"] += event.count / ROUNDS
+    inside = sum(out[k] for k in (*KINDS, "others"))
+    return out | {"between": max(1e3 * watch.clock / ROUNDS - inside, 0.0)}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("works", nargs="*", default=[], metavar="WORK", help=f"some of {', '.join(WORKS)}")
+    options = parser.parse_args()
+    if unknown := set(options.works) - set(WORKS):
+        parser.error(f"unknown works {sorted(unknown)}; there are {', '.join(WORKS)}")
+    pin()
+    os.environ.setdefault("KINETO_LOG_LEVEL", "7")  # the profiler would tell of every start and stop
+    start, rows = time.perf_counter(), []
+    with tempfile.TemporaryDirectory() as folder:
+        for name in tqdm(options.works or WORKS, unit="work", leave=False):
+            WORKS[name].write(Path(folder, name))
+            rows += [{"work": name, "contender": c, **shares(Path(folder, name), c)} for c in CONTENDERS]
+    columns: list[Any] = ["work", "contender", *KINDS, "others", "between", "calls"]
+    print(pd.DataFrame(rows)[columns].to_string(index=False, float_format="{:.1f}".format))
+    if not options.works:
+        path = result_path("_shares")
+        settings = {"machine": machine(), "rounds": ROUNDS, "threads": torch.get_num_threads()}
+        results.save(path, {"rows": rows}, settings, {}, time.perf_counter() - start)
+        print(f"stored in {path.relative_to(ROOT)}")
+
+
+if __name__ == "__main__":
+    main()
