@@ -1,12 +1,12 @@
-"""Where the processor time of a round goes, by kind of operation: fedlib beside the loops.
+"""Where the time of a round goes, by kind of operation: fedlib beside the loops.
 
     python -m benchmarks.shares [WORK ...]
 
 Milliseconds a round, by PyTorch's profiler, which looks at the clock on the wall: run it on a quiet machine. "between"
 is what is left: Python, PyTorch's way to a kernel, and the profiler's own notes for each call, so it counts calls
 rather than time. "slowed" is the round's time under the profiler over that of the rounds before: near 1, or the row
-says little. W1 is left out for that reason: its matrices are large, and beside the profiler each takes fresh memory.
-Without a choice of works the table is stored in benchmarks/results/.
+says little. W1 must be asked for by name, since there it was far from 1. Without a choice of works the table is stored
+in benchmarks/results/.
 """
 
 import argparse
