@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from . import aggregate, algorithms, data, evaluation, keys, layers, local, losses, models, params
+    from .bars import progress
     from .data import ClientData, local_batches, same_rows, stack_clients, stack_rows
     from .evaluation import evaluate
     from .federation import Algorithm, Result, Update, enroll, fit
@@ -42,6 +43,7 @@ __all__ = [
     "losses",
     "models",
     "params",
+    "progress",
     "same_rows",
     "stack_clients",
     "stack_rows",
@@ -59,6 +61,7 @@ _MODULE_OF = {
     "fit": "federation",
     "local_batches": "data",
     "local_update": "local",
+    "progress": "bars",
     "same_rows": "data",
     "stack_clients": "data",
     "stack_rows": "data",

@@ -5,7 +5,6 @@ Nothing is pickled, so a checkpoint can be read from anywhere without running it
 """
 
 import dataclasses
-import hashlib
 import json
 import os
 import re
@@ -20,6 +19,8 @@ from typing import Any
 
 import torch
 from torch import Tensor
+
+from .identity import differences
 
 __all__ = ["Checkpoint", "load_state", "save_state"]
 
@@ -75,12 +76,10 @@ class Writer:
         if not self.path.exists():
             return None
         state, meta = load_state(self.path, device)
-        there = meta.get("identity", {})
-        if other := [n for n in {**self.identity, **there} if there.get(n) != self.identity.get(n)]:
-            told = "; ".join(f"{n}: {_short(there.get(n))} there, {_short(self.identity.get(n))} here" for n in other)
+        if other := differences(meta.get("identity", {}), self.identity):
             raise ValueError(
-                f"{self.path} is the checkpoint of another run ({told}). Give another path, delete the file to start "
-                "again, or set back what changed"
+                f"{self.path} is the checkpoint of another run ({'; '.join(other)}). Give another path, delete the "
+                "file to start again, or set back what changed"
             )
         if meta["machine"] != self.machine:
             warnings.warn(
@@ -254,8 +253,3 @@ def _class(kind: str) -> Any:
     if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
         raise _OtherClass(f"holds a {kind}, which is not defined here; import its module first")
     return found
-
-
-def _short(text: Any) -> str:
-    text = "nothing" if text is None else str(text)
-    return text if len(text) <= 60 else f"{text[:40]}... #{hashlib.sha256(text.encode()).hexdigest()[:12]}"

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any, Literal
 import pandas as pd
 import torch
 from torch import Tensor
-from tqdm import tqdm
 
 from . import distributed
 from .aggregate import Sums, add_sums
+from .bars import rounds_of
 from .data import ClientData, local_batches, to_features
 from .evaluation import pooled, positions, score
 from .keys import Key
@@ -273,7 +273,7 @@ def fit(
     dtype : torch.dtype, optional
         Floating-point type of training; that of `params` by default.
     progress : bool
-        Show a progress bar on stderr.
+        Show a progress bar on stderr, or move that of `fedlib.bars.progress` around it.
 
     Returns
     -------
@@ -306,20 +306,17 @@ def fit(
         raise ValueError(f"clients_per_round must lie between 1 and the {len(data)} clients there are; got {size}")
     _share(drop_out, "drop_out")
     dtype = dtype or next(iter(params.values())).dtype
-    params = {name: p.detach().to(dtype).contiguous() for name, p in params.items()}
-    data = data.to(data.n.device, dtype).sorted()
+    params = {name: p.detach().to(device, dtype).contiguous() for name, p in params.items()}
+    data = data.to(device, dtype).sorted()
+    evaluations = {name: some.to(device, dtype) for name, some in evaluations.items()}
     _check_loss(algorithm, params, data, evaluations)
     writer = None
     if checkpoint is not None:
         settings = {"seed": operator.index(seed), "clients_per_round": size, "drop_out": float(drop_out)}
         settings["eval_every"] = operator.index(eval_every)
         writer = _open_checkpoint(checkpoint, algorithm, params, data, evaluations, settings, device)
-
-    params = {name: p.to(device) for name, p in params.items()}
-    data = data.to(device)
     matched = {
-        name: (some.to(device, dtype), positions(data.id, some, f"the evaluation set {name!r}"))
-        for name, some in evaluations.items()
+        name: (some, positions(data.id, some, f"the evaluation set {name!r}")) for name, some in evaluations.items()
     }
     stored = writer and writer.read(device)
     if stored and stored[0] > rounds:
@@ -329,11 +326,11 @@ def fit(
         )
     name = type(algorithm).__name__
     first = distributed.rank() == 0
-    with open_ledger() as ledger, tqdm(total=rounds, desc=name, unit="round", disable=not (progress and first)) as bar:
+    with open_ledger() as ledger, rounds_of(name, rounds, progress and first) as advance:
         done, state, records = stored or _before_round_1(algorithm, params, data, Key(seed), ledger)
         if writer and first and not stored:
             writer.write(state, 0, records, last=True)  # what cannot be stored is said before the work, not after
-        bar.update(done)
+        advance(done)
         for t in range(done + 1, rounds + 1):
             state, entry = _round(algorithm, state, data, size, drop_out, Key(seed, t), ledger)
             if t % eval_every == 0 or t == rounds:
@@ -344,7 +341,7 @@ def fit(
                 callback(t, state, entry)
             entry = {column: _plain(value) for column, value in entry.items()}
             records.append(writer.as_stored(entry) if writer else entry)
-            bar.update()
+            advance(1, entry)
             if writer and first:
                 writer.write(state, t, records, last=t == rounds)
     return Result(state, data.id, pd.DataFrame(records))
@@ -358,6 +355,12 @@ def _before_round_1(
     costs = ledger.take()
     entry = {"round": 0, "clients": len(data), "seconds": time.perf_counter() - start, **costs}
     return 0, state, [entry] if any(costs.values()) else []
+
+
+def first_round(algorithm: Algorithm, params: Params, data: ClientData, size: int, key: Key) -> Any:
+    """The state after round 1, without work before it; `fedlib.identity` asks what it computes."""
+    with open_ledger() as ledger:
+        return _round(algorithm, algorithm.init(params, data, Key(key.seed)), data, size, 0.0, key, ledger)[0]
 
 
 def _round(

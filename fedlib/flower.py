@@ -259,8 +259,8 @@ def server_app(
         nodes = _Nodes(flwr, grid)
         n = nodes.wait_for(clients)
         ids = torch.tensor(sorted(n))
-        settings = {"seed": seed, "clients_per_round": size}
-        identity = run_identity(algorithm, params, ids, {}, **settings)  # type: ignore[arg-type]  # ids for the data
+        settings = {"seed": seed, "clients_per_round": size, "ids": ids}
+        identity = run_identity(algorithm, params, None, {}, **settings)
         writer = Writer(Checkpoint(checkpoint, every_rounds=1, every_seconds=None), identity, {})
         stored = writer.read(torch.device("cpu"))
         if stored is None:

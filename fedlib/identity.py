@@ -1,17 +1,14 @@
-"""What the numbers of a run depend on, as short texts: equal texts, equal runs.
+"""What the numbers of a run depend on: settings, data, and what its functions compute. Equal identities, equal runs.
 
-`fedlib.checkpoint` compares them before it resumes. Functions of a user's own are described by what they do, their
-bytecode and the values they use, so that a notebook's cell may run again and its comments may change.
+`fedlib.checkpoint` compares them before it resumes. Functions are known by what they compute on a few rows, not by how
+they are written: a cell may run again, a line may move, another release may compute the same in another way.
 """
 
 import dataclasses
-import dis
 import functools
 import hashlib
-import inspect
-import sys
-import types
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Callable, Mapping
 from numbers import Number
 from typing import Any
 
@@ -20,195 +17,172 @@ import torch
 from torch import Tensor
 
 from .data import ClientData
-from .params import Params
-from .results import code_hash
+from .federation import Algorithm, first_round
+from .keys import Key
+from .params import Params, row
 
-__all__ = ["describe", "run_identity"]
+__all__ = ["differences", "run_identity"]
 
-_CORE = (
-    "aggregate",
-    "clustering",
-    "data",
-    "evaluation",
-    "federation",
-    "keys",
-    "layers",
-    "local",
-    "losses",
-    "models",
-    "params",
-)
+FORMAT = 2  # of the checkpoint's content
+_ROWS = 8  # of two clients, on which the loss is tried
+_TOLERANCE = 1e-5  # another processor, or another order of the same sums, moves numbers by less
 
-
-# Modules that an algorithm computes with, beside its own and the core's.
-_BESIDE = {
-    "fedlib.algorithms.fedcg": ("celeba", "domains", "graph", "residual", "strided"),
-    "fedlib.algorithms.fedsgcnn": ("mmd", "siamese", "transfer"),
-    "fedlib.algorithms.lg_cfl": ("algorithms.lg_fedavg", "mmd"),
-    "fedlib.algorithms.lg_fedavg": ("mmd",),
-}
-
-# What `dataclass` writes into a class.
-_GENERATED = {"__init__", "__repr__", "__eq__", "__hash__", "__setattr__", "__delattr__", "__replace__"} | {
-    f"__{order}__" for order in ("lt", "le", "gt", "ge")
-}
+Identity = dict[str, Any]
 
 
 def run_identity(
-    algorithm: Any, params: Params, data: ClientData, evaluations: Mapping[str, ClientData], **settings: Any
-) -> dict[str, str]:
-    """Name of each thing that the numbers of a run depend on, to its text."""
-    kind = type(algorithm)
-    ours = [c.__module__ for c in kind.__mro__ if c.__module__.split(".")[0] == "fedlib"]
-    ours += [f"fedlib.{m}" for name in ours for m in _BESIDE.get(name, ())]
-    fields = {}
-    for f in dataclasses.fields(algorithm):
-        value = getattr(algorithm, f.name)
-        fields[f"{kind.__name__}.{f.name}"] = describe(float(value) if f.type is float else value)
-    fields.pop(f"{kind.__name__}.chunk_size", None)  # no result depends on it, rounding apart
-    return {
-        "algorithm": f"{kind.__module__}.{kind.__qualname__}",
-        **fields,
-        **{name: describe(value) for name, value in settings.items()},
-        "initial parameters": _hash(params),
-        "data": _hash(data),
-        **{f"evaluation set {name}": _hash(some) for name, some in evaluations.items()},
-        "code version": code_hash(sorted({*ours, *(f"fedlib.{m}" for m in _CORE)})),
-        **{f"code of {c.__qualname__}": _hash(c) for c in kind.__mro__ if not _from_a_library(c.__module__)},
-    }
-
-
-def describe(value: Any, known: dict[int, tuple[Any, str]] | None = None) -> str:
-    """A text that is the same in each process, and differs when the value is, or does, something else.
+    algorithm: Algorithm,
+    params: Params,
+    data: ClientData | None,
+    evaluations: Mapping[str, ClientData],
+    **settings: Any,
+) -> Identity:
+    """Name of each thing that the numbers of a run depend on, to a text, or to the numbers that it computes.
 
     Parameters
     ----------
-    value : object
-        Anything. What can neither be looked into nor pickled is named by its type.
-    known : dict, optional
-        Texts of what was described on the way, by id, so that nothing is described twice.
+    algorithm : Algorithm
+    params : Params
+        One set of parameters.
+    data : ClientData or None
+        Training examples; a server that sees none computes nothing here.
+    evaluations : mapping of str to ClientData
+    **settings
+        Of `fit`.
+
+    Notes
+    -----
+    What is computed: the loss, its gradient and the prediction on a few rows, and the first round with two rows of
+    each client, where the algorithm has no work before round 1.
     """
-    if isinstance(value, np.generic):
-        value = value.item()
-    if isinstance(value, (Number, str, bytes, torch.dtype)) or value is None:
-        return repr(value)
-    known = {} if known is None else known
-    if id(value) not in known:
-        known[id(value)] = value, "itself"
-        known[id(value)] = value, _describe(value, known)  # holds the value too: its id must not be used again
-    return known[id(value)][1]
+    kind = type(algorithm).__name__
+    fields = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm) if f.name != "chunk_size"}
+    found: Identity = {
+        "format": str(FORMAT),
+        "algorithm": kind,
+        **{f"{kind}.{name}": _text(value) for name, value in fields.items()},
+        **{name: _text(value) for name, value in settings.items()},
+        "initial parameters": _hash(params),
+    }
+    if data is None:
+        return found
+    found |= {"data": _hash(data)} | {f"evaluation set {name}": _hash(some) for name, some in evaluations.items()}
+    with torch.backends.cudnn.flags(allow_tf32=False):
+        return found | _probe(algorithm, params, data, settings)
 
 
-def _describe(value: Any, known: dict[int, tuple[Any, str]]) -> str:
-    def parts(items: Iterable[tuple[Any, Any]]) -> str:
-        return ", ".join(f"{k}={describe(v, known)}" for k, v in items)
+def differences(there: Identity, here: Identity) -> list[str]:
+    """What differs between two identities, in words."""
+    return [
+        f"{name}: {_short(there.get(name))} there, {_short(here.get(name))} here"
+        for name in {**here, **there}
+        if not _same(there.get(name), here.get(name))
+    ]
 
-    if isinstance(value, Tensor):
-        value = value.detach() if value.layout == torch.strided else value.detach().to_dense()
-        rows = value[:1] if value.ndim and len(value) > 1 and value.stride(0) == 0 else value  # stored once
-        plain = torch.empty(rows.shape, dtype=rows.dtype).copy_(rows)
-        return f"{value.dtype} {tuple(value.shape)} {_digest(plain.reshape(-1).view(torch.uint8).numpy())}"
-    if isinstance(value, np.ndarray) and not value.dtype.hasobject:
-        return f"{value.dtype} {value.shape} {_digest(value.tobytes())}"
-    if isinstance(value, Mapping):
-        return f"{{{parts(value.items())}}}"
-    if isinstance(value, (tuple, list)):
-        return f"({parts(enumerate(value))})"
-    if isinstance(value, (set, frozenset)):  # their order differs between processes
-        return f"{{{', '.join(sorted(describe(v, known) for v in value))}}}"
-    if isinstance(value, functools.partial):
-        return f"partial({describe(value.func, known)}, {describe(value.args, known)}, {parts(value.keywords.items())})"
-    if isinstance(value, types.MethodType):
-        return f"{describe(value.__func__, known)} of {describe(value.__self__, known)}"
-    if isinstance(value, types.FunctionType):
-        return _function(value, known)
-    if isinstance(value, (staticmethod, classmethod)):
-        return describe(value.__func__, known)
-    if isinstance(value, property):
-        return describe((value.fget, value.fset), known)
-    if isinstance(value, type):
-        written = [f"{c.__module__}.{c.__qualname__}({parts(_members(c))})" for c in value.__mro__ if _is_users(c)]
-        return " < ".join(written) or f"{value.__module__}.{value.__qualname__}"
-    if isinstance(value, types.ModuleType):
-        return value.__name__ if _from_a_library(value.__name__) else f"{value.__name__}({parts(_members(value))})"
-    if isinstance(value, torch.nn.Module):
-        layers = {name: (type(m), _plain_values(m)) for name, m in value.named_modules()}
-        return f"{{{parts({**layers, **value.state_dict()}.items())}}}"
-    if hasattr(value, "__qualname__"):  # functions that are not written in Python
-        return f"{getattr(value, '__module__', '')}.{value.__qualname__}"
+
+def _same(a: Any, b: Any) -> bool:
+    if not (isinstance(a, list) and isinstance(b, list)):
+        return a == b
+    near = functools.partial(math.isclose, rel_tol=_TOLERANCE, abs_tol=_TOLERANCE)
+    return len(a) == len(b) and all(near(x, y) or (x != x and y != y) for x, y in zip(a, b, strict=True))
+
+
+def _probe(algorithm: Algorithm, params: Params, data: ClientData, settings: Mapping[str, Any]) -> Identity:
+    kind = type(algorithm).__name__
+    one = torch.zeros(1, dtype=torch.int64)
+    # Away from the start, where all outputs may be equal.
+    moved = {n: p + 0.1 * Key(0).normal(one, n, *p.shape)[0].to(p) for n, p in params.items()}
+    dtype = next(iter(params.values())).dtype
+    few = dataclasses.replace(
+        data[[0, len(data) - 1]], index=data.index[[0, -1], :_ROWS], y=data.y[[0, -1], :_ROWS], n=data.n[[0, -1]]
+    )
+    position = torch.arange(min(_ROWS, few.index.shape[1]), device=data.n.device)
+    batch = few.batch(position.expand(2, -1), position < few.n[:, None], dtype)
+
+    def losses() -> list[Tensor]:
+        leaves = {n: p.clone().requires_grad_() for n, p in moved.items()}
+        values = [algorithm.loss(leaves, tuple(part[k] for part in batch)) for k in (0, 1)]
+        return [*values, *_moments(torch.autograd.grad(sum(values), list(leaves.values()), allow_unused=True))]
+
+    def predictions() -> list[Tensor]:
+        with torch.no_grad():
+            return _moments([algorithm.predict(moved, batch[0][k]) for k in (0, 1)]) if algorithm.predict else []
+
+    def round() -> list[Tensor]:
+        if type(algorithm).prepare is not Algorithm.prepare:
+            return []
+        small = dataclasses.replace(data, index=data.index[:, :2], y=data.y[:, :2], n=data.n.clamp(max=2))
+        key = Key(settings.get("seed", 0), 1)
+        state = first_round(algorithm, params, small, int(settings.get("clients_per_round", len(data))), key)
+        clients = torch.arange(min(_ROWS, len(data)), device=data.n.device)
+        return _moments(row(algorithm.client_params(state, clients[[k]]), 0) for k in clients.tolist())
+
+    parts = {f"what {kind}.loss computes": losses, f"what {kind}.predict computes": predictions}
+    parts[f"what a first round of {kind} computes"] = round
+    return {name: _numbers(part) for name, part in parts.items()}
+
+
+def _numbers(part: Callable[[], list[Tensor]]) -> list[float] | str:
+    """The numbers of a part; of one that cannot run on so few rows, that it cannot."""
     try:
-        return describe(value.__reduce_ex__(2), known)  # what pickle would store; nothing is run
-    except Exception:  # whatever a class raises that cannot be pickled
-        return f"{type(value).__module__}.{type(value).__qualname__}"
+        return [float(value.detach()) for value in part()]
+    except (ValueError, RuntimeError, ArithmeticError, IndexError) as error:
+        return f"cannot run on few rows: {type(error).__name__}"
 
 
-def _plain_values(module: torch.nn.Module) -> dict[str, Any]:
-    """Settings of a layer."""
-    simple = (Number, str, tuple)
-    return {n: v for n, v in vars(module).items() if isinstance(v, simple) and n != "training" and n[0] != "_"}
+def _moments(trees: Any) -> list[Tensor]:
+    """Sums of powers of all numbers of some tensors, in an order that does not depend on names."""
+    found = []
+    for tree in trees:
+        parts = list(tree.values()) if isinstance(tree, dict) else [tree]
+        flat = [p.detach().double().flatten() for p in parts if isinstance(p, Tensor)]
+        found += [sum((f**power).sum() for f in flat) for power in (1, 2, 3)] if flat else []
+    return found
 
 
-def _members(owner: Any) -> list[tuple[str, Any]]:
-    """What the author of a class or module wrote, without what Python or `dataclass` add."""
-    written = {}
-    for name, member in vars(owner).items():
-        function = isinstance(getattr(member, "__func__", member), types.FunctionType)
-        generated = name in _GENERATED and dataclasses.is_dataclass(owner)
-        if not (generated or (name.startswith("__") and not function) or name.startswith("_abc_")):
-            written[name] = member
-    return sorted(written.items())
-
-
-def _function(function: types.FunctionType, known: dict[int, tuple[Any, str]]) -> str:
-    name = f"{function.__module__}.{function.__qualname__}"
-    captured: list[Any] = [*(function.__defaults__ or ()), *(function.__kwdefaults__ or {}).values()]
-    for cell in function.__closure__ or ():
-        try:
-            captured.append(cell.cell_contents)
-        except ValueError:  # not assigned yet
-            captured.append(None)
-    if _from_a_library(function.__module__):
-        return f"{name} {describe(captured, known)}" if captured else name
-    code = function.__code__
-    used = [function.__globals__[n] for n in _global_names(code) if n in function.__globals__]
-    return f"{name} {_digest(_bytecode(code))} {describe(captured + used, known)}"
-
-
-def _is_users(kind: type) -> bool:
-    return not _from_a_library(kind.__module__)
-
-
-def _from_a_library(module: str | None) -> bool:
-    """Whether code has a version, or is installed, and need not be looked at."""
-    top = str(module).split(".")[0]
-    if top == "__main__":  # a notebook or a script, whatever started it
-        return False
-    if top in ("fedlib", "torch") or top in sys.stdlib_module_names:
-        return True
-    file = getattr(sys.modules.get(str(module)), "__file__", None) or ""
-    return "site-packages" in file or "dist-packages" in file
-
-
-def _global_names(code: types.CodeType) -> list[str]:
-    names = [i.argval for i in dis.get_instructions(code) if i.opname in ("LOAD_GLOBAL", "LOAD_NAME")]
-    inner = [n for c in code.co_consts if isinstance(c, types.CodeType) for n in _global_names(c)]
-    return sorted({*names, *inner})
-
-
-def _bytecode(code: types.CodeType) -> bytes:
-    constants = list(code.co_consts)
-    is_function = not code.co_name.startswith("<") and bool(code.co_flags & inspect.CO_OPTIMIZED)
-    has_place = sys.version_info < (3, 13) or code.co_flags & 0x4000000  # of a docstring, which comes first
-    if is_function and has_place and constants and isinstance(constants[0], (str, type(None))):
-        constants = constants[1:]
-    values = [c for c in constants if not isinstance(c, types.CodeType)]
-    inner = b"".join(_bytecode(c) for c in code.co_consts if isinstance(c, types.CodeType))
-    return code.co_code + f"{describe(values)} {code.co_names}".encode() + inner
+def _text(value: Any) -> str:
+    """A setting as a text. Of a function only the name: what it computes is tried."""
+    if isinstance(value, (np.generic, Number)):
+        number = value.item() if isinstance(value, np.generic) else value
+        return repr(float(number) if isinstance(number, int) and not isinstance(number, bool) else number)
+    if isinstance(value, (str, bytes, torch.dtype)) or value is None:
+        return repr(value)
+    if isinstance(value, (Tensor, np.ndarray, ClientData)):
+        return _hash(value)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{k}={_text(v)}' for k, v in value.items())}}}"
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(_text, value))})"
+    if isinstance(value, functools.partial):
+        return f"partial({_text(value.func)}, {_text(value.args)}, {_text(value.keywords)})"
+    if isinstance(value, torch.nn.Module):
+        return f"{type(value).__name__} {_hash(value.state_dict())}"
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    if dataclasses.is_dataclass(value):
+        fields = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+        return f"{type(value).__name__}{_text(fields)}"
+    return "a function" if callable(value) else type(value).__name__
 
 
 def _hash(value: Any) -> str:
-    return f"#{_digest(describe(value).encode())}"
+    """Checksum of tensors, in whatever memory they lie."""
+    digest = hashlib.sha256()
+    if dataclasses.is_dataclass(value):
+        value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    for name, part in value.items() if isinstance(value, Mapping) else [("", value)]:
+        if part is None:
+            continue
+        part = torch.as_tensor(part).detach()
+        rows = part[:1] if part.ndim and len(part) > 1 and part.stride(0) == 0 else part  # stored once
+        plain = torch.empty(rows.shape, dtype=rows.dtype).copy_(rows)
+        digest.update(f"{name} {part.dtype} {tuple(part.shape)}".encode())
+        digest.update(plain.reshape(-1).view(torch.uint8).numpy())
+    return f"#{digest.hexdigest()[:12]}"
 
 
-def _digest(content: Any) -> str:
-    return hashlib.sha256(content).hexdigest()[:12]
+def _short(value: Any) -> str:
+    text = (
+        "nothing" if value is None else ", ".join(f"{v:.6g}" for v in value[:3]) if isinstance(value, list) else value
+    )
+    return text if len(text) <= 60 else f"{text[:40]}... #{hashlib.sha256(text.encode()).hexdigest()[:12]}"

@@ -13,38 +13,21 @@ from typing import Any
 import torch
 import torch.nn.functional as F
 from torch import Tensor
-from torch._C import _functorch as functorch
-from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
 
 __all__ = ["conv_relu_pool", "dense", "mlp", "stackable"]
 
 
-# ---- the only places that use torch's private names for vmap ----
-
-
 def still_batched(args: Iterable) -> bool:
-    """Whether a vmap is at work on any of these arguments."""
-    return any(isinstance(a, Tensor) and functorch.is_batchedtensor(a) for a in args)
+    """Whether a vmap is at work on any of these arguments: then it has no memory that could be asked for."""
 
+    def has_memory(a: Tensor) -> bool:
+        try:
+            a.untyped_storage()
+        except (NotImplementedError, RuntimeError):
+            return False
+        return True
 
-def _in_one_vmap(fast: Callable[..., Tensor], args: tuple) -> Tensor:
-    """What `fast` gives for the stacks behind the arguments of the vmap at work, which must be the only transform.
-
-    What torch does for an `autograd.Function` with a ``vmap`` method, without its passes over the structure of all
-    arguments, which cost small networks more than their arithmetic.
-    """
-    level = functorch.peek_interpreter_stack().level()
-    inside: list[tuple[Any, int | None]] = [
-        (functorch.get_unwrapped(a), functorch.maybe_get_bdim(a)) if still_batched([a]) else (a, None) for a in args
-    ]
-    clients = next(a.shape[axis] for a, axis in inside if axis is not None)
-    with temporarily_pop_interpreter_stack():
-        out = fast(*(_client_axis_first(a, axis, clients) for a, axis in inside))
-    return functorch._add_batch_dim(out, 0, level)
-
-
-def _transforms() -> list[str]:
-    return [t.key().name for t in functorch.get_interpreter_stack() or ()]
+    return any(isinstance(a, Tensor) and not has_memory(a) for a in args)
 
 
 def stackable(fast: Callable[..., Tensor]) -> Callable[[Callable[..., Tensor]], Callable[..., Tensor]]:
@@ -94,11 +77,6 @@ def stackable(fast: Callable[..., Tensor]) -> Callable[[Callable[..., Tensor]], 
 
         @functools.wraps(plain)
         def operation(*args):
-            transforms = _transforms()
-            if not transforms:
-                return plain(*args)
-            if transforms == ["Vmap"] and still_batched(args):
-                return _in_one_vmap(fast, args)
             return Operation.apply(*args)
 
         return operation

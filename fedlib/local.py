@@ -218,8 +218,9 @@ def _step(optimizer: MakeOptimizer, params: list[Tensor]) -> Callable[[Sequence[
         lr = optimizer.keywords["lr"]
 
         def descend(gradients: Sequence[Tensor | None]) -> None:  # torch.optim would import torch._dynamo
-            used = [(p, g) for p, g in zip(params, gradients, strict=True) if g is not None]
-            torch._foreach_add_([p for p, _ in used], [g for _, g in used], alpha=-lr)
+            for p, gradient in zip(params, gradients, strict=True):
+                if gradient is not None:
+                    p.add_(gradient, alpha=-lr)
 
         return descend
     rule = optimizer(params)

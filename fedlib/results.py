@@ -1,109 +1,174 @@
-"""Results with their provenance: what was measured, where, with which code; told apart when the code has changed.
+"""Stored results: what an experiment measured, with all that is needed to judge and to repeat it.
 
-A result file is JSON. It holds the figures and everything needed to judge and repeat them: settings, device, versions,
-checksums of the data, wall time, and a hash of the fedlib modules that the run had imported.
+A result file is JSON: figures of each seed, settings, checksums of the data, device, versions, wall time, the commit of
+the code, and a *probe*: what two rounds of each arm compute in double precision. Whether a result still belongs to the
+code is asked of the behaviour: the probe is computed anew and compared (``tests/book/test_results_are_fresh.py``).
 """
 
-import ast
 import datetime
-import functools
-import hashlib
 import json
 import os
 import platform
+import subprocess
 import sys
-import time
-import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
+import pandas as pd
 import torch
 
-__all__ = ["code_hash", "load", "notebook_hash", "save"]
+from .evaluation import compare, interval
 
-_IMPORTED = time.time()
+__all__ = ["load", "save", "table", "verdicts"]
+
+_HOME = Path(__file__).resolve().parents[1]
 _PACKAGES = ("numpy", "pandas", "scikit-learn", "torch", "torch-geometric", "torchvision")
-# Modules that only list names, draw or store.
-_NO_NUMBERS = {"fedlib"} | {f"fedlib.{m}" for m in ("algorithms", "checkpoint", "identity", "plotting", "results")}
+_PARTS = {"figures", "settings", "data", "provenance"}
+
+Place = str | Sequence[str]
 
 
-def _modules() -> list[str]:
-    return sorted(m for m in sys.modules if m.split(".")[0] == "fedlib" and m not in _NO_NUMBERS)
-
-
-def code_hash(modules: list[str]) -> str:
-    """Hash of what modules of fedlib do: their syntax trees, without comments, docstrings and layout.
+def load(name: str | os.PathLike) -> dict[str, Any]:
+    """Read a stored result.
 
     Parameters
     ----------
-    modules : list of str
-        Full names; a module that is gone counts as empty.
+    name : str or path
+        Name of a result of the book, such as ``"01_fedavg"``, or the path of a .json file.
 
     Returns
     -------
-    str
-        16 hexadecimal digits, the same on all versions of Python that parse the code alike.
+    dict
+        ``figures``, ``settings``, ``data`` and ``provenance``, as `save` wrote them; ``probe`` and ``claims`` where the
+        experiment has them.
+
+    Raises
+    ------
+    FileNotFoundError
+        No such file; says where it was looked for.
+    ValueError
+        The file is no result.
     """
-    digest = hashlib.sha256()
-    for name in sorted(modules):
-        path = _file(name)
-        text = path.read_text(encoding="utf8") if path.exists() else ""
-        digest.update(f"{name} {_outline_of(text)}\n".encode())
-    return digest.hexdigest()[:16]
+    path = Path(name) if str(name).endswith(".json") else _HOME / "book" / "results" / f"{name}.json"
+    if not path.exists():
+        there = sorted(p.stem for p in path.parent.glob("*.json"))
+        raise FileNotFoundError(
+            f"there is no result {path}. Stored results come with a clone of the book"
+            + (f"; there are {', '.join(there)}" if there else "; a fedlib installed without it has none")
+        )
+    try:
+        record = json.loads(path.read_text(encoding="utf8"))
+    except ValueError as error:
+        raise ValueError(f"{path} is not JSON ({error}); give a file that fedlib.results.save wrote") from error
+    if not isinstance(record, dict) or not set(record) >= _PARTS:
+        raise ValueError(
+            f"{path} is no result: it must hold {', '.join(sorted(_PARTS))}, as fedlib.results.save writes"
+        )
+    return record
 
 
-def notebook_hash(path: str | os.PathLike) -> str:
-    """Hash of what a notebook computes: its code cells up to the last that saves results, less those that only draw.
+def table(
+    name: str | os.PathLike, rows: Sequence[str] | Mapping[str, Place], columns: Mapping[str, Place], digits: int = 3
+) -> pd.DataFrame:
+    """A table of stored figures: the mean over seeds and its 95 % interval.
 
     Parameters
     ----------
-    path : path
-        A notebook whose code is plain Python. Cells with ``plt.show()`` draw.
+    name : str or path
+        As for `load`.
+    rows : list of str, or mapping of str to place
+        Label of each row, and where its figures stand: a key of the figures, or a sequence of keys that leads to them.
+    columns : mapping of str to place
+        Header of each column, and the key, or keys, below the row's place. There stands a number, or a mapping of seed
+        to number.
+    digits : int
+        Digits after the point.
 
     Returns
     -------
-    str
-        16 hexadecimal digits; text, comments and layout do not change them.
+    pandas.DataFrame of str
+        "mean ± half width" of an interval by Student's t; the number alone where there is one seed; "n/a" where nothing
+        was measured.
+
+    Raises
+    ------
+    KeyError
+        A row that the result does not have; names those that it has.
+
+    Examples
+    --------
+    >>> table("01_fedavg", ["deal: IID"], {"last ten rounds": "last rounds"})  # doctest: +SKIP
     """
-    cells = json.loads(Path(path).read_text(encoding="utf8"))["cells"]
-    sources = ["".join(c["source"]) for c in cells if c["cell_type"] == "code"]
-    last = max((i for i, source in enumerate(sources) if "results.save(" in source), default=len(sources) - 1)
-    digest = hashlib.sha256()
-    for source in sources[: last + 1]:
-        if "plt.show()" not in source:
-            digest.update(f"{_outline_of(source)}\n".encode())
-    return digest.hexdigest()[:16]
+    figures = load(name)["figures"]
+    places = rows if isinstance(rows, Mapping) else {label: label for label in rows}
+    found = {}
+    for label, place in places.items():
+        row = _at(figures, place)
+        found[label] = {header: _shown(row, column, digits) for header, column in columns.items()}
+    return pd.DataFrame.from_dict(found, orient="index", columns=list(columns))
 
 
-def _file(module: str) -> Path:
-    path = Path(__file__).parent.joinpath(*module.split(".")[1:])
-    return path / "__init__.py" if path.is_dir() else path.with_suffix(".py")
+def verdicts(
+    name: str | os.PathLike, claims: Sequence[str] | Mapping[str, tuple[Place, Place | float]] | None = None
+) -> pd.DataFrame:
+    """What stored figures say of claims "A is larger than B", seed by seed.
+
+    Parameters
+    ----------
+    name : str or path
+        As for `load`.
+    claims : list of str, or mapping of str to (place, place), optional
+        Sentences of the claims that are stored with the result (all of them by default), or further ones: each with the
+        places of A and of B, or a number in place of B.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each claim: ``difference`` of A and B with the half width of its 95 % interval, ``seeds`` in which A
+        is larger, ``verdict``: "holds", "the opposite holds", or "undecided" where the interval contains 0.
+    """
+    record = load(name)
+    stored = record.get("claims", {})
+    if claims is None:
+        claims = stored
+    elif not isinstance(claims, Mapping):
+        if unknown := [c for c in claims if c not in stored]:
+            raise KeyError(f"{name} has no claim {unknown[0]!r}; it has {sorted(stored)}")
+        claims = {c: stored[c] for c in claims}
+    rows = {}
+    for sentence, (a, b) in claims.items():
+        larger = _at(record["figures"], a)
+        other = dict.fromkeys(larger, b) if isinstance(b, (int, float)) else _at(record["figures"], b)
+        found = compare(larger, other)
+        rows[sentence] = {
+            "difference": "{difference:+.3f} ± {half_width:.3f}".format(**found),
+            "seeds": "{agree} of {seeds}".format(**found),
+            "verdict": found["verdict"],
+        }
+    return pd.DataFrame.from_dict(rows, orient="index", columns=["difference", "seeds", "verdict"])
 
 
-def _hash_of_the_run(modules: list[str]) -> str:
-    """Hash of the code that ran; of code edited meanwhile nothing is known, so the result counts as stale."""
-    edited = [m for m in modules if _file(m).exists() and _file(m).stat().st_mtime > _IMPORTED]
-    return f"edited during the run: {', '.join(edited)}" if edited else code_hash(modules)
+def _at(figures: Any, place: Place) -> Any:
+    """What stands at a place of the figures."""
+    for key in [place] if isinstance(place, str) else place:
+        if not isinstance(figures, Mapping) or key not in figures:
+            has = sorted(figures) if isinstance(figures, Mapping) else figures
+            raise KeyError(f"nothing is stored at {place!r}: {key!r} is not among {str(has):.500}")
+        figures = figures[key]
+    return figures
 
 
-@functools.cache  # a run with checkpoints asks for the same modules many times
-def _outline_of(code: str) -> str:
-    return _outline(ast.parse(code))
-
-
-def _outline(node: Any) -> str:
-    """A syntax tree as text, without docstrings and without fields that some versions of Python leave out."""
-    if isinstance(node, list):
-        return f"[{', '.join(map(_outline, node))}]"
-    if not isinstance(node, ast.AST):
-        return repr(repr(node))
-    fields = {name: value for name in node._fields if (value := getattr(node, name, None)) is not None and value != []}
-    if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
-        fields["body"] = fields["body"][1:]
-    texts = [f"[{name!r}, {_outline(value)}]" for name, value in sorted(fields.items()) if value != []]
-    return f"[{', '.join([repr(type(node).__name__), *texts])}]"
+def _shown(row: Any, column: Place, digits: int) -> str:
+    try:
+        value = _at(row, column)
+    except KeyError:
+        return "n/a"
+    if not isinstance(value, Mapping):
+        return f"{value:.{digits}f}"
+    mean, half = interval(list(value.values()))
+    return f"{mean:.{digits}f}" if len(value) == 1 else f"{mean:.{digits}f} ± {half:.{digits}f}"
 
 
 def save(
@@ -112,7 +177,8 @@ def save(
     settings: Mapping[str, Any],
     data: Mapping[str, str],
     seconds: float,
-    notebook: str | os.PathLike | None = None,
+    probe: Mapping[str, Sequence[float]] | None = None,
+    claims: Mapping[str, tuple[Place, Place | float]] | None = None,
 ) -> None:
     """Write a result file, whole or not at all.
 
@@ -121,31 +187,38 @@ def save(
     path : path
         Ends in .json; folders are made.
     figures : mapping
-        What was measured; numbers, strings, lists and mappings of these.
+        What was measured; numbers, strings, lists and mappings of these. By convention the innermost mapping is from
+        seeds to numbers.
     settings : mapping
-        What the run was told: preset, seeds, rounds, ...
+        What the run was told: seeds, rounds, ...
     data : mapping of str to str
         Name of each data set to its checksum, as `fedlib.datasets` states it.
     seconds : float
         Wall time of the run.
-    notebook : path, optional
-        The notebook that ran, whose hash is stored too.
+    probe : mapping of str to list of float, optional
+        Name of each arm to what a tiny run of it computes: stored to see later whether the code still does the same.
+    claims : mapping of str to (place, place), optional
+        What the experiment asks, as `verdicts` takes it.
+
+    Raises
+    ------
+    ValueError
+        A figure that is NaN or infinite.
     """
-    modules = _modules()
-    versions = {"python": platform.python_version(), "fedlib": _version("fedlib")}
     record = {
         "figures": figures,
         "settings": settings,
         "data": data,
+        "claims": claims or {},
+        "probe": probe or {},
         "provenance": {
             "seconds": round(seconds, 1),
             "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine() + " CPU",
             "threads": torch.get_num_threads(),
-            "versions": versions | {p: _version(p) for p in _PACKAGES},
-            "code_hash": _hash_of_the_run(modules),
-            "modules": modules,
-            "notebook_hash": None if notebook is None else notebook_hash(notebook),
+            "versions": {"python": platform.python_version(), "fedlib": sys.modules["fedlib"].__version__}
+            | {p: _version(p) for p in _PACKAGES},
+            "commit": _commit(),
         },
     }
     path = Path(path)
@@ -156,45 +229,18 @@ def save(
 
 
 def _version(package: str) -> str | None:
-    if package == "fedlib":
-        return sys.modules["fedlib"].__version__
     try:
         return version(package)
     except PackageNotFoundError:
         return None
 
 
-def load(path: str | os.PathLike, notebook: str | os.PathLike | None = None) -> dict[str, Any]:
-    """Read a result file and say whether it still belongs to the code.
-
-    Parameters
-    ----------
-    path : path
-    notebook : path, optional
-        The notebook that makes the file.
-
-    Returns
-    -------
-    dict
-        ``figures``, ``settings``, ``data``, ``provenance`` as written by `save`, and ``stale``: True when the code of
-        the modules it was made with, or of the notebook, has changed since.
-
-    Raises
-    ------
-    FileNotFoundError
-        Says which command makes the file.
-    """
-    path = Path(path)
-    if not path.exists():
-        raise FileNotFoundError(f"no result file {path}; `make results` makes those of the book")
-    record = json.loads(path.read_text(encoding="utf8"))
-    provenance = record["provenance"]
-    record["stale"] = code_hash(provenance["modules"]) != provenance["code_hash"] or (
-        notebook is not None and notebook_hash(notebook) != provenance["notebook_hash"]
-    )
-    if record["stale"]:
-        warnings.warn(
-            f"{path.name} was made on {provenance['date']} by code that has changed since; see `make results`",
-            stacklevel=2,
-        )
-    return record
+def _commit() -> str | None:
+    """The commit of the clone that this fedlib lies in, with a + where files have changed since; None outside one."""
+    git = ["git", "-C", str(_HOME)]
+    try:
+        head = subprocess.run([*git, "rev-parse", "--short=12", "HEAD"], capture_output=True, text=True, check=True)
+        changed = subprocess.run([*git, "status", "--porcelain", "fedlib"], capture_output=True, text=True, check=True)
+    except (OSError, subprocess.CalledProcessError):
+        return None
+    return head.stdout.strip() + ("+" if changed.stdout.strip() else "")

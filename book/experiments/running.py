@@ -1,0 +1,213 @@
+"""How an experiment is run, resumed, stored, and told apart from one whose code behaves differently by now.
+
+A chapter's module holds an `Experiment` for each of its result files. ``python -m book.experiments.01_fedavg`` runs
+the preset ``full`` of chapter 1, ``--preset paper`` the paper's own setting. What is measured so far lies in
+_build/experiments/, so the same command goes on after an interruption.
+"""
+
+import argparse
+import dataclasses
+import importlib
+import json
+import math
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+import fedlib
+from fedlib import datasets, evaluation, results
+
+ROOT = Path(__file__).resolve().parents[2]
+
+Probe = dict[str, list[float]]
+
+
+@dataclasses.dataclass(frozen=True)
+class Experiment:
+    """The runs behind one result file.
+
+    Attributes
+    ----------
+    result : str
+        Name of the result file, without folder and ending.
+    settings : dict
+        All that may be chosen: seeds, rounds, sizes. Plain values that JSON can hold.
+    measure : callable
+        ``measure(settings, keep) -> figures``. It computes each part as ``keep("name of the part", function, *args)``.
+    probe : callable
+        ``probe() -> {arm: numbers}``: each arm for two rounds on a few clients, in float64 on the CPU, seconds in all
+        (see `trace`). Equal numbers mean that the stored result still belongs to the code.
+    data : tuple of str
+        Data sets of `fedlib.datasets` whose checksums are stored.
+    claims : dict
+        What the experiment asks: sentence -> (place of A, place of B); see `fedlib.results.verdicts`.
+    """
+
+    result: str
+    settings: dict[str, Any]
+    measure: Callable[[dict[str, Any], "Keep"], dict[str, Any]]
+    probe: Callable[[], Probe]
+    data: tuple[str, ...] = ()
+    claims: Mapping[str, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
+
+    @property
+    def path(self) -> Path:
+        """The result file."""
+        return ROOT / "book" / "results" / f"{self.result}.json"
+
+
+class Keep:
+    """What is measured so far, in a file: ``keep(name, function, *args)`` calls the function if nothing is kept yet.
+
+    The function's value must be something that JSON can hold. Parts of other settings, or of code that computes other
+    numbers, are not used.
+    """
+
+    def __init__(self, path: Path, settings: Mapping[str, Any], probe: Probe) -> None:
+        self.path = path
+        self.parts: dict[str, Any] = {}
+        self.seconds = 0.0
+        self.identity = {"settings": json.loads(json.dumps(settings)), "probe": probe}
+        if path.exists():
+            stored = json.loads(path.read_text(encoding="utf8"))
+            if stored["settings"] == self.identity["settings"] and not moved(stored["probe"], probe):
+                self.parts, self.seconds = stored["parts"], stored["seconds"]
+                print(f"{path.name}: {len(self.parts)} parts are there already", flush=True)
+
+    def __call__(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+        """The kept value of a part, or the function's."""
+        if name not in self.parts:
+            start = time.perf_counter()
+            value = json.loads(json.dumps(function(*args, **kwargs), allow_nan=False))
+            took = time.perf_counter() - start
+            self.parts[name] = value
+            self.seconds += took
+            content = {**self.identity, "parts": self.parts, "seconds": self.seconds}
+            self.path.parent.mkdir(parents=True, exist_ok=True)
+            part = self.path.with_suffix(f".{os.getpid()}.part")
+            part.write_text(json.dumps(content), encoding="utf8")
+            os.replace(part, self.path)
+            print(f"  {name}: {took:.1f} s ({self.seconds / 60:.1f} min in all)", flush=True)
+        return self.parts[name]
+
+
+def trace(
+    algorithm: Any,
+    params: Any,
+    data: Any,
+    rounds: int = 2,
+    clients_per_round: int | None = None,
+    *,
+    eval_data: Any = None,
+    seed: int = 0,
+    **more: Any,
+) -> list[float]:
+    """What a run computes, as a few numbers: for `Experiment.probe`.
+
+    They come from what users see, so that no change of names or places in the library moves them: the parameters that
+    each client holds at the end, the training loss and the scores of each round, and the bytes sent.
+    """
+    result = fedlib.fit(
+        algorithm,
+        params,
+        data,
+        rounds,
+        clients_per_round,
+        eval_data=eval_data,
+        seed=seed,
+        dtype=torch.float64,
+        device="cpu",
+        progress=False,
+        **more,
+    )
+    return numbers_of(algorithm, result)
+
+
+def numbers_of(algorithm: Any, result: Any) -> list[float]:
+    """The numbers of `trace`, of a finished run."""
+    held = algorithm.client_params(result.state, torch.arange(len(result.ids)))
+    found = [0.0, 0.0, 0.0]
+    for p in held.values():
+        flat = p.double().reshape(len(p), -1)
+        weight = torch.arange(1, len(flat) + 1, dtype=torch.float64)
+        for i, power in enumerate((1, 2, 3)):
+            found[i] += float((weight * (flat**power).sum(1)).sum())
+    history = result.history
+    scored = sorted(c for c in history if c.split("_")[-1] in ("accuracy", "loss", "r2") and c != "train_loss")
+    for column in ("train_loss", *scored, "bytes_down", "bytes_up"):
+        if column in history:
+            found += [float(v) for v in history[column].dropna()]
+    return found
+
+
+def scores_of(algorithm: Any, result: Any, data: Any) -> list[float]:
+    """What `fedlib.evaluate` says of a finished run, as numbers."""
+    return [float(v) for v in evaluation.evaluate(algorithm, result, data).mean(numeric_only=True).dropna()]
+
+
+def moved(stored: Probe, now: Probe, tolerance: float = 1e-6) -> list[str]:
+    """Arms whose numbers are not the same any more, new ones and lost ones included."""
+
+    def same(a: Sequence[float], b: Sequence[float]) -> bool:
+        return len(a) == len(b) and all(
+            math.isclose(x, y, rel_tol=tolerance, abs_tol=tolerance) for x, y in zip(a, b, strict=True)
+        )
+
+    return [arm for arm in {**stored, **now} if arm not in stored or arm not in now or not same(stored[arm], now[arm])]
+
+
+def probe_of(experiment: Experiment) -> Probe:
+    """The experiment's probe, computed by the present code on one thread."""
+    threads = torch.get_num_threads()
+    torch.set_num_threads(1)
+    try:
+        return {arm: [float(v) for v in numbers] for arm, numbers in experiment.probe().items()}
+    finally:
+        torch.set_num_threads(threads)
+
+
+def state(experiment: Experiment) -> str:
+    """What is to be said of the stored result: "current", "missing", or "stale (arms)"."""
+    if not experiment.path.exists():
+        return "missing"
+    other = moved(results.load(experiment.path).get("probe", {}), probe_of(experiment))
+    return f"stale ({', '.join(other)})" if other else "current"
+
+
+def run(experiment: Experiment) -> None:
+    """Measure, and write the result file."""
+    probe = probe_of(experiment)
+    keep = Keep(ROOT / "_build" / "experiments" / f"{experiment.result}.json", experiment.settings, probe)
+    figures = experiment.measure(experiment.settings, keep)
+    checksums = {name: value for d in experiment.data for name, value in datasets.stats(d).checksums.items()}
+    results.save(experiment.path, figures, experiment.settings, checksums, keep.seconds, probe, experiment.claims)
+    keep.path.unlink(missing_ok=True)
+    print(f"wrote {experiment.path.relative_to(ROOT)}", flush=True)
+
+
+def modules() -> dict[str, Any]:
+    """The chapters' modules by name, each with its ``PRESETS``."""
+    paths = sorted(Path(__file__).parent.glob("[0-9]*.py"))
+    return {path.stem: importlib.import_module(f"book.experiments.{path.stem}") for path in paths}
+
+
+def main(presets: Mapping[str, Experiment]) -> None:
+    """The command of a chapter's module."""
+    parser = argparse.ArgumentParser(description="Run an experiment and store its result; goes on where it stopped.")
+    parser.add_argument("--preset", choices=tuple(presets), default=next(iter(presets)))
+    parser.add_argument("--again", action="store_true", help="measure anew although the stored result is current")
+    arguments = parser.parse_args()
+    experiment = presets[arguments.preset]
+    found = state(experiment)
+    print(f"{experiment.result}: {found}", flush=True)
+    if found != "current" or arguments.again:
+        run(experiment)
+
+
+if __name__ == "__main__":
+    sys.exit("run a chapter's module, such as book.experiments.01_fedavg, or `make results`")

@@ -1,0 +1,84 @@
+"""What the claims of a page are made of: places in stored figures, and what is asked of them.
+
+A file in ``tests/book/claims/`` belongs to one page. Its ``CLAIMS`` are pairs: a phrase that stands in the page, and a
+function of the stored figures that is true while the phrase may stay there. The function gets ``read``, which gives the
+figures of a result by name.
+"""
+
+import json
+import math
+import re
+from collections.abc import Callable, Mapping
+from typing import Any
+
+from fedlib import evaluation
+from tools.notebooks import ROOT
+
+Read = Callable[[str], Any]
+
+
+def stored(name: str) -> Any:
+    """The figures of a stored result."""
+    return json.loads((ROOT / f"book/results/{name}.json").read_text(encoding="utf8"))["figures"]
+
+
+def at(figures: Any, *place: str) -> Any:
+    """What stands at a place."""
+    for key in place:
+        figures = figures[key]
+    return figures
+
+
+def values(figures: Any, *place: str) -> list[float]:
+    """The numbers of all seeds."""
+    found = at(figures, *place)
+    return [float(v) for v in (found.values() if isinstance(found, Mapping) else found)]
+
+
+def mean(figures: Any, *place: str) -> float:
+    """Mean over seeds, or the number that stands there."""
+    found = at(figures, *place)
+    return float(found) if isinstance(found, (int, float)) else sum(values(found)) / len(values(found))
+
+
+def compare(figures: Any, a: Any, b: Any) -> dict[str, Any]:
+    """`fedlib.evaluation.compare` of two places, each a key or a sequence of keys; `b` may be a number."""
+    first = at(figures, *([a] if isinstance(a, str) else a))
+    if isinstance(b, (int, float)):
+        return evaluation.compare(first, dict.fromkeys(first, b))
+    return evaluation.compare(first, at(figures, *([b] if isinstance(b, str) else b)))
+
+
+def verdict(figures: Any, a: Any, b: Any) -> str:
+    """Of "a is larger than b": "holds", "the opposite holds" or "undecided"."""
+    return compare(figures, a, b)["verdict"]
+
+
+def shows(value: float, text: str) -> bool:
+    """Whether a number rounds to what is printed: shows(0.7649, "0.765"), shows(-.4, "-0")."""
+    digits = len(text.partition(".")[2])
+    return math.isclose(round(value, digits), float(text), abs_tol=1.000001 * 10**-digits / 2) or (
+        abs(value - float(text)) <= 0.5 * 10**-digits + 1e-9
+    )
+
+
+def prose(path: str) -> str:
+    """The words of a page on one line: Markdown of a notebook, or a .md file, without code and formulas."""
+    text = (ROOT / path).read_text(encoding="utf8")
+    if path.endswith(".ipynb"):
+        cells = [c for c in json.loads(text)["cells"] if c["cell_type"] == "markdown"]
+        captions = [
+            c["metadata"].get("mystnb", {}).get("figure", {}).get("caption", "")
+            for c in json.loads(text)["cells"]
+            if c["cell_type"] == "code"
+        ]
+        text = "\n\n".join("".join(c["source"]) for c in cells) + "\n\n" + "\n\n".join(captions)
+    text = re.sub(r"```.*?```|\$\$.*?\$\$", " ", text, flags=re.S)
+    return " ".join(text.split())
+
+
+def numbers(text: str) -> list[str]:
+    """Measured numbers in prose: decimals and percentages, each with some words around it."""
+    plain = re.sub(r"\$[^$]*\$|`[^`]*`|\]\([^)]*\)|https?://\S+", lambda m: " " * len(m[0]), text)
+    found = re.finditer(r"(?<![\w.])[−+-]?(?:\d*\.\d+|\d+(?= ?%| points?\b))", plain)
+    return [text[max(0, m.start() - 40) : m.end() + 25] for m in found]
