@@ -10,6 +10,7 @@ VENV := $(or $(VIRTUAL_ENV),.venv)
 PY := $(VENV)/bin/python
 READY := $(VENV)/.fedlib-ready
 PYTHON ?= python3
+JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 export PYTHONPATH := $(CURDIR)
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
 
@@ -22,7 +23,9 @@ HTML := _build/html/index.html
 help:  ## list these commands
 	@awk -F":.*## " "/^[a-z-]+:.*## /{printf \"  make %-11s %s\\n\", \$$1, \$$2}" Makefile
 
-book: $(HTML)  ## run every notebook and build the book into _build/html
+book: $(READY)  ## run every notebook, as many at once as there are cores, and build the book into _build/html
+	@$(MAKE) --no-print-directory --keep-going --jobs $(JOBS) $(RUN)
+	@$(MAKE) --no-print-directory $(HTML)
 	@echo "The book is ready: open file://$(CURDIR)/$(HTML)  (or: make serve)"
 
 test: $(READY)  ## lint, types, unit tests, every notebook with small parameters
@@ -35,10 +38,10 @@ site-test: $(HTML)  ## look at the built pages with headless Chromium
 	$(PY) -m pytest tests/site -n auto
 
 results: $(READY)  ## full-size runs behind the chapters' claims: only what is missing or stale
-	$(PY) -m tools.run_full
+	$(PY) -m book.experiments
 
 paper: $(READY)  ## the papers' own data and settings, hours, best on a GPU: only what is missing or stale
-	$(PY) -m tools.run_full --preset paper
+	$(PY) -m book.experiments --preset paper
 
 bench: $(READY)  ## the speed against loops over clients, on one core, and where the time goes; up to 10,000 clients
 	$(PY) -m benchmarks
@@ -59,8 +62,11 @@ slides: $(RUN) $(READY)  ## a slide deck for each chapter: its figures, equation
 mutants: $(READY)  ## break the code on purpose, to see that the tests notice
 	$(PY) -m tools.mutants
 
-badges: $(READY)  ## write the repository's address from _config.yml into badges and pages
-	$(PY) -m tools.badges
+badges:  ## write the repository's address from _config.yml into badges, set-up cells and pages
+	$(PYTHON) -m tools.badges
+
+fold: $(READY)  ## fold the cells with a title in the book, on Colab and in JupyterLab
+	$(PY) -m tools.fold
 
 licences: $(READY)  ## list the packages that the project asks for in book/licences.md
 	$(PY) -m tools.licences
@@ -85,16 +91,17 @@ $(READY): requirements.txt tests/requirements.txt pyproject.toml
 	@touch $@
 
 # A page shows what papermill ran, with the notebook's own default parameters; a failed run leaves nothing behind.
-# One thread: the networks are small, and threads that wait for each other on a busy machine cost minutes.
+# One thread a chapter: the networks are small, and chapters run side by side.
 _build/executed/notebooks/%.ipynb: notebooks/%.ipynb $(LIB) $(READY) $$(wildcard book/results/$$**.json)
 	@mkdir -p $(@D)
 	@echo "Running $<"
-	@OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(PY) -m papermill --cwd notebooks --kernel python3 --log-level ERROR --progress-bar $< $@.part.ipynb
+	@OMP_NUM_THREADS=$${OMP_NUM_THREADS:-1} $(PY) -m papermill --cwd notebooks --kernel python3 --log-level ERROR --no-progress-bar $< $@.part.ipynb
 	@mv $@.part.ipynb $@
+	@echo "Ran $<"
 
 # From an empty folder: an incremental build keeps stale pages.
 $(HTML): $(RUN) $(PAGES) $(LIB) $(READY)
 	@rm -rf _build/html
 	$(VENV)/bin/jupyter-book build . --all -W -n --keep-going --quiet
 
-.PHONY: help book test site-test results paper bench bench-peers student slides mutants badges licences links figures serve clean
+.PHONY: help book test site-test results paper bench bench-peers student slides mutants badges fold licences links figures serve clean

@@ -167,9 +167,9 @@ def load_state(path: str | os.PathLike, device: torch.device | str = "cpu") -> t
     from safetensors import SafetensorError, safe_open
 
     try:
-        with safe_open(path, framework="pt", device=str(device)) as file:
+        with safe_open(path, framework="pt") as file:
             content = json.loads((file.metadata() or {})["fedlib"])
-            return _decode(content["state"], file), dict(content["meta"])
+            return _decode(content["state"], file, torch.device(device)), dict(content["meta"])
     except _OtherClass as error:
         raise ValueError(f"{path} {error}") from error
     except (SafetensorError, KeyError, TypeError, ValueError, AttributeError) as error:
@@ -214,13 +214,13 @@ def _encode_all(items: Mapping[Any, Any], name: str, arrays: dict[str, Tensor]) 
     return {k: _encode(v, f"{name}/{k}".lstrip("/"), arrays) for k, v in items.items()}
 
 
-def _decode(node: Any, file: Any) -> Any:
+def _decode(node: Any, file: Any, device: torch.device) -> Any:
     if "tensor" in node:
-        return file.get_tensor(node["tensor"]).clone()  # in memory of its own: the file may be replaced
+        return file.get_tensor(node["tensor"]).to(device, copy=True)  # in its own memory: the file may be replaced
     if "value" in node:
         return node["value"]
     if "class" in node:
-        kind, fields = _class(node["class"]), {k: _decode(v, file) for k, v in node["fields"].items()}
+        kind, fields = _class(node["class"]), {k: _decode(v, file, device) for k, v in node["fields"].items()}
         if (here := [f.name for f in dataclasses.fields(kind)]) != list(fields):
             raise _OtherClass(f"holds a {node['class']} with the fields {list(fields)}; here it has {here}")
         new = object.__new__(kind)  # as it was: __init__ could compute something anew
@@ -228,9 +228,11 @@ def _decode(node: Any, file: Any) -> Any:
             object.__setattr__(new, name, value)
         return new
     if "keys" in node:
-        return {k: _decode(v, file) for k, v in zip(node["keys"], node["items"], strict=True)}
+        return {k: _decode(v, file, device) for k, v in zip(node["keys"], node["items"], strict=True)}
     return (
-        tuple(_decode(v, file) for v in node["tuple"]) if "tuple" in node else [_decode(v, file) for v in node["list"]]
+        tuple(_decode(v, file, device) for v in node["tuple"])
+        if "tuple" in node
+        else [_decode(v, file, device) for v in node["list"]]
     )
 
 

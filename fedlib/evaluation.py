@@ -243,7 +243,7 @@ def cluster_scores(true: ArrayLike, found: ArrayLike) -> dict[str, float]:
     Parameters
     ----------
     true, found : arrays of shape (K,)
-        Numbers of groups; which number a cluster has does not matter.
+        Numbers of groups, on any device; which number a cluster has does not matter.
 
     Returns
     -------
@@ -255,7 +255,11 @@ def cluster_scores(true: ArrayLike, found: ArrayLike) -> dict[str, float]:
     from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
     from sklearn.metrics.cluster import contingency_matrix
 
-    true, found = np.asarray(true), np.asarray(found)
+    true, found = (np.asarray(g.cpu() if isinstance(g, Tensor) else g) for g in (true, found))
+    if true.shape != found.shape or true.ndim != 1:
+        raise ValueError(
+            f"true and found must name a group for each client; got the shapes {true.shape}, {found.shape}"
+        )
     table = contingency_matrix(true, found)
     return {
         "ari": float(adjusted_rand_score(true, found)),

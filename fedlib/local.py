@@ -217,7 +217,7 @@ def _step(optimizer: MakeOptimizer, params: list[Tensor]) -> Callable[[Sequence[
     if isinstance(optimizer, partial) and optimizer.func is torch.optim.SGD and set(optimizer.keywords) == {"lr"}:
         lr = optimizer.keywords["lr"]
 
-        def descend(gradients: Sequence[Tensor | None]) -> None:  # torch.optim would import torch._dynamo
+        def descend(gradients: Sequence[Tensor | None]) -> None:  # importing torch.optim would take a second
             for p, gradient in zip(params, gradients, strict=True):
                 if gradient is not None:
                     p.add_(gradient, alpha=-lr)

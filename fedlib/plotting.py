@@ -91,6 +91,8 @@ def curves(
 ) -> "Axes":
     """One curve over the rounds for each setting, with its 95 % interval over seeds as a band.
 
+    The band of an accuracy is cut off at 0 and 1.
+
     Parameters
     ----------
     histories : mapping of str to pandas.DataFrame
@@ -113,7 +115,10 @@ def curves(
         rounds = [t for t, _ in by_round]
         mean, half = np.array([interval(values) for _, values in by_round]).T
         (line,) = ax.plot(rounds, mean, label=label, **style)
-        ax.fill_between(rounds, mean - half, mean + half, color=line.get_color(), alpha=0.15, linewidth=0)
+        band = mean - half, mean + half
+        if column.endswith("accuracy"):
+            band = np.clip(band, 0, 1)
+        ax.fill_between(rounds, *band, color=line.get_color(), alpha=0.15, linewidth=0)
     ax.set(xlabel="round", ylabel=column.replace("_", " "))
     if len(histories) > 1:
         ax.legend()

@@ -1,18 +1,78 @@
-"""Write the repository's address, ``repository.url`` of _config.yml, wherever the project needs it: ``make badges``.
+"""Write the repository's address and the release wherever the project needs them: ``make badges``.
 
-These are the badges, the set-up cells of the notebooks, CITATION.cff, the pages that tell how to clone, and the address
-of the published book.
+The address is ``repository.url`` of _config.yml, the release that of fedlib. They stand in the badges and set-up cells
+of the notebooks, in CITATION.cff, and in the pages that tell how to clone and where the book is published. Needs
+nothing but Python, so that a fork can be made before anything is installed.
 """
 
+import json
 import re
+import sys
+from pathlib import Path
 
-from . import notebooks
-
+ROOT = Path(__file__).resolve().parents[1]
 ADDRESS = re.compile(
-    r"https://github\.com/[\w.-]+/[\w.-]+?(?=\.git|[\s\\\"'`)>,]|/(?:actions|blob|tree|issues)|$)", re.M
+    r"https://github\.com/[\w.-]+/[\w.-]+?(?=\.git|[\s\\\"'`)>,]|/(?:actions|blob|tree|issues|releases)|$)", re.M
 )
-PAGES = ("README.md", "CONTRIBUTING.md", "CITATION.cff", "_config.yml", "book/index.md", "book/setup.md")
+PAGES = (
+    "README.md",
+    "CONTRIBUTING.md",
+    "CITATION.cff",
+    "_config.yml",
+    "book/index.md",
+    "book/setup.md",
+)
 ELSEWHERE = ("astral-sh/", "kynan/", "pre-commit/", "actions/")  # other projects' repositories
+PLACEHOLDER = "https://github.com/ORG/fedlib"
+GRAPHS = ("06_fedcg_graph", "08_fedsgcnn", "09_scoreboard")  # need torch-geometric, which Colab lacks
+BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
+
+SETUP = """# @title Set-up: on Colab, fetch this release of the book; elsewhere, find the clone
+{imports}
+
+HOME, CODE = "{url}", pathlib.Path("fedlib-book")
+if "google.colab" in sys.modules and not CODE.exists():
+{fetch}
+homes = [p for p in (CODE.resolve(), *pathlib.Path.cwd().resolve().parents) if (p / "fedlib").is_dir()]
+sys.path[:0] = map(str, homes[:1])"""
+FETCH = '    subprocess.run(["git", "clone", "-q", "--depth=1", "--branch=v{release}", HOME, CODE], check=True)'
+INSTALL = '    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "torch-geometric"], check=True)'
+NO_ADDRESS = '    raise RuntimeError("set repository.url in _config.yml to your own address, then type `make badges`")'
+
+
+def repository(config: Path = ROOT / "_config.yml") -> str:
+    """The repository's address, as _config.yml has it.
+
+    Raises
+    ------
+    SystemExit
+        It is no address on GitHub, from where Colab opens notebooks; says how it should look.
+    """
+    found = re.search(r"^repository:\s*\n\s+url:\s*(\S+)\s*$", config.read_text(encoding="utf8"), re.M)
+    url = found[1].strip("\"'").rstrip("/").removesuffix(".git") if found else "nothing"
+    if not re.fullmatch(r"https://github\.com/[\w.-]+/[\w.-]+", url):
+        sys.exit(f"repository.url of _config.yml must look like https://github.com/OWNER/NAME, got {url}")
+    return url
+
+
+def release() -> str:
+    """The version of fedlib."""
+    return re.search(r'^__version__ = "(.+)"$', (ROOT / "fedlib/__init__.py").read_text(encoding="utf8"), re.M)[1]
+
+
+def setup_cell(chapter: str, url: str, version: str) -> str:
+    """A chapter's first code cell. Where there is no address yet, it says on Colab what to do."""
+    if url == PLACEHOLDER:
+        return SETUP.format(url=url, imports="import pathlib\nimport sys", fetch=NO_ADDRESS)
+    fetch = [*([INSTALL] if chapter in GRAPHS else []), FETCH.format(release=version)]
+    return SETUP.format(url=url, imports="import pathlib\nimport subprocess\nimport sys", fetch="\n".join(fetch))
+
+
+def badge(chapter: str, url: str) -> str:
+    """The Markdown of a chapter's Colab badge."""
+    place = url.removeprefix("https://github.com/")
+    link = f"https://colab.research.google.com/github/{place}/blob/main/notebooks/{chapter}.ipynb"
+    return f"[![Open In Colab]({BADGE})]({link})"
 
 
 def with_address(text: str, url: str) -> str:
@@ -24,23 +84,35 @@ def with_address(text: str, url: str) -> str:
     return ADDRESS.sub(lambda m: m[0] if any(f"github.com/{e}" in m[0] for e in ELSEWHERE) else url, text)
 
 
+def notebook_with(text: str, chapter: str, url: str, version: str) -> str:
+    """The text of a notebook with its badge and its set-up cell."""
+    notebook = json.loads(text)
+    new = {"badge": badge(chapter, url), "setup": setup_cell(chapter, url, version)}
+    for cell in notebook["cells"]:
+        if cell["id"] in new:
+            cell["source"] = new[cell["id"]].splitlines(keepends=True)
+    return json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
 def main() -> None:
     """Rewrite what is out of date, and say which files changed."""
-    url = notebooks.repository()
-    for path in notebooks.paths():
+    url, version = repository(), release()
+    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
         old = path.read_text(encoding="utf8")
-        _write(path, old, with_address(old, url))
+        _write(path, old, notebook_with(old, path.stem, url, version))
     for name in PAGES:
-        path = notebooks.ROOT / name
-        if path.exists():
-            old = path.read_text(encoding="utf8")
-            _write(path, old, with_address(old, url))
+        path = ROOT / name
+        old = path.read_text(encoding="utf8")
+        new = with_address(old, url)
+        if name == "CITATION.cff":
+            new = re.sub(r"^version: .*$", f"version: {version}", new, flags=re.M)
+        _write(path, old, new)
 
 
-def _write(path, old: str, new: str) -> None:
+def _write(path: Path, old: str, new: str) -> None:
     if new != old:
         path.write_text(new, encoding="utf8")
-        print(f"changed {path.relative_to(notebooks.ROOT)}")
+        print(f"changed {path.relative_to(ROOT)}")
 
 
 if __name__ == "__main__":

@@ -4,7 +4,6 @@ These are the logo (the favicon too), the preview that other sites show beside a
 the picture of the README, which is cut from an executed chapter. They are committed; a build draws none of them.
 """
 
-import hashlib
 import io
 import os
 from pathlib import Path
@@ -157,25 +156,17 @@ def _number(ax: Any, x: float, y: float, number: int, colour: str) -> None:
     ax.text(x, y + 0.5, str(number), size=13, weight="bold", color=INK, ha="center", va="center_baseline")
 
 
-def source(chapter: str, cell: str) -> str:
-    """What a figure of a chapter depends on, in short: a hash of the code down to its cell."""
-    digest = hashlib.sha256()
-    for c in notebooks.code_cells(notebooks.read(notebooks.ROOT / f"notebooks/{chapter}.ipynb")):
-        digest.update(c.source.encode())
-        if c.id == cell:
-            return digest.hexdigest()[:16]
-    raise SystemExit(f"chapter {chapter} has no cell {cell!r}: name another one in tools/figures.py")
-
-
 def cut(chapter: str, cell: str) -> str:
     """A figure of an executed chapter as SVG, with a note on where it comes from."""
     path = notebooks.ROOT / f"_build/executed/notebooks/{chapter}.ipynb"
     if not path.exists():
         raise SystemExit(f"{path} is not there: type make book first")
-    (outputs,) = [c.outputs for c in nbformat.read(path, as_version=4).cells if c.id == cell]
+    outputs = next((c.outputs for c in nbformat.read(path, as_version=4).cells if c.id == cell), None)
+    if outputs is None:
+        raise SystemExit(f"chapter {chapter} has no cell {cell!r}: name another one in tools/figures.py")
     (svg,) = [o.data["image/svg+xml"] for o in outputs if "image/svg+xml" in o.get("data", {})]
     head, mark, rest = svg.partition("<svg ")
-    return f"{head}<!-- notebooks/{chapter}.ipynb, cell {cell}, code {source(chapter, cell)} -->\n{mark}{rest}"
+    return f"{head}<!-- notebooks/{chapter}.ipynb, cell {cell} -->\n{mark}{rest}"
 
 
 DRAWN = {"logo.svg": logo, "map.svg": book_map, "preview.png": preview}

@@ -4,15 +4,10 @@ from pathlib import Path
 from typing import Any
 
 import nbformat
-import yaml
 
-ROOT = Path(__file__).resolve().parents[1]
+from . import badges
 
-
-def repository() -> str:
-    """Address of the project's repository: the one setting, in _config.yml."""
-    config = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf8"))
-    return config["repository"]["url"].rstrip("/")
+ROOT = badges.ROOT
 
 
 def paths() -> list[Path]:
@@ -33,12 +28,3 @@ def code_cells(notebook: Any) -> list[Any]:
 def tagged(notebook: Any, tag: str) -> list[Any]:
     """Cells with a tag."""
     return [c for c in notebook.cells if tag in c.metadata.get("tags", [])]
-
-
-def badge(path: Path) -> str:
-    """The Markdown of a chapter's Colab badge."""
-    place = repository().removeprefix("https://github.com/")
-    image = "https://colab.research.google.com/assets/colab-badge.svg"
-    return (
-        f"[![Open In Colab]({image})](https://colab.research.google.com/github/{place}/blob/main/notebooks/{path.name})"
-    )

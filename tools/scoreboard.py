@@ -12,8 +12,8 @@ PATH`` is a difference, seed by seed, and ``@NAME`` one of `DERIVED`. FILE can a
 import functools
 import math
 import os
-import warnings
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -23,11 +23,10 @@ from fedlib import datasets, results
 from fedlib.evaluation import interval
 from fedlib.tabular import SETTINGS
 
-from .notebooks import ROOT, paths
-
+ROOT = Path(__file__).resolve().parents[1]
 FOLDER, RESULTS = ROOT / "book" / "paper", ROOT / "book" / "results"
 KEYS = ["paper", "table", "dataset", "setting", "method", "metric"]
-WORDS = ("reproduced", "direction holds", "not reproduced", "not run")
+WORDS = ("reproduced", "direction holds", "undecided", "not reproduced", "not run")
 SLACK = 0.02  # what counts as the half width where none is known: two points of accuracy
 WIDEST = 0.1  # an interval wider than this to each side could hardly miss; overlap then says nothing
 _UNITS = {"accuracy_pct": 100, "accuracy_points": 100, "r2_points_x100": 100}
@@ -106,10 +105,7 @@ def _numbers(value: Any) -> np.ndarray:
 
 @functools.cache
 def _load(file: str) -> dict[str, Any]:
-    notebook = next(p for p in paths() if file.startswith(p.stem))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")  # the table says what is stale
-        return results.load(RESULTS / file, notebook)
+    return results.load(RESULTS / file)
 
 
 def ours(result: str) -> np.ndarray:
@@ -143,7 +139,7 @@ def ours(result: str) -> np.ndarray:
                 raise KeyError(f"{path}: other seeds")
             return _numbers(minuend) - _numbers(other)
         return _numbers(minuend)
-    except (KeyError, ValueError, AttributeError, TypeError, FileNotFoundError, StopIteration) as error:
+    except (KeyError, ValueError, AttributeError, TypeError, FileNotFoundError) as error:
         raise KeyError(f"the result {result!r} leads nowhere: {error}") from error
 
 
@@ -185,36 +181,41 @@ def judge(rows: pd.DataFrame, row: pd.Series) -> tuple[str, str]:
     -------
     verdict, reason : str
     """
-    found, unit = ours(row.result), _UNITS.get(row.metric, 1)
+    figure, unit = ours(row.result), _UNITS.get(row.metric, 1)
     published = row.value / unit
     if row.method == "data":
         return (
             ("reproduced", "Our run uses this setting.")
-            if (found == published).all()
+            if (figure == published).all()
             else ("not reproduced", row.reason)
         )
-    mean, half = interval(found)
-    alone = len(found) == 1
+    mean, half = interval(figure)
+    alone = len(figure) == 1
     if row.metric == "ratio" and mean > published:
         return "reproduced", "One run, and above the paper's bound."
     reach = (SLACK if alone else half) + (row.half_width / unit if row.half_width == row.half_width else SLACK)
     wide = not alone and half > WIDEST
     other, way = _compared(rows, row), ""
     if row.metric in _GAPS:
-        wanted, gap, way = published, found, "the difference has the paper's sign"
+        wanted, gap, way = published, figure, "the difference has the paper's sign"
     elif other is not None:
-        wanted, gap = row.value - other.value, found - ours(other.result)
+        wanted, gap = row.value - other.value, figure - ours(other.result)
         way = f"{row.method} is {'above' if wanted > 0 else 'below'} {other.method}"
     certain = False
     if way:
         centre, spread = interval(gap)
         certain = centre * np.sign(wanted) > (SLACK if len(gap) == 1 else spread)
-    if not wide and abs(mean - published) <= reach and (certain or row.metric not in _GAPS):
+    near = abs(mean - published) <= reach
+    if near and not wide and (certain or row.metric not in _GAPS):
         return "reproduced", "One run, near the published figure." if alone else "The intervals overlap."
-    miss = "Our seeds scatter too much to tell" if wide else "The figures are too far apart"
+    if not near:
+        found = "The figures are too far apart"
+    else:
+        found = "Our seeds scatter too much to tell" if wide else "The intervals overlap"
     if certain:
-        return "direction holds", f"{miss}, but {way}, as in the paper."
-    return "not reproduced", f"{miss}, and it is not certain that {way}." if way else f"{miss}."
+        return "direction holds", f"{found}, but {way}, as in the paper."
+    doubt = f", {'but' if near and not wide else 'and'} it is not certain that {way}" if way else ""
+    return "undecided" if near else "not reproduced", f"{found}{doubt}."
 
 
 def judged() -> pd.DataFrame:
@@ -240,8 +241,7 @@ def table() -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        In the order of published.csv. ``ours`` is empty where nothing was run; ``file`` says where it comes from, and
-        that it is stale if the code has changed since.
+        In the order of published.csv. ``ours`` is empty where nothing was run; ``file`` says where it comes from.
     """
     rows, shown = read(), []
     for _, row in rows.iterrows():
@@ -249,10 +249,8 @@ def table() -> pd.DataFrame:
         digits = 3 if row.metric in ("r2", "pt_sign_accuracy") else digits
         line = {"published": _text(row.value, row.half_width, digits), "ours": "", "file": ""}
         if row.result:
-            unit, file = _UNITS.get(row.metric, 1), row.result.split(": ")[0]
+            unit, line["file"] = _UNITS.get(row.metric, 1), row.result.split(": ")[0]
             line["ours"] = _text(*(unit * v for v in interval(ours(row.result))), digits)
-            stale = file.endswith(".json") and _load(file)["stale"]
-            line["file"] = file + (", stale" if stale else "")
         shown.append(row[KEYS].to_dict() | line | row[["verdict", "reason"]].to_dict())
     return pd.DataFrame(shown)
 

@@ -5,6 +5,7 @@ the chapter with its solutions and the same marks, which ``nbgrader generate_ass
 """
 
 import copy
+import re
 from pathlib import Path
 from typing import Any
 
@@ -22,12 +23,6 @@ WRITING = (
     "Write each answer in place of the two lines below its question. The cell after it checks your answer.\n"
     "While you work, `preset` may be `smoke`, at the top: the chapter then runs in seconds."
 )
-# A copy may lie anywhere: it finds the checkout by the installed fedlib, not by its own place.
-IN_BOOK = 'else:\n    ROOT = pathlib.Path("..").resolve()\n'
-ANYWHERE = """else:
-    spec = importlib.util.find_spec("fedlib")
-    ROOT = pathlib.Path(spec.origin).parents[1] if spec else pathlib.Path("..").resolve()
-"""
 
 
 def marked(notebook: Any) -> Any:
@@ -46,11 +41,12 @@ def marked(notebook: Any) -> Any:
     found = copy.deepcopy(notebook)
     found.cells = [c for c in found.cells if "colab-badge.svg" not in c.source]
     for exercise in exercises.of(found):
-        exercise.solution.metadata.tags.remove("hide-cell")
+        exercise.solution.metadata = type(exercise.solution.metadata)(tags=["solution"])  # open, as its cell is theirs
+        exercise.solution.source = re.sub(r"^# @title .*\n", "", exercise.solution.source)
         _mark(exercise.solution, solution=True)
         _mark(exercise.check, grade=True, locked=True, points=exercise.points)
     for cell in found.cells:
-        cell.source = cell.source.replace(READING, WRITING).replace(IN_BOOK, ANYWHERE)
+        cell.source = cell.source.replace(READING, WRITING)
     return found
 
 

@@ -25,21 +25,24 @@ class ScaffoldState:
     models : Params
         Stack of one row: the server's model.
     c : Params
-        Stack of one row: the server's control variate, the mean of all `c_i`.
+        Stack of one row: the server's control variate, the mean of all `c_i`, weighted by examples.
     c_i : Params
         Stack of K rows: each client's control variate, which stays with the client.
+    examples : Tensor of shape ()
+        N, examples of all clients together.
     """
 
     models: Params
     c: Params
     c_i: Params
+    examples: Tensor
 
 
 @dataclass(frozen=True)
 class Scaffold(Algorithm):
     """FedAvg whose clients take the gradient g(theta) - c_i + c in place of g(theta).
 
-    c_i estimates the client's mean gradient and c that of all clients, so that the correction takes out what pulls the
+    c_i estimates the client's mean gradient and c that of all examples, so that the correction takes out what pulls the
     client away from the others. Parameters as in `fedlib.federation.Algorithm`.
 
     Raises
@@ -50,8 +53,13 @@ class Scaffold(Algorithm):
     Notes
     -----
     The new c_i is option II of the paper, c_i - c + (theta_t - theta_i) / (steps_i lr), with the client's own number of
-    steps. With c = c_i, as in round 1, a round is one of FedAvg. The server weighs clients by examples for the model
-    and equally for c, so that c stays the mean of all c_i. Its global step size is 1.
+    steps. With c = c_i, as in round 1, a round is one of FedAvg. The server's step size is 1.
+
+    The paper weighs clients equally and moves c by |S| / K times the mean change in the cohort S. Here c moves by the
+    sum over S of n_k / N times the change, which is the paper's rule where clients have equal sizes. So c is the sum of
+    n_k c_k / N over all K clients at any time, whoever took part, and vanishes where the objective, the sum of
+    n_k F_k / N, is lowest. The weights of c decide: with equal ones SCAFFOLD ends at the optimum of the plain mean of
+    the F_k, however models are averaged.
 
     References
     ----------
@@ -67,7 +75,8 @@ class Scaffold(Algorithm):
     def init(self, params: Params, data: ClientData, key: Key) -> ScaffoldState:
         """All control variates start at zero."""
         c = {name: torch.zeros_like(p)[None] for name, p in params.items()}
-        return ScaffoldState(broadcast(params, 1), c, {n: p.repeat_interleave(len(data), 0) for n, p in c.items()})
+        c_i = {name: p.repeat_interleave(len(data), 0) for name, p in c.items()}
+        return ScaffoldState(broadcast(params, 1), c, c_i, data.n.sum())
 
     def train(self, state: ScaffoldState, data: ClientData, clients: Tensor, key: Key) -> Update:
         """Local training with corrected gradients, then the new control variate of each client."""
@@ -81,12 +90,11 @@ class Scaffold(Algorithm):
             return (start[name] - p) / duration - state.c[name]
 
         change = {name: change_of(name, p) for name, p in end.params.items()}
-        ones = torch.ones(1, len(clients), device=data.n.device)
         return Update(
             clients,
             sums={
                 "models": cluster_sums(end.params, torch.zeros_like(clients), data.n, models=1),
-                "change of c_i": mix(ones, change),
+                "change of c_i": mix(data.n[None], change),
             },
             kept={"c_i": {name: old[name] + delta for name, delta in change.items()}},
             log={"loss": end.loss},
@@ -98,11 +106,10 @@ class Scaffold(Algorithm):
         return self.loss(params, batch) + pull
 
     def aggregate(self, state: ScaffoldState, update: Update) -> ScaffoldState:
-        """Theta <- weighted mean; c <- c + (sum over the cohort of the changes of c_i) / K."""
+        """Theta <- weighted mean; c <- c + (sum over the cohort of n_k times the change of c_k) / N."""
         models = cluster_means(update.sums["models"], previous=state.models)
-        population = len(next(iter(state.c_i.values())))
         change = row(update.sums["change of c_i"], 0)
-        c = {name: (c + change[name] / population).to(c.dtype) for name, c in state.c.items()}
+        c = {name: (c + change[name] / state.examples).to(c.dtype) for name, c in state.c.items()}
         return replace(state, models=models, c=c)
 
     def client_params(self, state: ScaffoldState, clients: Tensor) -> Params:

@@ -3,14 +3,18 @@
 import html
 import json
 import re
+import shutil
 import struct
+import subprocess
+import sys
 from importlib.metadata import version
 
 import pytest
 import yaml
 
 import fedlib
-from tools import badges, figures, mutants, notebooks, run_full
+from book.experiments import running
+from tools import badges, figures, mutants, notebooks
 
 ROOT = notebooks.ROOT
 
@@ -34,10 +38,57 @@ def test_one_version():
 
 def test_one_address():
     """`make badges` would change nothing."""
-    url = notebooks.repository()
+    url = badges.repository()
     for name in badges.PAGES:
         text = (ROOT / name).read_text(encoding="utf8")
         assert badges.with_address(text, url) == text, f"{name}: run make badges"
+    for path in notebooks.paths():
+        text = path.read_text(encoding="utf8")
+        assert badges.notebook_with(text, path.stem, url, fedlib.__version__) == text, f"{path.stem}: run make badges"
+
+
+def bare(*command, cwd):
+    """Run Python without any installed package."""
+    return subprocess.run([sys.executable, "-I", "-S", *command], cwd=cwd, capture_output=True, text=True, check=False)
+
+
+BADGES = "import sys; sys.path.insert(0, '.'); from tools import badges; badges.main()"
+
+
+@pytest.fixture
+def fork(tmp_path):
+    """A copy of the book at another address, as `make badges` makes it with nothing installed but Python."""
+    for name in ("fedlib", "book", "notebooks", "tools", *badges.PAGES, "Makefile", "_toc.yml", "pyproject.toml"):
+        if (ROOT / name).is_dir():
+            shutil.copytree(ROOT / name, tmp_path / name, ignore=shutil.ignore_patterns("__pycache__"))
+        elif not (tmp_path / name).exists():
+            shutil.copy(ROOT / name, tmp_path / name)
+    config = tmp_path / "_config.yml"
+    config.write_text(config.read_text().replace(badges.repository(), "https://github.com/someone/else"))
+    return tmp_path
+
+
+def test_a_fork_has_its_address_everywhere(fork):
+    run = bare("-c", BADGES, cwd=fork)
+    assert run.returncode == 0, run.stderr
+    for path in [*fork.glob("notebooks/*.ipynb"), *(fork / name for name in badges.PAGES)]:
+        assert "ORG" not in path.read_text(encoding="utf8"), path.name
+    assert bare("-c", BADGES, cwd=fork).stdout == "", "a second time there is nothing to do"
+    for path in notebooks.paths():
+        cells = {
+            c["id"]: "".join(c["source"]) for c in json.loads((fork / "notebooks" / path.name).read_text())["cells"]
+        }
+        assert cells["setup"] == badges.setup_cell(path.stem, "https://github.com/someone/else", fedlib.__version__)
+    results = {p.name: p.read_bytes() for p in (ROOT / "book/results").glob("*.json")}
+    assert {p.name: p.read_bytes() for p in (fork / "book/results").glob("*.json")} == results, "none is stale by it"
+
+
+def test_an_address_that_is_not_githubs_is_explained(fork):
+    config = fork / "_config.yml"
+    config.write_text(config.read_text().replace("github.com/someone", "example.org/someone"))
+    run = bare("-c", BADGES, cwd=fork)
+    assert run.returncode == 1 and "must look like https://github.com/OWNER/NAME, got https://example.org" in run.stderr
+    assert "Traceback" not in run.stderr
 
 
 def test_a_new_address_reaches_every_place():
@@ -84,11 +135,12 @@ def test_the_map_shows_every_chapter_and_its_alt_text_says_all():
             assert word in alt, f"the map has {word!r}, its alt text does not"
 
 
-def test_the_picture_of_the_readme_is_what_the_chapter_draws():
-    """Its figure may change when the code before it does."""
+def test_the_picture_of_the_readme_comes_from_a_chapter():
     chapter, cell = figures.README_FIGURE
     picture = (figures.STATIC / "readme.svg").read_text(encoding="utf8")
-    assert f"cell {cell}, code {figures.source(chapter, cell)} " in picture, "run make book, then make figures"
+    assert f"notebooks/{chapter}.ipynb, cell {cell} " in picture, "run make book, then make figures"
+    (drawn,) = [c for c in notebooks.read(ROOT / f"notebooks/{chapter}.ipynb").cells if c.id == cell]
+    assert "plt.show()" in drawn.source
     alt = re.search(r"!\[([^]]*)\]\(book/_static/readme\.svg\)", (ROOT / "README.md").read_text(encoding="utf8"))[1]
     assert len(alt) > 40
 
@@ -97,30 +149,15 @@ def test_the_picture_of_the_readme_is_what_the_chapter_draws():
 def test_results_carry_their_provenance(path):
     record = json.loads(path.read_text(encoding="utf8"))
     assert record["figures"] and record["settings"] and record["data"]
-    assert {"seconds", "date", "device", "versions", "code_hash", "modules", "threads"} <= set(record["provenance"])
+    assert {"seconds", "date", "device", "versions", "threads"} <= set(record["provenance"])
+    assert record["probe"], "without a probe nobody can say whether the code still does the same"
 
 
-def test_a_chapter_without_stored_runs_is_found():
-    assert run_full.state("99_nothing") == "missing"
-
-
-@pytest.mark.parametrize("path", notebooks.paths(), ids=lambda p: p.stem)
-def test_every_chapter_has_stored_runs(path):
-    """Stale ones say so on the page; missing ones would leave its claims without a ground."""
-    assert run_full.state(path.stem) in ("current", "stale")
-
-
-def test_a_paper_run_belongs_to_a_chapter():
-    chapters = [p.stem for p in notebooks.paths()]
-    assert all(chapter in chapters and result.startswith(chapter) for chapter, result in run_full.PAPER.items())
-
-
-def test_only_what_is_missing_or_stale_is_run(monkeypatch):
-    ran, states = [], iter(["current", "missing", "current", "stale", "stale"])
-    monkeypatch.setattr(run_full, "state", lambda *names: next(states))
-    monkeypatch.setattr(run_full.papermill, "execute_notebook", lambda path, *_, **__: ran.append(path.stem))
-    said = [run_full.run("01_fedavg", "01_fedavg_paper", "paper") for _ in range(3)]
-    assert ran == ["01_fedavg"] * 2 and said[:2] == ["", ""] and "wrote no book/results/01_fedavg_paper.json" in said[2]
+def test_every_chapter_has_an_experiment():
+    assert set(running.modules()) == {p.stem for p in notebooks.paths()}
+    for name, module in running.modules().items():
+        assert next(iter(module.PRESETS)) == "full" and module.PRESETS["full"].result == name
+        assert all(e.result.startswith(name[:2]) for e in module.PRESETS.values())
 
 
 def test_mutants_still_fit_the_code():

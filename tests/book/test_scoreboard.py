@@ -4,13 +4,11 @@ import json
 import math
 import re
 import shutil
-from functools import reduce
 
 import numpy as np
 import pandas as pd
 import pytest
 
-from fedlib.evaluation import compare
 from tools import scoreboard
 from tools.notebooks import ROOT
 
@@ -108,105 +106,21 @@ def test_ours_is_read_from_the_result_file(copies):
     assert after.loc[place, "ours"] == "12.50 ± 0.00"
 
 
-def test_a_stale_result_says_so(copies):
-    edit(copies / "results/07_feature_spaces.json", lambda record: record["provenance"].update(code_hash="other"))
-    files = scoreboard.table().query("table == 'figure5'")["file"]
-    assert set(files) == {"07_feature_spaces.json, stale"}
-
-
 def test_what_held_has_no_figures_of_its_own():
     text = (ROOT / "book/what_held.md").read_text(encoding="utf8")
     text = re.sub(r"\{\w+(:\w)?\}`[^`]*`|95\s%", "", text)
     assert not re.search(r"\d", re.sub(PLACE, "", text))
 
 
-CONTEST = ("contest, diabetes, scale 1: FedSGCNN, book", "contest, diabetes, scale 1: LG-FedAvg")
-HELD = [  # a statement of the page; file; better, worse; score; what compare says
-    ("Holds, on digits in every seed", "04_cfl", "CFL", "FedAvg", "test accuracy", "holds"),
-    (
-        "a little worse on average and better in no seed",
-        "04_cfl",
-        "CFL, small clients, one group",
-        "FedAvg, small clients, one group",
-        "test accuracy",
-        "no seed",
-    ),
-    ("worse in all seeds", "04_cfl", "FedAvg, label skew", "CFL, label skew", "test accuracy", "holds"),
-    (
-        "a calibrated threshold helps in most of them",
-        "04_cfl",
-        "FedAvg, small clients, one group",
-        "CFL, calibrated, small clients, one group",
-        "test accuracy",
-        "undecided",
-    ),
-    ("and are known", "06_fedcg_graph", "turned: FedCG", "turned: FedAvg", "accuracy", "holds"),
-    (
-        "and in part where they are found",
-        "06_fedcg_graph",
-        "found, 100 rounds: residual, w from the student",
-        "found, 100 rounds: FedAvg",
-        "accuracy",
-        "holds",
-    ),
-    (
-        "not with the recipe as printed",
-        "06_fedcg_graph",
-        "found, 100 rounds: FedCG, as printed",
-        "found, 100 rounds: FedAvg",
-        "accuracy",
-        "undecided",
-    ),
-    ("it costs", "06_fedcg_graph", "turned: residual, no graph", "turned: FedCG", "accuracy", "holds"),
-    (
-        "it helps the rarest style against modules without a graph",
-        "06_fedcg_graph",
-        "styles, fashion: FedCG, random start",
-        "styles, fashion: residual, random start",
-        "domain 3",
-        "holds",
-    ),
-    (
-        "against FedAvg that is undecided",
-        "06_fedcg_graph",
-        "styles, fashion: FedCG",
-        "styles, fashion: FedAvg",
-        "domain 3",
-        "undecided",
-    ),
-    ("holds on diabetes", "08_fedsgcnn", *CONTEST, "R2, median", "holds"),
-    (
-        "on Boston only in the clipped mean",
-        "08_fedsgcnn",
-        *(n.replace("diabetes", "boston") for n in CONTEST),
-        "R2, clipped",
-        "holds",
-    ),
-    (
-        "on Boston only in",
-        "08_fedsgcnn",
-        *(n.replace("diabetes", "boston") for n in CONTEST),
-        "R2, median",
-        "undecided",
-    ),
-    ("it changes next to nothing", "07_feature_spaces", "weight 0.5", "weight 0", "cut", "undecided"),
-    *(
-        (words, "08_fedsgcnn_paper", f"{column}/+ MMD", f"{column}/LG-FedAvg", metric, says)
-        for column in ("Wine", "Wine(c)")
-        for words, metric, says in (
-            ("It gains on Wine by the paper's way of scoring", "paper", "holds"),
-            ("and not by a sound one", "sound", "undecided"),
-        )
-    ),
-]
-
-
-@pytest.mark.parametrize(("words", "file", "better", "worse", "score", "says"), HELD)
-def test_what_held_still_holds(words, file, better, worse, score, says):
-    assert words in (ROOT / "book/what_held.md").read_text(encoding="utf8")
-    figures = json.loads((ROOT / f"book/results/{file}.json").read_text(encoding="utf8"))["figures"]
-    found = compare(*(reduce(dict.__getitem__, name.split("/"), figures)[score] for name in (better, worse)))
-    assert found["agree"] == 0 if says == "no seed" else found["verdict"] == says, found
+def test_what_the_page_counts(rows):
+    """Chapter 9 says how many figures there are, and of what kind."""
+    assert len(rows) == 125
+    good = rows[rows["verdict"] == "reproduced"]
+    assert (good["method"] == "data").mean() > 0.5
+    assert (rows[rows["paper"] == "fedcg"]["verdict"] == "not run").all()
+    scatter = rows["reason"].str.startswith("Our seeds scatter")
+    assert set(rows["verdict"][scatter]) <= {"undecided", "direction holds"}
+    assert not rows[rows["verdict"] == "not reproduced"]["reason"].str.contains("overlap").any()
 
 
 # ---- the rule ----
@@ -231,7 +145,8 @@ def judged(monkeypatch, ours, *cells):
         (50, 1, [0.53, 0.54, 0.55], "not reproduced"),
         (50, math.nan, [0.539, 0.54, 0.541], "not reproduced"),
         (52.5, math.nan, [0.539, 0.54, 0.541], "reproduced"),  # within the slack
-        (50, 3, [0.3, 0.5, 0.7], "not reproduced"),  # too wide to miss
+        (50, 3, [0.3, 0.5, 0.7], "undecided"),  # too wide to miss
+        (60, 3, [0.30, 0.35, 0.40], "not reproduced"),  # wide, and missed all the same
         (50, math.nan, [0.515], "reproduced"),
         (50, math.nan, [0.545], "not reproduced"),
     ],
@@ -247,6 +162,7 @@ def test_a_single_figure(monkeypatch, value, half, ours, word):
         ([0.81, 0.82, 0.83], [0.91, 0.92, 0.93], "not reproduced"),
         ([0.81, 0.82, 0.83], [0.70, 0.95, 0.80], "not reproduced"),  # not for certain
         ([0.60, 0.80, 0.99], [0.50, 0.70, 0.90], "direction holds"),  # too wide, but seed by seed
+        ([0.30, 0.50, 0.70], [0.50, 0.40, 0.60], "undecided"),  # too wide, and no direction either
         ([0.82], [0.72], "direction holds"),
         ([0.82], [0.81], "not reproduced"),  # one run each: within the slack
     ],
@@ -272,7 +188,7 @@ def test_the_compared_row_is_that_of_the_same_setting(monkeypatch):
     ("value", "ours", "word"),
     [
         (1.0, [0.010, 0.011, 0.009], "reproduced"),
-        (1.0, [0.00, 0.02, 0.01], "not reproduced"),  # it overlaps, but may as well be nothing
+        (1.0, [0.00, 0.02, 0.01], "undecided"),  # it overlaps, but may as well be nothing
         (20.0, [0.010, 0.011, 0.009], "direction holds"),
         (-20.0, [0.010, 0.011, 0.009], "not reproduced"),
         (25.0, [0.26], "reproduced"),

@@ -1,7 +1,5 @@
-"""The chapters on Colab: the set-up cell in a machine like Colab's, and what the notebooks ask for. Binder's files."""
+"""The chapters on Colab: the set-up cell on a machine like Colab's, and what the notebooks ask for. Binder's files."""
 
-import ast
-import json
 import os
 import re
 import shutil
@@ -11,49 +9,21 @@ import sys
 import nbformat
 import papermill
 import pytest
+from packaging.requirements import Requirement
+from packaging.version import Version
 
-from tools import notebooks, student
+from notebooks import colab
+from tools import badges, notebooks, student
 
 PATHS = notebooks.paths()
-
-# Runs each chapter's set-up cell twice in a folder of its own, then its imports. fedlib leaves the machine in between.
-CLEAN = """
-import json, os, sys
-import google.colab
-
-commands, found = [], {}
-sys.addaudithook(lambda event, args: event == "subprocess.Popen" and commands.append(args[1]))
-before = list(sys.path)
-for stem, cells in json.load(sys.stdin).items():
-    os.mkdir(stem)
-    os.chdir(stem)
-    commands.clear()
-    names = {}
-    for cell in cells[:2]:
-        exec(cell, names)
-    ran = [list(map(str, c)) for c in commands]
-    exec(cells[2], names)
-    found[stem] = {"commands": ran, "fedlib": sys.modules["fedlib"].__file__, "root": str(names["ROOT"])}
-    for name in [m for m in sys.modules if m.split(".")[0] == "fedlib"]:
-        del sys.modules[name]
-    sys.path[:] = before
-    os.chdir("..")
-print(json.dumps(found))
-"""
-
-
-def imports(notebook):
-    """All imports of a chapter, as one cell."""
-    code = "\n".join(c.source for c in notebooks.code_cells(notebook))
-    found = {ast.unparse(n) for n in ast.walk(ast.parse(code)) if isinstance(n, (ast.Import, ast.ImportFrom))}
-    return "\n".join(sorted(found))
+ADDRESS = "https://github.com/someone/else"
 
 
 @pytest.fixture(scope="module")
 def machine(tmp_path_factory):
     """Environment variables of a machine like Colab's: a package google.colab, git, and no network.
 
-    The repository's address leads to a copy of this working tree.
+    The repository's address leads to a copy of this working tree, with the release as its tag.
     """
     place = tmp_path_factory.mktemp("colab")
     (place / "site/google/colab").mkdir(parents=True)
@@ -62,50 +32,72 @@ def machine(tmp_path_factory):
         ignored = shutil.ignore_patterns("__pycache__", "checkpoints", ".ipynb_checkpoints")
         shutil.copytree(notebooks.ROOT / folder, place / "repository" / folder, ignore=ignored)
     author = ["-c", "user.name=a", "-c", "user.email=a@b.c"]
-    for command in (["init", "-q"], ["add", "--all"], [*author, "commit", "-q", "-m", "copy"]):
+    tag = ["tag", f"v{badges.release()}"]
+    for command in (["init", "-q"], ["add", "--all"], [*author, "commit", "-q", "-m", "copy"], tag):
         subprocess.run(["git", *command], cwd=place / "repository", check=True)
     return {
         "PATH": os.environ["PATH"],
         "HOME": str(place),
         "PYTHONPATH": str(place / "site"),
         "OMP_NUM_THREADS": "1",
+        "PIP_NO_INDEX": "1",
         "GIT_CONFIG_COUNT": "1",
         "GIT_CONFIG_KEY_0": f"url.file://{place}/repository.insteadOf",
-        "GIT_CONFIG_VALUE_0": notebooks.repository(),
+        "GIT_CONFIG_VALUE_0": ADDRESS,
         "GIT_ALLOW_PROTOCOL": "file",  # git itself cannot go online
     }
 
 
-@pytest.fixture(scope="module")
-def found(machine, tmp_path_factory):
-    """What the set-up cells did."""
-    place = tmp_path_factory.mktemp("content")
-    chapters = {}
-    for path in PATHS:
-        notebook = notebooks.read(path)
-        (setup,) = [c.source for c in notebook.cells if c.id == "setup"]
-        chapters[path.stem] = [setup, setup, imports(notebook)]
-    run = subprocess.run(
-        [sys.executable, "-c", CLEAN],
-        cwd=place,
-        env=machine,
-        input=json.dumps(chapters),
-        capture_output=True,
-        text=True,
+def on_colab(setup, machine, folder, then=""):
+    code = f"import google.colab\n{setup}\n{setup}\nimport fedlib\nprint(fedlib.__file__)\n{then}"
+    return subprocess.run(
+        [sys.executable, "-P", "-c", code], cwd=folder, env=machine, capture_output=True, text=True, check=False
     )
+
+
+def test_setup_fetches_the_release_once(machine, tmp_path):
+    """The second time it is there already. The fetched code is used, not another fedlib on this machine."""
+    run = on_colab(badges.setup_cell("01_fedavg", ADDRESS, badges.release()), machine, tmp_path)
     assert run.returncode == 0, run.stderr[-3000:]
-    return place, json.loads(run.stdout.splitlines()[-1])
+    assert run.stdout.split()[-1] == str(tmp_path / "fedlib-book/fedlib/__init__.py")
+    reads = "from fedlib import results; print(results.load('01_fedavg')['settings'] is not None)"
+    assert on_colab("import sys; sys.path.insert(0, 'fedlib-book')", machine, tmp_path, reads).stdout.endswith("True\n")
 
 
-@pytest.mark.parametrize("path", PATHS, ids=lambda p: p.stem)
-def test_setup_fetches_the_code_and_installs_nothing(path, found):
-    place, of_chapter = found
-    did = of_chapter[path.stem]
-    code = place / path.stem / "book-code"
-    (command,) = did["commands"]  # the second time it is there already
-    assert command == ["git", "clone", "-q", "--depth=1", notebooks.repository(), "book-code"]
-    assert did["root"] == str(code)
-    assert did["fedlib"] == str(code / "fedlib/__init__.py"), "the fetched code, not another fedlib on this machine"
+def test_setup_never_fetches_the_head_of_a_branch(machine, tmp_path):
+    """A saved copy of a chapter goes on with the release it was written for, or says that it is gone."""
+    run = on_colab(badges.setup_cell("01_fedavg", ADDRESS, "0.0.1"), machine, tmp_path)
+    assert run.returncode != 0 and "v0.0.1" in run.stderr and not (tmp_path / "fedlib-book").exists()
+
+
+def test_setup_installs_what_colab_lacks_and_nothing_else():
+    used = {"06_fedcg_graph", "08_fedsgcnn", "09_scoreboard"}
+    for path in PATHS:
+        installed = colab.installed_by(badges.setup_cell(path.stem, ADDRESS, "1"))
+        assert installed == ({"torch-geometric"} if path.stem in used else set())
+    assert "torch-geometric" not in colab.with_needs(colab.VERSIONS)
+
+
+def test_setup_is_short_and_says_where_an_address_is_missing(tmp_path, machine):
+    for path in PATHS:
+        for url in (ADDRESS, badges.PLACEHOLDER):
+            lines = badges.setup_cell(path.stem, url, "1.0.0").splitlines()
+            assert len([line for line in lines if line]) <= 10 and max(map(len, lines)) <= 110
+    run = on_colab(badges.setup_cell("01_fedavg", badges.PLACEHOLDER, "1"), machine, tmp_path)
+    assert "set repository.url in _config.yml to your own address, then type `make badges`" in run.stderr
+
+
+def test_setup_finds_the_clone_from_any_folder_in_it(tmp_path):
+    code = f"{badges.setup_cell('01_fedavg', ADDRESS, '1')}\nimport fedlib; print(fedlib.__file__)"
+    for folder in ("notebooks", "book/results", "."):
+        run = subprocess.run(
+            [sys.executable, "-P", "-c", code],
+            cwd=notebooks.ROOT / folder,
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert run.stdout.split() == [str(notebooks.ROOT / "fedlib/__init__.py")]
 
 
 def test_a_whole_chapter_runs_as_a_students_copy(machine, tmp_path, monkeypatch):
@@ -113,6 +105,7 @@ def test_a_whole_chapter_runs_as_a_students_copy(machine, tmp_path, monkeypatch)
     for name, value in machine.items():
         monkeypatch.setenv(name, value)
     notebook = student.marked(notebooks.read(PATHS[6]))
+    notebook.cells[0].source = badges.setup_cell(PATHS[6].stem, ADDRESS, badges.release())
     notebook.cells.insert(0, nbformat.v4.new_code_cell("import google.colab  # Colab's kernel has done so"))
     papermill.execute_notebook(
         notebook,
@@ -123,14 +116,23 @@ def test_a_whole_chapter_runs_as_a_students_copy(machine, tmp_path, monkeypatch)
         progress_bar=False,
         execution_timeout=300,
     )
-    assert [p.name for p in tmp_path.iterdir()] == ["book-code"]
+    assert [p.name for p in tmp_path.iterdir()] == ["fedlib-book"]
+
+
+def test_the_packages_we_ask_for_are_on_colab_in_a_version_that_we_support():
+    project = (notebooks.ROOT / "requirements.txt").read_text(encoding="utf8")
+    for line in re.findall(r"^([\w-]+>=[\d.]+)", project, re.M):
+        need = Requirement(line)
+        if need.name in colab.VERSIONS and need.name != "ipykernel":  # Colab has its own
+            assert Version(colab.VERSIONS[need.name]) in need.specifier, line
 
 
 @pytest.mark.parametrize("path", PATHS, ids=lambda p: p.stem)
-def test_asks_for_a_gpu_as_colab_writes_it(path):
-    """A preset may need one; Colab offers a CPU where none is free."""
+def test_asks_for_a_gpu_only_where_one_helps(path):
     metadata = notebooks.read(path).metadata
-    assert metadata.accelerator == "GPU" and metadata.colab == {"gpuType": "T4", "provenance": []}
+    wanted = {"accelerator": "GPU"} if path.stem == "10_scaling_out" else {}
+    assert {k: v for k, v in metadata.items() if k == "accelerator"} == wanted
+    assert metadata.colab == ({"gpuType": "T4", "provenance": []} if wanted else {"provenance": []})
 
 
 def test_binder_installs_what_the_chapters_need():

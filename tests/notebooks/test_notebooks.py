@@ -2,6 +2,7 @@
 
 import ast
 import importlib
+import os
 import re
 
 import nbformat
@@ -9,10 +10,12 @@ import papermill
 import pytest
 from notebooks.wrong_answers import WRONG
 
-from tools import exercises, notebooks, student
+from notebooks import colab
+from tools import badges, exercises, fold, notebooks, student
 
 PATHS = notebooks.paths()
-PRESETS = ("smoke", "book", "full", "paper")
+SITES = notebooks.ROOT / "tests/notebooks/sites"
+PRESETS = ("smoke", "book")
 HINT = r"\n\n<details><summary>Hint</summary>\n\n.{20,}\n\n</details>$"
 
 
@@ -48,24 +51,46 @@ def with_wrong_answers(notebook, wrong):
     return notebook
 
 
-def test_runs_with_small_parameters(path, notebook, monkeypatch):
-    """From a clean kernel; a warning stops it, and a check that refuses the solution or accepts a wrong answer."""
-    declared = papermill.inspect_notebook(str(path))
-    assert {"seed", "preset"} <= set(declared), "a parameter that the notebook does not declare would be ignored"
-    monkeypatch.setenv("PYTHONPATH", str(notebooks.ROOT))
+def run(notebook, path, monkeypatch, seed, site=None, **environment):
+    """Run a chapter with small parameters from a clean kernel; the folder `site` has a sitecustomize.py for it."""
+    folders = [str(SITES / site)] if site else []
+    monkeypatch.setenv("PYTHONPATH", os.pathsep.join([*folders, str(notebooks.ROOT), str(notebooks.ROOT / "tests")]))
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    before = {p: p.stat().st_mtime_ns for p in (notebooks.ROOT / "book/results").glob("*")}
+    for name, value in environment.items():
+        monkeypatch.setenv(name, value)
     papermill.execute_notebook(
-        with_wrong_answers(notebook, WRONG.get(path.stem, {})),
+        notebook,
         None,  # no copy: papermill would write it after every cell, a sixth of the whole time
-        parameters={"preset": "smoke"},
+        parameters={"preset": "smoke", "seed": seed},
         cwd=path.parent,
         kernel_name="python3",
         progress_bar=False,
         execution_timeout=300,
     )
+
+
+def test_runs_with_small_parameters(path, notebook, monkeypatch):
+    """From a clean kernel; a warning stops it, and a check that refuses the solution or accepts a wrong answer."""
+    declared = papermill.inspect_notebook(str(path))
+    assert {"seed", "preset"} <= set(declared), "a parameter that the notebook does not declare would be ignored"
+    before = {p: p.stat().st_mtime_ns for p in (notebooks.ROOT / "book/results").glob("*")}
+    run(with_wrong_answers(notebook, WRONG.get(path.stem, {})), path, monkeypatch, seed=0)
     after = {p: p.stat().st_mtime_ns for p in (notebooks.ROOT / "book/results").glob("*")}
     assert after == before, "a small run must not touch stored results"
+
+
+def test_runs_with_what_colab_has(path, notebook, monkeypatch):
+    """All other packages are hidden, but for those that the set-up cell installs there."""
+    installed = colab.installed_by(badges.setup_cell(path.stem, "https://github.com/a/b", "1"))
+    hidden = colab.missing(installed)
+    assert "flwr" not in installed and {"papermill", "nbformat"} <= hidden
+    assert ("torch_geometric" in hidden) == (path.stem not in badges.GRAPHS)
+    run(notebook, path, monkeypatch, seed=1, site="colab", HIDDEN_PACKAGES=",".join(hidden))
+
+
+def test_runs_on_a_second_device(path, notebook, monkeypatch):
+    """On a device that refuses what a GPU refuses (tests/emulated_device.py); another seed."""
+    run(notebook, path, monkeypatch, seed=2, site="device")
 
 
 def test_committed_without_outputs(notebook):
@@ -77,10 +102,37 @@ def test_committed_without_outputs(notebook):
 
 def test_badge_and_setup_come_first(path, notebook):
     badge, setup = notebook.cells[:2]
-    assert badge.source == notebooks.badge(path), "make badges writes it"
+    url = badges.repository()
+    assert badge.source == badges.badge(path.stem, url), "make badges writes it"
+    assert setup.source == badges.setup_cell(path.stem, url, badges.release()), "make badges writes it"
     assert "remove-cell" in badge.metadata.tags and "remove-cell" in setup.metadata.tags
-    assert f'"{notebooks.repository()}"' in setup.source, "make badges writes it"
-    assert "google.colab" in setup.source and "pip install" not in setup.source
+
+
+def test_cells_with_a_title_are_folded_everywhere(notebook):
+    for cell in notebooks.code_cells(notebook):
+        assert cell.metadata == fold.folded(cell), f"cell {cell.id}: run make fold"
+        hidden = {"hide-input", "hide-cell", "hide-output"} & set(cell.metadata.get("tags", []))
+        assert not hidden or cell.source.startswith("# @title "), f"cell {cell.id} needs a title"
+    for e in exercises.of(notebook):
+        assert e.solution.source.startswith(f"# @title Solution {e.number}\n"), "folded on Colab too"
+
+
+def test_asserts_are_for_the_reader(notebook):
+    """By hand against the library, once; the rest check exercises. What the pages claim is tested in tests/book."""
+    checks = {id(e.check) for e in exercises.of(notebook)} | {id(e.solution) for e in exercises.of(notebook)}
+    code = "\n".join(c.source for c in notebooks.code_cells(notebook) if id(c) not in checks)
+    assert len(re.findall(r"^\s*assert\b", code, re.M)) <= 1
+    assert "torch.equal" not in code and "assert_array_equal" not in code
+    assert "results.save" not in source(notebook)
+
+
+def test_a_wrong_preset_is_explained(notebook):
+    """Before anything is computed: only imports and settings run."""
+    names = {}
+    with pytest.raises(ValueError, match="preset .*smoke"):
+        for cell in notebooks.code_cells(notebook)[:5]:
+            text = cell.source.replace('preset = "book"', 'preset = "Book"')
+            exec(compile(text, cell.id, "exec"), names)
 
 
 def test_card(notebook):
@@ -95,7 +147,8 @@ def test_one_parameters_cell(notebook):
     names = [t.id for node in ast.parse(cell.source).body for t in node.targets]
     assert names == ["seed", "preset"]
     assert ast.literal_eval(ast.parse(cell.source).body[1].value) == "book"
-    assert all(f'"{preset}"' in source(notebook) for preset in PRESETS)
+    code = source(notebook)
+    assert all(f'"{preset}"' in code for preset in PRESETS) and '"full"' not in code and '"paper"' not in code
 
 
 def test_headings_and_equations(notebook):
@@ -139,7 +192,7 @@ def test_exercises_have_hints_solutions_and_checks(path, notebook):
         assert re.search(HINT, e.prompt, re.S), f"exercise {e.number} has no hint at its end"
         lines = e.solution.source.splitlines()
         assert e.solution.id == f"solution-{e.number}" and "hide-cell" in e.solution.metadata.tags
-        assert (lines[0], lines[-1]) == ("### BEGIN SOLUTION", "### END SOLUTION")
+        assert (lines[1], lines[-1]) == ("### BEGIN SOLUTION", "### END SOLUTION")
         assert e.check.id == f"check-{e.number}" and "assert " in e.check.source, "a check follows the solution"
         wrong = WRONG.get(path.stem, {}).get(e.number)
         assert wrong, f"exercise {e.number} needs a wrong answer in wrong_answers.py"

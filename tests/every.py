@@ -1,0 +1,93 @@
+"""A tiny federation for every algorithm of the library, for tests that none may be missing from."""
+
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import torch
+from twins import classification_loss, client_data, ragged_clients, twin
+
+from fedlib import algorithms, losses, models, tabular
+from fedlib.domains import DomainClassifier, em_domains
+from fedlib.residual import DomainNet
+
+SIZES = (3, 2, 5, 7, 20, 33)
+DATA = client_data(ragged_clients(SIZES))
+SPLITS = {"rest": 1, "eps1": 2.0, "eps2": 0.0, "min_size": 1}  # CFL splits at once
+SETTINGS = {
+    "CFL": SPLITS,
+    "LGCFL": SPLITS,
+    "FedProx": {"mu": 0.5},
+    "IFCA": {"clusters": 3},
+    "ClusteredKMeans": {"clusters": 2, "warmup": 1},
+    "FeSEM": {"clusters": 2, "warmup": 1},
+    "FedGroup": {"clusters": 2, "warmup": 1},
+    "LGFedAvg": {"mmd": 0.5},
+}
+TRAINING = {"lr": 0.1, "batch_size": 8, "epochs": 1}
+
+
+def domains():
+    """FedCG with the book's recipe in small."""
+    domains, classes = 3, 4
+    net = DomainNet(
+        models.CNN((1, 6, 6), (3, 2), (4,), kernel=3, padding=1),
+        domains,
+        ("conv2", "dense1"),
+        DomainClassifier((1, 6, 6), domains, "flatten", (2, 3), (2, 1)),
+    )
+
+    def loss(params, batch, w_d=None):
+        return losses.cross_entropy(net(params, batch[0], w_d), *batch[1:])
+
+    teacher = partial(em_domains, domains=domains, classes=classes, features=lambda x: x.flatten(1)[:, :8])
+    settings = {"student_lr": 0.2, "teacher": teacher, "weights": "student", "warm_up": 1}
+    return algorithms.FedCG(loss, net=net, predict=net, **settings, **TRAINING), net.init(0), DATA
+
+
+def columns():
+    """FedSGCNN with the book's recipe in small."""
+    deal = tabular.deal(tabular.table("diabetes"), 6, 8, 4, seed=0)
+    model = models.MLP((deal.train.x.shape[1], 8, 4, 1))
+
+    def loss(params, batch):
+        return losses.mse(model(params, batch[0]), *batch[1:])
+
+    settings = {"trainers": 4, "pair_rounds": 2, "new_start": model.init, "repeats": 1, "levels": (1, 2)}
+    algorithm = algorithms.FedSGCNN.recipe(
+        "book", loss, predict=model, snapshots=(2,), **settings, **(TRAINING | {"batch_size": None})
+    )
+    return algorithm, model.init(0), deal.train
+
+
+def federation(name):
+    """An algorithm of the registry, one set of parameters, the clients' data."""
+    if name in ("FedCG", "FedSGCNN"):
+        return domains() if name == "FedCG" else columns()
+    params, predict, _ = twin("MLP" if name in ("LGFedAvg", "LGCFL") else "CNN")
+    kind = getattr(algorithms, name)
+    return kind(classification_loss(predict), predict=predict, **TRAINING, **SETTINGS.get(name, {})), params, DATA
+
+
+def new_clients(data):
+    """Two clients with other ids."""
+    some = data[: min(2, len(data))]
+    return replace(some, id=some.id + 1000)
+
+
+def numbers(state):
+    """All tensors of a state, on the CPU."""
+    if isinstance(state, torch.Tensor):
+        return [state.detach().cpu().double()]
+    if hasattr(state, "__dataclass_fields__"):
+        state = [getattr(state, name) for name in state.__dataclass_fields__]
+    if isinstance(state, dict):
+        state = list(state.values())
+    return [n for part in state for n in numbers(part)] if isinstance(state, (list, tuple)) else []
+
+
+def largest_gap(a, b):
+    """Largest difference of two lists of tensors; NaN where shapes differ."""
+    if [t.shape for t in a] != [t.shape for t in b]:
+        return float("nan")
+    return max((float(np.nan_to_num((x - y).abs().numpy()).max()) for x, y in zip(a, b, strict=True) if x.numel()))
