@@ -34,6 +34,18 @@ test: $(READY)  ## lint, types, unit tests, every notebook with small parameters
 	$(PY) -m mypy
 	$(PY) -m pytest tests --ignore tests/site
 
+rounding-test: $(READY)  ## the chapters with small parameters once more, as a processor that rounds otherwise runs them
+	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE $(PY) -m pytest -n auto tests/notebooks -k small
+
+data-test: $(READY)  ## the tests that read real data files, from the folder that FEDLIB_DATA names
+	$(PY) -m pytest tests/test_datasets.py tests/test_tabular.py
+
+flower-test: $(READY)  ## the tests of the Flower app, with Flower in an environment of its own (_build/flower)
+	@[ -x _build/flower/bin/python ] || $(PY) -m venv _build/flower
+	@$(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$(_build/flower/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
+	_build/flower/bin/python -m pip install --quiet --disable-pip-version-check --requirement flower-requirements.txt
+	_build/flower/bin/python -m pytest tests/test_flower.py
+
 site-test: $(HTML)  ## look at the built pages with headless Chromium
 	$(PY) -m pytest tests/site -n auto
 
@@ -104,4 +116,4 @@ $(HTML): $(RUN) $(PAGES) $(LIB) $(READY)
 	@rm -rf _build/html
 	$(VENV)/bin/jupyter-book build . --all -W -n --keep-going --quiet
 
-.PHONY: help book test site-test results paper bench bench-peers student slides mutants badges fold licences links figures serve clean
+.PHONY: help book test rounding-test data-test flower-test site-test results paper bench bench-peers student slides mutants badges fold licences links figures serve clean

@@ -243,9 +243,16 @@ def nearest(centres: Tensor, updates: Params | Tensor) -> Tensor:
     -------
     Tensor of shape (K,), int64
         Of equally near centres the first. Chapter 04.
+
+    Raises
+    ------
+    ValueError
+        A number that is NaN or infinite.
     """
     # not by matrix products: |a|^2 - 2 a b + |b|^2 cancels when updates are long and differ little
     mode = "donot_use_mm_for_euclid_dist"
+    if not all(part.isfinite().all() for part in (centres, _matrix(updates))):
+        raise ValueError("centres and updates must be finite; a client whose training diverged has no nearest centre")
     return torch.cdist(_matrix(updates), centres, compute_mode=mode).argmin(1)
 
 

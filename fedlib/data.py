@@ -145,7 +145,7 @@ def _ids(ids: Sequence[int] | ArrayLike | Tensor | None, clients: int) -> Tensor
     return torch.from_numpy(array.astype(np.int64))
 
 
-def _row_numbers(rows: ArrayLike, length: int, client: int) -> Tensor:
+def _row_numbers(rows: ArrayLike, length: int, client: int) -> np.ndarray:
     r = np.asarray(rows)
     if r.dtype == bool and r.shape == (length,):
         r = np.flatnonzero(r)
@@ -157,7 +157,7 @@ def _row_numbers(rows: ArrayLike, length: int, client: int) -> Tensor:
         )
     if r.min() < 0 or r.max() >= length:
         raise ValueError(f"client {client} asks for a row outside 0 to {length - 1}")
-    return torch.from_numpy(r.astype(np.int64))
+    return r.astype(np.int64)
 
 
 def stack_rows(
@@ -203,9 +203,11 @@ def stack_rows(
         raise ValueError("no clients: give at least one list of rows")
     names = _ids(ids, len(rows))
     lists = [_row_numbers(r, len(flat_x), k) for k, r in zip(names.tolist(), rows, strict=True)]
-    n = torch.tensor([len(r) for r in lists])
-    index = torch.stack([torch.cat([r, r[:1].expand(int(n.max()) - len(r))]) for r in lists])
-    return ClientData(flat_x, index, flat_y[index], n, names)
+    n = np.array([len(r) for r in lists])
+    index = np.repeat(np.array([r[0] for r in lists])[:, None], n.max(), 1)  # padding repeats a client's first row
+    index[np.arange(n.max()) < n[:, None]] = np.concatenate(lists)
+    numbers = torch.from_numpy(index)
+    return ClientData(flat_x, numbers, flat_y[numbers], torch.from_numpy(n), names)
 
 
 def stack_clients(

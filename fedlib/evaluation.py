@@ -56,6 +56,8 @@ def evaluate(algorithm: "Algorithm", result: "Result", data: ClientData) -> pd.D
     ------
     ValueError
         A client that is not in the result; an output that `predict` must not have.
+    TypeError
+        A result of another algorithm.
 
     Notes
     -----
@@ -63,10 +65,22 @@ def evaluate(algorithm: "Algorithm", result: "Result", data: ClientData) -> pd.D
     """
     data = data.to(result.ids.device)
     clients = positions(result.ids, data, "the data")
+    held_params(algorithm, result.state, clients[:1])
     table = score(algorithm, result.state, data, clients)
     if algorithm.predict is not None:
         table.insert(2, "loss", _losses(algorithm, result.state, data, clients).numpy())
     return table
+
+
+def held_params(algorithm: "Algorithm", state: Any, clients: Tensor) -> Params:
+    """`client_params`, with a word on a state that is another algorithm's."""
+    try:
+        return algorithm.client_params(state, clients)
+    except AttributeError as error:
+        raise TypeError(
+            f"{type(algorithm).__name__} cannot read a {type(state).__name__} ({error}); give the algorithm that fit "
+            "made this result with"
+        ) from error
 
 
 def positions(ids: Tensor, data: ClientData, name: str) -> Tensor:
@@ -305,10 +319,19 @@ def interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
     -------
     mean, half_width : float
         With one seed the half width is not known (NaN).
+
+    Raises
+    ------
+    ValueError
+        No values; a level that is not between 0 and 1.
     """
     from scipy.special import stdtrit  # the quantile of scipy.stats.t, which takes a second to import
 
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, such as 0.95; got {level!r}")
     values = np.asarray(values, float)
+    if not len(values):
+        raise ValueError("there are no values to take the mean of")
     if len(values) < 2:
         return float(values.mean()), float("nan")
     half = stdtrit(len(values) - 1, (1 + level) / 2) * values.std(ddof=1) / np.sqrt(len(values))

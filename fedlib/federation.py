@@ -19,7 +19,7 @@ from . import distributed
 from .aggregate import Sums, add_sums
 from .bars import rounds_of
 from .data import ClientData, local_batches, to_features
-from .evaluation import pooled, positions, score
+from .evaluation import held_params, pooled, positions, score
 from .keys import Key
 from .ledger import TRAINING, Ledger, current_ledger, flops_of, message_bytes, open_ledger, record, server_time
 from .local import Loss, Trained, clients_at_once, local_update
@@ -260,7 +260,7 @@ def fit(
         Score after every so many rounds, and after the last.
     callbacks : sequence of callable
         Called after each round as ``callback(round, state, record)``; what they add to the dictionary `record`
-        becomes a column of the history.
+        becomes a column of the history. One that raises StopIteration ends the run after this round.
     drop_out : float
         Chance that a client of the cohort is lost in mid-round: it gets the model, but nothing of it comes back, and
         it forgets the round. A round in which all are lost changes nothing. 0: nobody is lost. Chapter 02.
@@ -305,6 +305,10 @@ def fit(
     if size > len(data):
         raise ValueError(f"clients_per_round must lie between 1 and the {len(data)} clients there are; got {size}")
     _share(drop_out, "drop_out")
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
+        raise TypeError(f"dtype must be a floating-point type such as torch.float64, got {dtype!r}")
+    if "train" in evaluations:
+        raise ValueError('an evaluation set cannot be called "train": train_loss is the loss in training')
     dtype = dtype or next(iter(params.values())).dtype
     params = {name: p.detach().to(device, dtype).contiguous() for name, p in params.items()}
     data = data.to(device, dtype).sorted()
@@ -337,13 +341,19 @@ def fit(
                 for name, (rows, places) in matched.items():
                     scores = pooled(score(algorithm, state, rows, places))
                     entry |= {f"{name}_{column}": value for column, value in scores.items()}
+            stop = t == rounds
             for callback in callbacks:
-                callback(t, state, entry)
+                try:
+                    callback(t, state, entry)
+                except StopIteration:
+                    stop = True
             entry = {column: _plain(value) for column, value in entry.items()}
             records.append(writer.as_stored(entry) if writer else entry)
             advance(1, entry)
             if writer and first:
-                writer.write(state, t, records, last=t == rounds)
+                writer.write(state, t, records, last=stop)
+            if stop:
+                break
     return Result(state, data.id, pd.DataFrame(records))
 
 
@@ -471,7 +481,7 @@ def enroll(algorithm: Algorithm, result: Result, data: ClientData, rounds: int =
     if len(known):
         raise ValueError(f"clients {known[:5].tolist()} were in training; enroll is for clients never seen")
     ids = torch.zeros(1, dtype=torch.int64, device=device)
-    dtype = next(iter(algorithm.client_params(result.state, ids).values())).dtype
+    dtype = next(iter(held_params(algorithm, result.state, ids).values())).dtype
     data = data.to(device, dtype).sorted()
     state = algorithm.enroll(result.state, data, Key(seed), _whole(rounds, "rounds"))
     everybody = torch.arange(len(data), device=device)
@@ -522,7 +532,12 @@ def _flops_per_example(loss: Loss, start: Params, data: ClientData, extras: Sequ
 def choose_device(device: str | torch.device = "auto") -> torch.device:
     """The device to train on: "auto" takes CUDA, else MPS where all operations work, else the CPU."""
     if device != "auto":
-        return torch.device(device)
+        try:
+            return torch.device(device)
+        except RuntimeError as error:
+            raise ValueError(
+                f'device must be "auto" or one of torch, such as "cpu" or "cuda"; got {device!r}'
+            ) from error
     if torch.cuda.is_available():
         return torch.device("cuda")
     if torch.backends.mps.is_available() and _works_on(torch.device("mps")):

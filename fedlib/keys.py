@@ -49,6 +49,11 @@ class Key:
     round : int
         Round, from 1; 0 is for what happens before the first one.
 
+    Raises
+    ------
+    ValueError
+        A seed of more than 64 bits.
+
     Notes
     -----
     The generator is splitmix64 (Steele, Lea and Flood, 2014), applied in turn to seed, purpose, round, client id and
@@ -64,6 +69,10 @@ class Key:
 
     seed: int
     round: int = 0
+
+    def __post_init__(self) -> None:
+        if not -(1 << 63) <= operator.index(self.seed) < 1 << 63:
+            raise ValueError(f"a seed is a whole number of 64 bits, from -2**63 to 2**63 - 1; got {self.seed}")
 
     def bits(self, ids: Tensor, purpose: str, *shape: int) -> Tensor:
         """Uniform 64-bit integers for each client.

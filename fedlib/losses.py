@@ -47,5 +47,12 @@ def mse(prediction: Tensor, y: Tensor, w: Tensor) -> Tensor:
     Returns
     -------
     Tensor, scalar
+
+    Raises
+    ------
+    ValueError
+        Targets of another shape.
     """
+    if y.ndim != 1:
+        raise ValueError(f"y must have one target a row, shape (B,); got {tuple(y.shape)}: use y[:, 0]")
     return weighted_mean((prediction.reshape(y.shape) - y).square(), w)

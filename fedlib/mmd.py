@@ -66,12 +66,12 @@ def mmd2(
     -------
     Tensor, scalar
         At least 0, and at most 2 with "rbf". 0 for equal samples and where all rows are equal; one row in a sample
-        will do. NaN where a sample has no real row.
+        will do. 0, too, where a sample has no real row: there is nothing to compare.
 
     Raises
     ------
     ValueError
-        Another kernel.
+        Another kernel; a bandwidth that is not above 0.
 
     Notes
     -----
@@ -80,6 +80,8 @@ def mmd2(
     """
     if kernel not in ("rbf", "linear"):
         raise ValueError(f"kernel must be 'rbf' or 'linear', got {kernel!r}")
+    if bandwidth is not None and not isinstance(bandwidth, Tensor) and not bandwidth > 0:
+        raise ValueError(f"bandwidth must be above 0, in the squared unit of the samples; got {bandwidth!r}")
     z, c = _joint(x, y, wx, wy)
     if kernel == "linear":
         return (c @ z).square().sum()
@@ -165,7 +167,9 @@ def _joint(x: Tensor, y: Tensor, wx: Tensor | None, wy: Tensor | None) -> tuple[
     """Rows (n + m, h) of both samples, and c (n + m,) with which MMD^2 is c' K c: w / sum w, negative for y."""
     wx = x.new_ones(len(x)) if wx is None else wx.to(x.dtype)
     wy = y.new_ones(len(y)) if wy is None else wy.to(y.dtype)
-    return torch.cat([x, y]), torch.cat([wx / wx.sum(), -wy / wy.sum()])
+    both = (wx.sum() > 0) & (wy.sum() > 0)  # else there is nothing to compare: all are 0
+    cx, cy = (torch.where(both, w / w.sum().clamp_min(1e-30), 0) for w in (wx, wy))
+    return torch.cat([x, y]), torch.cat([cx, -cy])
 
 
 def _pairs(z: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:

@@ -10,11 +10,13 @@ of NumPy.
 import functools
 import hashlib
 import inspect
+import itertools
 import json
 import math
 import zlib
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import astuple, dataclass, replace
+from numbers import Integral
 from typing import Any, ParamSpec
 
 import numpy as np
@@ -142,6 +144,8 @@ class Partition:
         What a group does to its samples; None: nothing.
     recipe : tuple of (str, dict)
         The calls that made it, with all their arguments but the data.
+    total : int or None
+        R, the rows of the data that were dealt out; None: unknown.
     """
 
     rows: tuple[np.ndarray, ...]
@@ -150,6 +154,7 @@ class Partition:
     id: np.ndarray
     change: Change | None = None
     recipe: tuple[tuple[str, dict[str, Any]], ...] = ()
+    total: int | None = None
 
     @property
     def columns(self) -> tuple[np.ndarray, ...]:
@@ -191,9 +196,10 @@ class Partition:
         x, y = self._checked(x, y, classes)
         rows, sizes = self.rows, [len(r) for r in self.rows]
         held = np.concatenate(rows)
-        if held.max() >= len(x):
+        if len(x) != (self.total or len(x)) or held.max() >= len(x):
             raise ValueError(
-                f"row {held.max()} was dealt out, but x has {len(x)} rows; a common test set goes to tests()"
+                f"{self.total or held.max() + 1} rows were dealt out, but x has {len(x)}; give the rows of which the "
+                "partition was made. A common test set goes to tests()"
             )
         if self.change is not None and self.change.kind == "label_permutation":
             y[held] = self.change.labels(y[held], np.concatenate(self.sample_group))
@@ -274,15 +280,18 @@ class Partition:
             allow, and at least 1: a client with fewer rows than parts is an error.
         """
         p = len(fractions := _shares(fractions, "fractions"))
-        parts: list[list[np.ndarray]] = []
-        for client, rows in zip(self.id.tolist(), self.rows, strict=True):
-            if len(rows) < p:
-                raise ValueError(
-                    f"client {client} has {len(rows)} rows, {p} parts need {p}; raise min_rows or take fewer clients"
-                )
-            ends = np.cumsum(_apportion(len(rows), fractions, least=1))[:-1]
-            order = _random("split", seed, client).permutation(len(rows))
-            parts.append([np.sort(o) for o in np.split(order, ends)])
+        sizes = np.array([len(rows) for rows in self.rows])
+        if sizes.min() < p:
+            client, few = self.id[sizes.argmin()], sizes.min()
+            raise ValueError(
+                f"client {client} has {few} rows, {p} parts need {p}; raise min_rows or take fewer clients"
+            )
+        ends = {n: np.cumsum(_apportion(n, fractions, least=1))[:-1].tolist() for n in np.unique(sizes).tolist()}
+        random, parts = np.random.RandomState(), []
+        for client, n in zip(self.id.tolist(), sizes.tolist(), strict=True):
+            random.seed(_words("split", seed, client))
+            order, stops = random.permutation(n), [0, *ends[n], n]
+            parts.append([np.sort(order[a:b]) for a, b in itertools.pairwise(stops)])
         return tuple(
             replace(
                 self,
@@ -343,8 +352,11 @@ def _step(make: Callable[Arguments, Partition]) -> Callable[Arguments, Partition
         bound = inspect.signature(make).bind(*args, **kwargs)
         bound.apply_defaults()
         base, *given = bound.arguments.items()
-        before = base[1].recipe if isinstance(base[1], Partition) else ()
-        return replace(made, recipe=(*before, (make.__name__, {name: _plain(value) for name, value in given})))
+        planted = isinstance(base[1], Partition)
+        before, total = (base[1].recipe, base[1].total) if planted else ((), len(np.asarray(base[1])))
+        return replace(
+            made, total=total, recipe=(*before, (make.__name__, {name: _plain(value) for name, value in given}))
+        )
 
     _STEPS[make.__name__] = call
     return call
@@ -401,8 +413,8 @@ def _labels(y: ArrayLike, n_clients: int) -> np.ndarray:
         y = y[:, 0]
     if y.ndim != 1:
         raise ValueError(f"y must have one label a row, shape (R,); got {y.shape}")
-    if not 1 <= n_clients <= len(y):
-        raise ValueError(f"n_clients must lie between 1 and the {len(y)} rows there are; got {n_clients}")
+    if not (isinstance(n_clients, Integral) and 1 <= n_clients <= len(y)):
+        raise ValueError(f"n_clients must be a whole number from 1 to the {len(y)} rows there are; got {n_clients!r}")
     return y
 
 

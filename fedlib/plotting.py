@@ -7,6 +7,7 @@ Each function draws on a Matplotlib axis and returns it. Colours are those of Ok
 colour-blind; lines differ in style too, so that they stay apart in grey.
 """
 
+import sys
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
@@ -44,7 +45,7 @@ _OVER_DATA: Any = {"frameon": True, "framealpha": 0.8, "edgecolor": "none"}  # a
 
 
 def use_style() -> None:
-    """Set Matplotlib to the book's style: vector figures in notebooks, these colours, no frame on top and right."""
+    """Set the book's style: vector figures in notebooks, these colours, no frame above and right, whole table cells."""
     import matplotlib.pyplot as plt
     from cycler import cycler
 
@@ -62,12 +63,16 @@ def use_style() -> None:
             "font.size": 10,
         }
     )
-    try:
+    pd.options.display.max_colwidth = None
+    _inline_as_svg()
+
+
+def _inline_as_svg(**how: Any) -> None:
+    """Vector figures in a notebook. Elsewhere nothing: setting the format would open a shell and take over __main__."""
+    if "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None:
         from matplotlib_inline.backend_inline import set_matplotlib_formats
 
-        set_matplotlib_formats("svg")
-    except (ImportError, AttributeError):  # not in a notebook
-        pass
+        set_matplotlib_formats("svg", **how)
 
 
 def draft() -> None:
@@ -78,12 +83,7 @@ def draft() -> None:
     import matplotlib.pyplot as plt
 
     plt.rcParams["figure.constrained_layout.use"] = False
-    try:
-        from matplotlib_inline.backend_inline import set_matplotlib_formats
-
-        set_matplotlib_formats("svg", bbox_inches=None)
-    except (ImportError, AttributeError):  # not in a notebook
-        pass
+    _inline_as_svg(bbox_inches=None)
 
 
 def curves(

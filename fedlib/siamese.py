@@ -137,6 +137,8 @@ class SiameseGCN(nn.Module):
             from torch_geometric.nn import DenseGCNConv
 
         super().__init__()
+        if recipe not in ("paper", "book"):
+            raise ValueError(f"recipe must be 'paper' or 'book', got {recipe!r}")
         self.layers, self.recipe = layers, recipe
         with torch.random.fork_rng(devices=[]):  # the layers draw a start of their own
             self.first = nn.ModuleList(DenseGCNConv(features, hidden) for _ in range(2))
@@ -199,6 +201,8 @@ class PairPredictor:
         """
         if len(graphs) != len(self.networks):
             raise ValueError(f"the predictor was trained on {len(self.networks)} snapshots; got {len(graphs)}")
+        if (pairs[:, 0] == pairs[:, 1]).any():
+            raise ValueError("a pair must have two different clients; one of them is a client with itself")
         parts = zip(self.networks, graphs, self.centre, self.spread, self.unit, strict=True)
         return torch.stack([net(_scaled(g, c, s), pairs) / u for net, g, c, s, u in parts]).sum(0)
 
@@ -251,7 +255,8 @@ def train_siamese(
     Raises
     ------
     ValueError
-        No pairs, a gain that is not finite, lengths that do not fit, an unknown recipe.
+        No pairs, a pair of a client with itself, a gain or a graph that is not finite, lengths that do not fit, an
+        unknown recipe.
 
     Notes
     -----
@@ -269,12 +274,16 @@ def train_siamese(
     if recipe not in ("paper", "book"):
         raise ValueError(f"recipe must be 'paper' or 'book', got {recipe!r}")
     gain = torch.as_tensor(gain)
+    if len(pairs) and (pairs[:, 0] == pairs[:, 1]).any():
+        raise ValueError("a pair must have two different clients; one of them is a client with itself")
     if not len(pairs) or pairs.shape != (len(gain), 2) or not gain.isfinite().all():
         raise ValueError(
             f"give one finite gain for each pair, at least one pair; got pairs {tuple(pairs.shape)} and "
             f"{int(gain.isfinite().sum())} finite ones of {len(gain)} gains"
         )
     clients, inverse = pairs.unique(return_inverse=True)  # clients in no pair stay unseen
+    if not all(g[clients].x.isfinite().all() and g[clients].adjacency.isfinite().all() for g in graphs):
+        raise ValueError("the graphs have numbers that are NaN or infinite: the training of some network diverged")
     learned = [_train_one(g[clients], inverse, gain, recipe, seed + 1000 * s, epochs) for s, g in enumerate(graphs)]
     networks, centre, spread, unit = zip(*learned, strict=True)
     return PairPredictor(networks, centre, spread, unit)

@@ -274,10 +274,10 @@ def deal(
     """
     if hold_out is None:
         hold_out = SETTINGS[table.name].hold_out if table.name in SETTINGS else len(table.x) // 5
-    if min(clients, rows, hold_out) < 1 or validation < 0:
+    if min(clients, hold_out) < 1 or rows < 2 or validation < 0:
         raise ValueError(
-            "clients, rows and hold_out must be at least 1 and validation at least 0; got "
-            f"{clients}, {rows}, {hold_out} and {validation}"
+            "clients and hold_out must be at least 1, rows at least 2 (one row alone is its own mean, so that all its "
+            f"features become 0), and validation at least 0; got {clients}, {hold_out}, {rows} and {validation}"
         )
     if plant not in (None, *PLANTS):
         raise ValueError(f"plant must be None or one of {', '.join(PLANTS)}; got {plant!r}")

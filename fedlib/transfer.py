@@ -522,7 +522,9 @@ def pair_scores(negative: ArrayLike, distance: ArrayLike, threshold: float) -> d
         chance that a negative pair has the larger distance, which no threshold enters. The last two are NaN if one
         kind is missing. Chapter 08.
     """
-    negative, distance = np.asarray(negative, bool), np.asarray(distance, float)
+    negative, distance = np.asarray(negative), np.asarray(distance, float)
+    if negative.dtype != bool:
+        raise TypeError(f"negative must hold True and False, such as gain <= 0; got {negative.dtype}")
     right = (distance > threshold) == negative
     both = negative.any() and not negative.all()
     balanced = (right[negative].mean() + right[~negative].mean()) / 2 if both else float("nan")

@@ -8,8 +8,19 @@ import torch
 from twins import classification_loss
 
 import fedlib
-from fedlib import local_batches, partition, stack_clients, stack_rows
-from fedlib.algorithms import FedAvg, LocalOnly
+from fedlib import (
+    clustering,
+    evaluation,
+    local_batches,
+    losses,
+    mmd,
+    partition,
+    siamese,
+    stack_clients,
+    stack_rows,
+    transfer,
+)
+from fedlib.algorithms import FedAvg, LGFedAvg, LocalOnly
 from fedlib.checkpoint import Checkpoint
 from fedlib.federation import enroll
 from fedlib.models import CNN, MLP, from_module
@@ -101,7 +112,7 @@ MISTAKES = {
     "no function for a loss": (lambda: FedAvg("mse"), TypeError, "loss must be a function, got 'mse'"),
     "alpha = 0": (lambda: partition.dirichlet(Y, 2, 0), ValueError, "alpha must be a positive number, got 0"),
     "negative sigma": (lambda: partition.quantity(Y, 2, -1), ValueError, "sigma must be at least 0 and finite, got -1"),
-    "more clients than rows": (lambda: partition.iid(Y, 7), ValueError, "between 1 and the 6 rows .* got 7"),
+    "more clients than rows": (lambda: partition.iid(Y, 7), ValueError, "from 1 to the 6 rows there are; got 7"),
     "no clients to deal to": (lambda: partition.iid(Y, 0), ValueError, "got 0"),
     "more shards than rows": (
         lambda: partition.pathological(Y, 4, 2),
@@ -209,6 +220,86 @@ MISTAKES = {
         "layer '1' is a Dropout",
     ),
 }
+
+
+ROWS = torch.zeros(3, 2)
+NETWORKS = siamese.model_graph({"a.weight": torch.ones(3, 2, 4), "a.bias": torch.ones(3, 2)}, ["a"])
+DIVERGED = siamese.model_graph({"a.weight": torch.full((3, 2, 4), torch.nan), "a.bias": torch.ones(3, 2)}, ["a"])
+PAIRS = torch.tensor([[0, 1], [1, 2]])
+CONFUSED = {
+    "an evaluation set that hides the training loss": (
+        lambda: fit(eval_data={"train": DATA}),
+        ValueError,
+        'an evaluation set cannot be called "train"',
+    ),
+    "a device that is none": (lambda: fit(device="gpuu"), ValueError, "one of torch, .* got 'gpuu'"),
+    "a type as text": (lambda: fit(dtype="float64"), TypeError, "such as torch.float64, got 'float64'"),
+    "a type of whole numbers": (lambda: fit(dtype=torch.int64), TypeError, "dtype must be a floating-point type"),
+    "a seed of more than 64 bits": (lambda: fit(seed=2**64 + 3), ValueError, "whole number of 64 bits"),
+    "a result of another algorithm": (
+        lambda: fedlib.evaluate(FedAvg(LOSS), fit(LocalOnly(LOSS)), DATA),
+        TypeError,
+        "FedAvg cannot read a LocalOnlyState .*give the algorithm that fit made",
+    ),
+    "new clients with a result of another algorithm": (
+        lambda: enroll(FedAvg(LOSS), fit(LocalOnly(LOSS)), stack_rows(X, Y, [[0, 1]], ids=[9])),
+        TypeError,
+        "FedAvg cannot read a LocalOnlyState",
+    ),
+    "half a client": (lambda: partition.iid(Y, 2.5), ValueError, "whole number from 1 to the 6 rows .* got 2.5"),
+    "other rows than were dealt out": (
+        lambda: partition.iid(Y, 2).clients(np.zeros((7, 3)), np.zeros(7, int)),
+        ValueError,
+        "6 rows were dealt out, but x has 7",
+    ),
+    "95 in place of .95": (lambda: evaluation.interval([1, 2], level=95), ValueError, "between 0 and 1, .* got 95"),
+    "no values": (lambda: evaluation.interval([]), ValueError, "there are no values"),
+    "targets in a column": (
+        lambda: losses.mse(torch.zeros(3), torch.zeros(3, 1), torch.ones(3)),
+        ValueError,
+        r"one target a row, shape \(B,\); got \(3, 1\): use y\[:, 0\]",
+    ),
+    "a kernel of no width": (lambda: mmd.mmd2(ROWS, ROWS, bandwidth=0), ValueError, "bandwidth must be above 0"),
+    "a kernel of negative width": (lambda: mmd.mmd2(ROWS, ROWS, bandwidth=-1), ValueError, "got -1"),
+    "the nearest centre of NaN": (
+        lambda: clustering.nearest(torch.zeros(2, 2), torch.full((3, 2), torch.nan)),
+        ValueError,
+        "must be finite",
+    ),
+    "graphs of networks that diverged": (
+        lambda: siamese.train_siamese([DIVERGED], PAIRS, torch.ones(2)),
+        ValueError,
+        "NaN or infinite",
+    ),
+    "a client with itself": (
+        lambda: siamese.train_siamese([NETWORKS], torch.tensor([[0, 1], [2, 2]]), torch.ones(2)),
+        ValueError,
+        "two different clients",
+    ),
+    "an unknown recipe": (lambda: siamese.SiameseGCN(4, 2, recipe="own"), ValueError, "recipe must be .* got 'own'"),
+    "gains in place of their signs": (
+        lambda: transfer.pair_scores([0.3, -0.2], [0.1, 0.9], 0.5),
+        TypeError,
+        "such as gain <= 0; got float64",
+    ),
+    "a cluster far beyond the clients": (
+        lambda: fit(LGFedAvg(LOSS, local=(), assignment=[0, 1, 10**6])),
+        ValueError,
+        "at most 3 for 3 clients; got the number 1000000",
+    ),
+}
+
+
+@pytest.mark.parametrize("confusion", CONFUSED)
+def test_what_looks_right_and_is_not(confusion):
+    call, kind, message = CONFUSED[confusion]
+    with pytest.raises(kind, match=message):
+        call()
+
+
+def test_samples_without_a_real_row_give_no_nan():
+    assert mmd.mmd2(ROWS, ROWS + 1, wx=torch.zeros(3)) == 0
+    assert mmd.mmd2(ROWS, ROWS + 1, torch.zeros(3), torch.zeros(3), kernel="linear") == 0
 
 
 @pytest.mark.parametrize("mistake", MISTAKES)

@@ -2,11 +2,12 @@
 
 import subprocess
 import sys
-from dataclasses import dataclass, fields, replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
+from every import numbers
 from torch.nn.functional import cross_entropy
 from twins import TWINS, classification_loss, client_data, largest_difference, ragged_clients, twin
 
@@ -283,10 +284,7 @@ def test_a_round_without_clients_changes_nothing(algorithm):
     empty = [t for t in range(1, 12) if result.history["clients"][t] == 0]
     assert 3 < len(empty) < 11 and result.history["test_accuracy"].notna().all()
     for t in empty:
-        for f in fields(states[t]):
-            before, after = getattr(states[t - 1], f.name), getattr(states[t], f.name)
-            assert all(torch.equal(p, after[n]) for n, p in before.items())
-    assert result.history["train_loss"].isna().tolist() == (result.history["clients"] == 0).tolist()
+        assert all(torch.equal(*pair) for pair in zip(numbers(states[t - 1]), numbers(states[t]), strict=True))
 
 
 def test_the_share_of_the_lost_and_what_it_depends_on():
@@ -316,9 +314,7 @@ def test_nobody_slow_and_nobody_lost_is_the_plain_run_to_the_bit(algorithm, clie
     b = fedlib.fit(zero, *args, drop_out=0, progress=False).state
     almost = algorithm(classification_loss(predict), stragglers=1e-12)
     c = fedlib.fit(almost, *args, drop_out=1e-12, progress=False).state
-    for name in a.__dataclass_fields__:
-        for n, p in getattr(a, name).items():
-            assert torch.equal(p, getattr(b, name)[n]) and torch.equal(p, getattr(c, name)[n])
+    assert all(torch.equal(*pair) for other in (b, c) for pair in zip(numbers(a), numbers(other), strict=True))
 
 
 # Clients never seen.
@@ -385,3 +381,20 @@ def test_an_algorithm_without_a_rule_for_new_clients_says_so():
     algorithm, result, _ = trained(Plain)
     with pytest.raises(NotImplementedError, match="Plain does not say how it serves clients never seen"):
         enroll(algorithm, result, client_data(NEW))
+
+
+def test_a_callback_can_end_the_run(tmp_path):
+    """The round in which it says so is the last one, also of the checkpoint."""
+
+    def stop(t, state, record):
+        record["said"] = t
+        if t == 2:
+            raise StopIteration
+
+    params, predict, _ = twin("MLP")
+    algorithm, data = FedAvg(classification_loss(predict)), client_data(ragged_clients())
+    settings = {"callbacks": [stop], "checkpoint": tmp_path / "run", "progress": False}
+    result = fedlib.fit(algorithm, params, data, 5, **settings)
+    assert result.history["said"].tolist() == [1, 2]
+    again = fedlib.fit(algorithm, params, data, 3, checkpoint=tmp_path / "run", progress=False)
+    assert again.history["round"].tolist() == [1, 2, 3]

@@ -1,5 +1,7 @@
 """Figures show the numbers they are given."""
 
+import subprocess
+import sys
 from itertools import combinations
 from types import SimpleNamespace
 
@@ -25,8 +27,8 @@ def close():
 
 
 def test_curves_draw_mean_and_interval():
-    runs = pd.DataFrame({"round": [2, 4, 2, 4], "accuracy": [0.1, 0.3, 0.2, 0.7], "seed": [0, 0, 1, 1]})
-    ax = plotting.curves({"a": runs, "one seed": runs[:2]}, "accuracy")
+    runs = pd.DataFrame({"round": [2, 4, 2, 4], "score": [0.1, 0.3, 0.2, 0.7], "seed": [0, 0, 1, 1]})
+    ax = plotting.curves({"a": runs, "one seed": runs[:2]}, "score")
     assert [line.get_label() for line in ax.lines] == ["a", "one seed"]
     np.testing.assert_allclose(ax.lines[0].get_xydata(), [[2, 0.15], [4, 0.5]])
     mean, half = evaluation.interval([0.3, 0.7])
@@ -297,3 +299,15 @@ def test_value_map_of_missing_values_only():
 def test_wrong_shapes_are_named(draw, message):
     with pytest.raises(ValueError, match=message):
         draw()
+
+
+def test_the_style_leaves_a_plain_script_alone(tmp_path):
+    """Opening a shell would take over __main__, and a state class of the script could not be stored any more."""
+    script = tmp_path / "own.py"
+    script.write_text(
+        "import sys\nfrom fedlib import plotting\nbefore = sys.modules['__main__']\n"
+        "plotting.use_style(); plotting.draft()\n"
+        "assert sys.modules['__main__'] is before and before.plotting is plotting\nprint('the same')\n"
+    )
+    run = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, cwd=tmp_path)
+    assert run.stdout == "the same\n", run.stderr

@@ -160,6 +160,10 @@ class FedCG(Algorithm):
             given, d = torch.as_tensor(self.adjacency, dtype=torch.float64), self.net.domains
             if given.shape != (d, d) or not given.isfinite().all():
                 raise ValueError(f"adjacency must be {d} rows of {d} numbers; got {self.adjacency!r}")
+            if (given < 0).any() or ((given.sum(1) - 1).abs() > 1e-6).any():
+                raise ValueError(
+                    f"each row of adjacency must be weights of 0 or more that add up to 1; got {given.tolist()}"
+                )
             object.__setattr__(self, "adjacency", tuple(map(tuple, given.tolist())))
         self._first_adjacency(0)  # says what is wrong with it
 
@@ -221,6 +225,8 @@ class FedCG(Algorithm):
             raise ValueError(f"the teacher must give weights of shape {wanted}; got {tuple(w.shape)}")
         if not w.isfinite().all() or (w < 0).any():
             raise ValueError("the teacher must give weights of 0 or more, not NaN")
+        if ((w.sum(-1) - 1).abs()[_real(data) > 0] > 1e-3).any():
+            raise ValueError("the teacher's weights of a sample must add up to 1 over the domains")
         w = w * _real(data)[..., None]
         share, _ = spread(w.sum((0, 1)))
         share = torch.where(share * int(data.n.sum()) < 1, 0, share)  # not one sample: its module learns nothing

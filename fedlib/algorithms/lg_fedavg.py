@@ -165,6 +165,10 @@ class LGFedAvg(Algorithm):
         given = (0,) * k if self.assignment is None else self.assignment
         if len(given) != k:
             raise ValueError(f"assignment must have one cluster for each of the {k} clients; got {len(given)}")
+        if max(given) >= k:
+            raise ValueError(
+                f"assignment numbers clusters from 0, at most {k} for {k} clients; got the number {max(given)}"
+            )
         shared, own = split_layers(params, self.local)
         return LGFedAvgState(
             models=broadcast(shared, max(given) + 1),

@@ -227,7 +227,8 @@ WRONG = {
     },
     "09_scoreboard": {
         "1": [
-            ("wide intervals count", "near and half <= 0.1", "near"),
+            ("wide intervals count", '"reproduced" if half <= 0.1 else "undecided"', '"reproduced"'),
+            ("wide intervals refute", 'else "undecided"', 'else "not reproduced"'),
             ("the paper's interval forgotten", "(0.02 if reach is None else reach)", "0.02"),
         ],
         "2": [

@@ -2,16 +2,17 @@
 
 import os
 import sys
+from importlib.machinery import PathFinder
+
+hidden = set(os.environ["HIDDEN_PACKAGES"].split(","))
 
 
-class Hidden:
-    """Says of some packages that they are not installed."""
+class Finder(PathFinder):
+    """Finds what is installed, but for some packages."""
 
-    names = set(os.environ["HIDDEN_PACKAGES"].split(","))
-
-    def find_spec(self, name, path=None, target=None):
-        if name.split(".")[0] in self.names:
-            raise ModuleNotFoundError(f"No module named {name!r} (hidden, as on Colab)", name=name)
+    @classmethod
+    def find_spec(cls, name, path=None, target=None):
+        return None if name.split(".")[0] in hidden else super().find_spec(name, path, target)
 
 
-sys.meta_path.insert(0, Hidden())
+sys.meta_path[sys.meta_path.index(PathFinder)] = Finder
