@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from .local import local_update
     from .params import Params
 
-__version__ = "1.0.0"
+__version__ = "1.1.0"
 
 __all__ = [
     "Algorithm",

@@ -126,8 +126,8 @@ def verdicts(
     Returns
     -------
     pandas.DataFrame
-        A row for each claim: ``difference`` of A and B with the half width of its 95 % interval, ``seeds`` in which A
-        is larger, ``verdict``: "holds", "the opposite holds", or "undecided" where the interval contains 0.
+        Over the seeds that both have. A row for each claim: ``difference`` of A and B with the half width of its 95 %
+        interval, ``seeds`` in which A is larger, ``verdict``: "holds", "the opposite holds", or "undecided" where the interval contains 0.
     """
     record = load(name)
     stored = record.get("claims", {})
@@ -141,7 +141,8 @@ def verdicts(
     for sentence, (a, b) in claims.items():
         larger = _at(record["figures"], a)
         other = dict.fromkeys(larger, b) if isinstance(b, (int, float)) else _at(record["figures"], b)
-        found = compare(larger, other)
+        seeds = [seed for seed in larger if seed in other]  # of two sweeps one may be longer
+        found = compare({s: larger[s] for s in seeds}, {s: other[s] for s in seeds})
         rows[sentence] = {
             "difference": "{difference:+.3f} ± {half_width:.3f}".format(**found),
             "seeds": "{agree} of {seeds}".format(**found),

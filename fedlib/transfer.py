@@ -252,9 +252,10 @@ def sign_agreement(gain: ArrayLike) -> float:
 
     Notes
     -----
-    It bounds every predictor, but is not the bound: if a pair gains in a share p of all runs, two runs agree with
-    chance p^2 + (1 - p)^2, and the best guess is right with chance max(p, 1 - p). So no predictor can be expected to be
-    right about a run more often than (1 + sqrt(2 a - 1)) / 2; a = 0.68 gives 0.80. Chapter 08.
+    It bounds every predictor that does not know the start of the run, but is not the bound: if a pair gains in a share
+    p of all runs, two runs agree with chance p^2 + (1 - p)^2, and the best guess is right with chance max(p, 1 - p). So
+    such a predictor cannot be expected to be right about a run more often than (1 + sqrt(2 a - 1)) / 2; a = 0.68 gives
+    0.80. Chapter 08.
     """
     gain = np.atleast_2d(np.asarray(gain, float))
     first, second = np.triu_indices(len(gain), 1)

@@ -184,7 +184,10 @@ def run(experiment: Experiment) -> None:
     probe = probe_of(experiment)
     keep = Keep(ROOT / "_build" / "experiments" / f"{experiment.result}.json", experiment.settings, probe)
     figures = experiment.measure(experiment.settings, keep)
-    checksums = {name: value for d in experiment.data for name, value in datasets.stats(d).checksums.items()}
+    checksums = {}
+    for d in experiment.data:
+        for name, value in datasets.stats(d).checksums.items():
+            checksums[f"{d}: {name}" if len(experiment.data) > 1 else name] = value
     results.save(experiment.path, figures, experiment.settings, checksums, keep.seconds, probe, experiment.claims)
     keep.path.unlink(missing_ok=True)
     print(f"wrote {experiment.path.relative_to(ROOT)}", flush=True)

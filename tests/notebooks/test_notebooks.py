@@ -148,7 +148,8 @@ def test_one_parameters_cell(notebook):
     assert names == ["seed", "preset"]
     assert ast.literal_eval(ast.parse(cell.source).body[1].value) == "book"
     code = source(notebook)
-    assert all(f'"{preset}"' in code for preset in PRESETS) and '"full"' not in code and '"paper"' not in code
+    assert all(f'"{preset}"' in code for preset in PRESETS)
+    assert not re.search(r'preset\s*(==|!=|in)[^\n]*"(full|paper)"|^\s*"(full|paper)": [({]', code, re.M)
 
 
 def test_headings_and_equations(notebook):
