@@ -50,8 +50,8 @@ def rounds_of(name: str, rounds: int, show: bool) -> Iterator[Callable[..., None
         if not show:
             return
         scores = {k: v for k, v in (entry or {}).items() if k.endswith(("loss", "accuracy")) and isinstance(v, float)}
-        if scores:
-            bar.set_postfix({k: f"{v:.3g}" for k, v in scores.items()}, refresh=False)
+        if scores:  # of many evaluation sets the first only
+            bar.set_postfix({k: f"{scores[k]:.3g}" for k in list(scores)[:2]}, refresh=False)
         bar.update(done if own is not None else min(done / rounds, bar.total - bar.n))  # no more than all, by rounding
 
     try:

@@ -102,7 +102,10 @@ def _probe(algorithm: Algorithm, params: Params, data: ClientData, settings: Map
     def losses() -> list[Tensor]:
         leaves = {n: p.clone().requires_grad_() for n, p in moved.items()}
         values = [algorithm.loss(leaves, tuple(part[k] for part in batch)) for k in (0, 1)]
-        return [*values, *_moments(torch.autograd.grad(sum(values), list(leaves.values()), allow_unused=True))]
+        return [
+            *values,
+            *_moments(torch.autograd.grad(torch.stack(values).sum(), list(leaves.values()), allow_unused=True)),
+        ]
 
     def predictions() -> list[Tensor]:
         with torch.no_grad():
@@ -136,7 +139,7 @@ def _moments(trees: Any) -> list[Tensor]:
     for tree in trees:
         parts = list(tree.values()) if isinstance(tree, dict) else [tree]
         flat = [p.detach().double().flatten() for p in parts if isinstance(p, Tensor)]
-        found += [sum((f**power).sum() for f in flat) for power in (1, 2, 3)] if flat else []
+        found += [torch.stack([(f**power).sum() for f in flat]).sum() for power in (1, 2, 3)] if flat else []
     return found
 
 
@@ -177,7 +180,7 @@ def _hash(value: Any) -> str:
         rows = part[:1] if part.ndim and len(part) > 1 and part.stride(0) == 0 else part  # stored once
         plain = torch.empty(rows.shape, dtype=rows.dtype).copy_(rows)
         digest.update(f"{name} {part.dtype} {tuple(part.shape)}".encode())
-        digest.update(plain.reshape(-1).view(torch.uint8).numpy())
+        digest.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
     return f"#{digest.hexdigest()[:12]}"
 
 

@@ -126,19 +126,18 @@ def verdicts(
     Returns
     -------
     pandas.DataFrame
-        Over the seeds that both have. A row for each claim: ``difference`` of A and B with the half width of its 95 %
-        interval, ``seeds`` in which A is larger, ``verdict``: "holds", "the opposite holds", or "undecided" where the interval contains 0.
+        A row for each claim, over the seeds that both have: ``difference`` of A and B with the half width of its 95 %
+        interval, ``seeds`` in which A is larger, ``verdict``: "holds", "the opposite holds", or "undecided" where the
+        interval contains 0.
     """
     record = load(name)
     stored = record.get("claims", {})
-    if claims is None:
-        claims = stored
-    elif not isinstance(claims, Mapping):
+    if claims is not None and not isinstance(claims, Mapping):
         if unknown := [c for c in claims if c not in stored]:
             raise KeyError(f"{name} has no claim {unknown[0]!r}; it has {sorted(stored)}")
         claims = {c: stored[c] for c in claims}
     rows = {}
-    for sentence, (a, b) in claims.items():
+    for sentence, (a, b) in (stored if claims is None else claims).items():
         larger = _at(record["figures"], a)
         other = dict.fromkeys(larger, b) if isinstance(b, (int, float)) else _at(record["figures"], b)
         seeds = [seed for seed in larger if seed in other]  # of two sweeps one may be longer

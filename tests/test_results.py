@@ -1,26 +1,41 @@
-"""Result files: whole or not at all, and stale exactly when what the code does has changed."""
+"""Result files: whole or not at all; tables and verdicts say what is stored."""
 
 import json
-import warnings
 
 import pytest
 
 from fedlib import results
 
+FIGURES = {
+    "FedAvg": {"last": {"0": 0.5, "1": 0.6, "2": 0.7}, "first": {"0": 0.1, "1": 0.2, "2": 0.3}},
+    "alone": {"last": {"0": 0.4, "1": 0.5, "2": 0.6}, "first": {"0": 0.1, "1": 0.3, "2": 0.2}},
+    "grid": {"one": {"FedAvg": {"0": 0.25}}, "two": {"FedAvg": 3}},
+}
+CLAIMS = {
+    "FedAvg ends above clients alone": (("FedAvg", "last"), ("alone", "last")),
+    "FedAvg starts above them": (("FedAvg", "first"), ("alone", "first")),
+    "clients alone end above .7": (("alone", "last"), 0.7),
+}
+
 
 @pytest.fixture
 def record(tmp_path):
     path = tmp_path / "sub" / "01_x.json"
-    results.save(path, {"accuracy": {"0": 0.5}}, {"rounds": 3}, {"x": "sha256:0"}, seconds=1.23)
+    results.save(path, FIGURES, {"rounds": 3}, {"x": "sha256:0"}, 1.23, {"FedAvg": [1.0]}, CLAIMS)
     return path
 
 
 def test_round_trip(record):
     loaded = results.load(record)
-    assert loaded["figures"] == {"accuracy": {"0": 0.5}} and loaded["settings"] == {"rounds": 3}
-    assert loaded["stale"] is False and loaded["provenance"]["seconds"] == 1.2
-    assert "fedlib.models" in loaded["provenance"]["modules"]
-    assert "fedlib.plotting" not in loaded["provenance"]["modules"]
+    assert loaded["figures"] == FIGURES and loaded["settings"] == {"rounds": 3} and loaded["probe"] == {"FedAvg": [1.0]}
+    made = loaded["provenance"]
+    assert made["seconds"] == 1.2 and {"date", "device", "threads", "versions", "commit"} <= set(made)
+    assert not any("hash" in name for name in made), "a result belongs to behaviour, not to source text"
+
+
+def test_a_result_of_the_book_is_found_by_name_from_any_folder(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert results.load("01_fedavg")["settings"]["data"] == "mnist5k"
 
 
 def test_a_failed_write_leaves_the_old_file(record):
@@ -30,90 +45,51 @@ def test_a_failed_write_leaves_the_old_file(record):
     assert record.read_bytes() == before and list(record.parent.iterdir()) == [record]
 
 
-def test_missing_file_says_what_to_do(tmp_path):
-    with pytest.raises(FileNotFoundError, match="make results"):
-        results.load(tmp_path / "none.json")
+def test_missing_file_says_what_there_is(record):
+    with pytest.raises(FileNotFoundError, match=r"there is no result .*none.json.*there are 01_x"):
+        results.load(record.with_name("none.json"))
+    with pytest.raises(FileNotFoundError, match="there are 01_fedavg"):
+        results.load("99_nothing")
 
 
-def test_other_code_makes_it_stale(record):
+@pytest.mark.parametrize("text", ["{", "[1, 2]", '{"figures": {}}'], ids=["half", "a list", "something else"])
+def test_what_is_no_result_is_refused(tmp_path, text):
+    path = tmp_path / "x.json"
+    path.write_text(text)
+    with pytest.raises(ValueError, match=r"x\.json is (not JSON|no result)"):
+        results.load(path)
+
+
+def test_table_shows_mean_and_interval(record):
+    table = results.table(record, ["FedAvg", "alone"], {"at the end": "last", "never": "nothing"}, digits=2)
+    assert table.loc["FedAvg"].tolist() == ["0.60 ± 0.25", "n/a"] and list(table.columns) == ["at the end", "never"]
+    deep = results.table(record, {"one": ("grid", "one"), "two": ("grid", "two")}, {"FedAvg": "FedAvg"})
+    assert deep["FedAvg"].tolist() == ["0.250", "3.000"]  # one seed, and a number
+
+
+def test_a_row_that_is_not_there_is_named(record):
+    with pytest.raises(KeyError, match=r"'IFCA' is not among \['FedAvg', 'alone', 'grid'\]"):
+        results.table(record, ["IFCA"], {"at the end": "last"})
+
+
+def test_verdicts_compare_seed_by_seed(record):
+    found = results.verdicts(record)
+    assert found["verdict"].tolist() == ["holds", "undecided", "the opposite holds"]
+    assert found["difference"].tolist()[0] == "+0.100 ± 0.000" and found["seeds"].tolist() == [
+        "3 of 3",
+        "1 of 3",
+        "0 of 3",
+    ]
+    one = results.verdicts(record, ["FedAvg starts above them"])
+    assert one.index.tolist() == ["FedAvg starts above them"]
+    own = results.verdicts(record, {"again": (("FedAvg", "last"), ("alone", "last"))})
+    assert own.loc["again"].tolist() == found.iloc[0].tolist()
+    with pytest.raises(KeyError, match="has no claim 'none'"):
+        results.verdicts(record, ["none"])
+
+
+def test_verdicts_take_the_seeds_that_both_have(record):
     content = json.loads(record.read_text())
-    content["provenance"]["code_hash"] = "0" * 16
+    content["figures"]["alone"]["last"]["3"] = 9.0
     record.write_text(json.dumps(content))
-    with pytest.warns(UserWarning, match="code that has changed since"):
-        assert results.load(record)["stale"] is True
-
-
-def test_code_edited_during_the_run_is_stale(record, monkeypatch):
-    monkeypatch.setattr(results, "_IMPORTED", 0)
-    results.save(record, {"accuracy": 1}, {}, {}, seconds=1)
-    with pytest.warns(UserWarning, match="changed since"):
-        assert results.load(record)["stale"] is True
-
-
-def notebook(*sources):
-    cells = [{"cell_type": "code" if s[0] != "#" else "markdown", "source": s.splitlines(True)} for s in sources]
-    return json.dumps({"cells": cells})
-
-
-CELLS = ("x = 1", "# text", "plt.plot(x)\nplt.show()", "results.save(x)", "y = 2")
-
-
-@pytest.mark.parametrize(
-    ("cells", "stale"),
-    [
-        (CELLS, False),
-        (("x  =  1  # one", "# other text", "plt.bar(x)\nplt.show()", "results.save(x)", "y = 3"), False),
-        (("x = 2", *CELLS[1:]), True),
-        (("x = 1", "z = 0", *CELLS[1:]), True),
-    ],
-    ids=["same", "words, figures and what comes after", "a number", "a new cell"],
-)
-def test_stale_when_the_notebook_computes_something_else(tmp_path, cells, stale):
-    path, result = tmp_path / "n.ipynb", tmp_path / "n.json"
-    path.write_text(notebook(*CELLS))
-    results.save(result, {"a": 1}, {}, {}, seconds=1, notebook=path)
-    path.write_text(notebook(*cells))
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore")
-        assert results.load(result, path)["stale"] is stale
-        assert results.load(result)["stale"] is False
-
-
-@pytest.fixture
-def package(tmp_path, monkeypatch):
-    """A copy of one module's place, whose text a test may change."""
-    monkeypatch.setattr(results, "__file__", str(tmp_path / "results.py"))
-
-    def code_hash(text):
-        (tmp_path / "thing.py").write_text(text)
-        with warnings.catch_warnings():
-            warnings.simplefilter("error")
-            return results.code_hash(["fedlib.thing"])
-
-    return code_hash
-
-
-CODE = 'def f(x):\n    """Double."""\n    return 2 * x\n'
-
-
-@pytest.mark.parametrize(
-    "text",
-    [
-        CODE.replace("Double.", "Twice."),
-        CODE.replace('    """Double."""\n', ""),
-        "# a comment\n\n" + CODE.replace("2 * x", "(2\n      * x)"),
-        '"""A module docstring."""\n' + CODE,
-    ],
-    ids=["other docstring", "no docstring", "comment and layout", "module docstring"],
-)
-def test_words_do_not_change_the_hash(package, text):
-    assert package(text) == package(CODE)
-
-
-@pytest.mark.parametrize(
-    "text",
-    [CODE.replace("2 *", "3 *"), CODE.replace("f(x)", "f(x=0)"), CODE + "y = 1\n", CODE.replace("2 * x", "x * 2"), ""],
-    ids=["number", "default", "new line", "order", "gone"],
-)
-def test_code_changes_the_hash(package, text):
-    assert package(text) != package(CODE)
+    assert results.verdicts(record)["seeds"].iloc[0] == "3 of 3"

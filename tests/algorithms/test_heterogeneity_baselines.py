@@ -6,10 +6,11 @@ from functools import partial
 import pytest
 import torch
 from torch.nn.functional import cross_entropy
-from twins import classification_loss, client_data, largest_difference, twin
+from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
 
 import fedlib
 from fedlib.algorithms import FedAdagrad, FedAdam, FedAvg, FedAvgM, FedProx, FedYogi, Scaffold
+from fedlib.losses import mse
 
 ROUNDS, COHORT, SEED, LR = 5, 3, 7, 0.05
 SETTINGS = {"lr": LR, "batch_size": 8, "epochs": 2}
@@ -62,37 +63,94 @@ def test_fedprox(network, cohort, clients):
     assert largest_difference(models(result), server) <= 1e-10
 
 
-@pytest.mark.parametrize("network", ["MLP", "CNN"])
-@pytest.mark.parametrize("cohort", [COHORT, 8])
-def test_scaffold(network, cohort, clients):
+def scaffold_reference(module, params, clients, cohort, server_step):
+    """Algorithm 1 of Karimireddy et al. (2020), option II; `server_step(x, c, y, change) -> x, c` is the server's part.
+
+    All are dictionaries by name; y and change have those of each client of the cohort.
+    """
+    x, c = dict(params), {name: torch.zeros_like(p) for name, p in params.items()}
+    c_i = {k: copy.deepcopy(c) for k in clients}
+    for t in range(1, ROUNDS + 1):
+        y, change = {}, {}
+        for k in cohort_of(t, clients, cohort):
+            y[k], steps = train(module, x, k, clients[k], t, lambda name, p, k=k, c=c: c[name] - c_i[k][name])
+            plus = {n: c_i[k][n] - c[n] + (x[n] - y[k][n]) / (steps * LR) for n in x}
+            change[k] = {n: plus[n] - c_i[k][n] for n in x}
+            c_i[k] = plus
+        x, c = server_step(x, c, y, change)
+    return x, c, c_i
+
+
+def scaffold_and_reference(network, clients, cohort, server_step):
     params, predict, module = twin(network)
     algorithm = Scaffold(classification_loss(predict), **SETTINGS)
     result = fedlib.fit(algorithm, params, client_data(clients), ROUNDS, cohort, seed=SEED, progress=False)
-    server, c = params, {name: 0 * p for name, p in params.items()}
-    c_i = {k: copy.deepcopy(c) for k in clients}
-    for t in range(1, ROUNDS + 1):
-        ends, new = {}, {}
-        for k in cohort_of(t, clients, cohort):
-            correct = partial(lambda name, p, k, c: c[name] - c_i[k][name], k=k, c=c)
-            ends[k], steps = train(module, server, k, clients[k], t, correct)
-            new[k] = {n: c_i[k][n] - c[n] + (server[n] - ends[k][n]) / (steps * LR) for n in server}
-        c = {n: c[n] + sum(new[k][n] - c_i[k][n] for k in new) / len(clients) for n in c}
-        c_i |= new
-        server = weighted_mean(ends, clients)
-    assert largest_difference(models(result), server) <= 1e-10
+    x, c, c_i = scaffold_reference(module, params, clients, cohort, server_step)
+    assert largest_difference(models(result), x) <= 1e-10
     assert largest_difference({n: p[0] for n, p in result.state.c.items()}, c) <= 1e-10
     for position, k in enumerate(clients):
         assert largest_difference({n: p[position] for n, p in result.state.c_i.items()}, c_i[k]) <= 1e-10
+    assert largest_difference(c, {n: 0 * p for n, p in c.items()}) > 1e-3
 
 
-def test_scaffold_keeps_c_the_mean_of_all_c_i(clients):
-    """Under partial participation too, since c moves by the sum of the changes over K."""
+@pytest.mark.parametrize("network", ["MLP", "CNN"])
+@pytest.mark.parametrize("cohort", [COHORT, 8])
+def test_scaffold_weighs_by_examples(network, cohort, clients):
+    n = {k: len(y) for k, (_, y) in clients.items()}
+
+    def server_step(x, c, y, change):
+        x = weighted_mean(y, clients)
+        return x, {name: c[name] + sum(n[k] / sum(n.values()) * change[k][name] for k in change) for name in c}
+
+    scaffold_and_reference(network, clients, cohort, server_step)
+
+
+@pytest.mark.parametrize("network", ["MLP", "CNN"])
+@pytest.mark.parametrize("cohort", [COHORT, 8])
+def test_scaffold_with_equal_sizes_is_the_papers(network, cohort):
+    """Lines 16 and 17: plain means over the cohort, and c + |S| / N times the mean change."""
+    clients = ragged_clients(sizes=(21,) * 8)
+
+    def server_step(x, c, y, change):
+        x = {name: p + sum(y[k][name] - p for k in y) / len(y) for name, p in x.items()}
+        part = len(change) / len(clients)
+        return x, {name: p + part * sum(change[k][name] for k in change) / len(change) for name, p in c.items()}
+
+    scaffold_and_reference(network, clients, cohort, server_step)
+
+
+def test_scaffold_keeps_c_the_mean_of_all_c_i_by_examples(clients):
+    """Under partial participation and drop-out too."""
     params, predict, _ = twin("MLP")
     algorithm = Scaffold(classification_loss(predict), **SETTINGS)
-    state = fedlib.fit(algorithm, params, client_data(clients), 4, COHORT, seed=SEED, progress=False).state
-    mean = {name: p.mean(0, keepdim=True) for name, p in state.c_i.items()}
-    assert largest_difference(mean, state.c) <= 1e-12
+    n = torch.tensor([len(y) for _, y in clients.values()], dtype=torch.float64)
+
+    def holds(t, state, record):
+        mean = {name: torch.einsum("k,k...->...", n / n.sum(), p)[None] for name, p in state.c_i.items()}
+        assert largest_difference(mean, state.c) <= 1e-12
+
+    options = {"seed": SEED, "drop_out": 0.3, "callbacks": [holds], "progress": False}
+    state = fedlib.fit(algorithm, params, client_data(clients), 6, COHORT, **options).state
     assert largest_difference(state.c, {n: 0 * p for n, p in state.c.items()}) > 1e-3
+
+
+@pytest.mark.parametrize("copies", [(1, 1), (1, 9), (9, 1)])
+def test_scaffold_ends_at_the_optimum_of_all_examples(copies):
+    """Two clients with quadratic losses, of 2 and 18 rows: equal weights of c would miss it by .69."""
+    steep = torch.tensor([[[3.0, 0.0], [0.0, 1.0]], [[0.8, 0.0], [0.0, 2.0]]], dtype=torch.float64)
+    optima = torch.tensor([[-1.0, 0.8], [1.0, -0.6]], dtype=torch.float64)
+    x = [rows.repeat(times, 1) for rows, times in zip(steep, copies, strict=True)]
+    y = [rows @ own for rows, own in zip(x, optima, strict=True)]
+    best = torch.linalg.lstsq(torch.cat(x), torch.cat(y)[:, None]).solution[:, 0]
+
+    def loss(params, batch):
+        return mse(batch[0] @ params["theta"], *batch[1:])
+
+    algorithm = Scaffold(loss, lr=LR, batch_size=None, epochs=20)
+    start = {"theta": torch.tensor([1.0, 1.1], dtype=torch.float64)}
+    result = fedlib.fit(algorithm, start, fedlib.stack_clients(x, y), 100, progress=False)
+    assert (result.state.models["theta"][0] - best).norm() <= 1e-6
+    assert largest_difference(result.state.c, {"theta": torch.zeros(1, 2)}) <= 1e-6
 
 
 def test_scaffold_reports_the_loss_of_the_task(clients):

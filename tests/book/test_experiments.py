@@ -1,0 +1,107 @@
+"""Experiments run, resume, and are stale exactly when what the code computes has changed."""
+
+import dataclasses
+import json
+import subprocess
+import sys
+
+import pytest
+import torch
+from every import federation
+
+from book.experiments import running
+from fedlib import results
+
+
+def scores(seed):
+    return {str(seed): seed / 10}
+
+
+def measure(settings, keep):
+    return {"a": {k: v for s in settings["seeds"] for k, v in keep(f"seed {s}", scores, s).items()}}
+
+
+def probe():
+    algorithm, params, data = federation("FedAvg")
+    return {"FedAvg": running.trace(algorithm, params, data, eval_data=data), "other": [1.0]}
+
+
+@pytest.fixture
+def experiment(tmp_path, monkeypatch):
+    monkeypatch.setattr(running, "ROOT", tmp_path)
+    return running.Experiment("99_x", {"seeds": [1, 2, 3]}, measure, probe, ("mnist5k",))
+
+
+def test_runs_and_stores(experiment, capsys):
+    assert running.state(experiment) == "missing"
+    running.run(experiment)
+    stored = results.load(experiment.path)
+    assert (
+        stored["figures"] == {"a": {"1": 0.1, "2": 0.2, "3": 0.3}}
+        and stored["data"]
+        and stored["probe"]["other"] == [1]
+    )
+    assert running.state(experiment) == "current" and "seed 3: 0.0 s" in capsys.readouterr().out
+    assert not (running.ROOT / "_build/experiments/99_x.json").exists()
+
+
+def test_goes_on_where_it_stopped(experiment, monkeypatch):
+    done, plain = [], scores
+
+    def broken(seed):
+        if seed == 3 and not done:
+            raise KeyboardInterrupt
+        done.append(seed)
+        return plain(seed)
+
+    monkeypatch.setitem(globals(), "scores", broken)
+    with pytest.raises(KeyboardInterrupt):
+        running.run(dataclasses.replace(experiment))
+    done.clear()
+    done.append("again")
+    running.run(experiment)
+    assert done == ["again", 3], "seeds 1 and 2 were kept"
+    running.run(dataclasses.replace(experiment, settings={"seeds": [1]}))
+    assert done[-1] == 1, "other settings begin anew"
+
+
+def test_the_same_numbers_written_otherwise_are_not_stale(experiment, monkeypatch):
+    running.run(experiment)
+    means = __import__("fedlib.algorithms.fedavg", fromlist=["x"]).cluster_means
+
+    def moved_elsewhere(sums, previous):  # a comment, another name, another place
+        answer = means(sums, previous=previous)
+        return {name: p + 0 for name, p in answer.items()}
+
+    monkeypatch.setattr("fedlib.algorithms.fedavg.cluster_means", moved_elsewhere)
+    assert running.state(experiment) == "current"
+
+
+def test_other_weights_make_exactly_what_averages_stale(experiment, monkeypatch):
+    running.run(experiment)
+    sums = __import__("fedlib.algorithms.fedavg", fromlist=["x"]).cluster_sums
+    monkeypatch.setattr(
+        "fedlib.algorithms.fedavg.cluster_sums",
+        lambda stack, clusters, n, models: sums(stack, clusters, torch.ones_like(n), models=models),
+    )
+    assert running.state(experiment) == "stale (FedAvg)"
+
+
+def test_small_differences_of_rounding_do_not_count():
+    assert running.moved({"a": [1.0, 1e-9]}, {"a": [1.0 + 1e-9, 0.0]}) == []
+    assert running.moved({"a": [1.0]}, {"a": [1.0 + 1e-5]}) == ["a"] == running.moved({"a": [1.0]}, {"a": [1.0, 2.0]})
+    assert running.moved({"a": [1.0]}, {"b": [1.0]}) == ["a", "b"]
+
+
+def test_the_command_says_what_is_current(monkeypatch):
+    run = subprocess.run(
+        [sys.executable, "-m", "book.experiments.03_cfl_geometry"], cwd=running.ROOT, capture_output=True, text=True
+    )
+    assert run.returncode == 0 and run.stdout == "03_cfl_geometry: current\n", run.stderr
+
+
+def test_a_stored_result_is_json_of_plain_numbers():
+    for path in (running.ROOT / "book/results").glob("*.json"):
+        json.loads(
+            path.read_text(encoding="utf8"), parse_constant=lambda name: pytest.fail(f"{path.name} holds {name}")
+        )
