@@ -1,0 +1,501 @@
+"""CFL where groups of clients give the same images other names, beside its rivals and where it should not split.
+
+Preset ``full``: five seeds of 3,600 digits with 20 clients. Every method on four groups, the control with one group,
+clients with few digits and with label skew, new clients, and a grid of both thresholds: 18 minutes on one core.
+
+Preset ``paper``: photos of CIFAR-10 under four namings, split on the paper's schedule: an hour on one core. The
+photos are sought in the folder that FEDLIB_DATA names. For all of them, on a GPU, set ``examples`` to 50,000, and
+``data`` to "cifar10" for the files as published. What is trained so far lies in _build/experiments/, or in the folder
+that FEDLIB_CHECKPOINTS names.
+"""
+
+import functools
+import os
+import pathlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+import fedlib
+from book.experiments import running
+from book.experiments.running import Experiment, Keep
+from fedlib import datasets, evaluation, models, partition
+from fedlib.algorithms import CFL, IFCA, ClusteredKMeans, FedAvg, FedGroup, FeSEM, LocalOnly
+from fedlib.algorithms.cfl import CFLState, calibrate, replay
+from fedlib.clustering import cosine_similarity
+from fedlib.losses import cross_entropy
+from fedlib.params import broadcast, row
+
+GROUPS = 4
+MLP, LENET = models.MLP((196, 64, 10)), models.lenet5()  # LeNet: two convolutions and three dense layers
+LOCAL: dict[str, Any] = {"lr": 0.1, "batch_size": 100, "epochs": 3, "predict": MLP}
+SMALL = LOCAL | {"batch_size": 25}  # of clients with fifty digits each
+EPS1, EPS2 = (0.05, 0.1, 0.15, 0.25, 0.4), (0.0, 0.2, 0.4, 0.6, 0.8)  # of the grid
+FEW = "small clients"
+SCHEDULE, PHOTO_ROUNDS, PHOTO_EVERY = (50, 100, 150), 200, 5  # of the photos; scored every so many rounds
+
+Row = dict[str, float]
+
+
+def loss_of(model: Any) -> Callable[..., Tensor]:
+    """Cross-entropy of one client's batch."""
+
+    def loss(params: Any, batch: Any) -> Tensor:
+        inputs, labels, w = batch
+        return cross_entropy(model(params, inputs), labels, w)
+
+    return loss
+
+
+LOSS = loss_of(MLP)
+
+
+# the clients
+
+
+@functools.cache
+def shrunk() -> tuple[np.ndarray, np.ndarray]:
+    """5,000 digits of 14 x 14 pixels, and their labels."""
+    arrays = datasets.load("mnist5k")
+    return arrays.x.reshape(-1, 1, 14, 2, 14, 2).mean((3, 5)).astype(np.uint8), arrays.y
+
+
+@dataclass(frozen=True)
+class Digits:
+    """What one seed draws: digits of the clients, of clients that come later, and for the test, each with labels."""
+
+    train: tuple[np.ndarray, np.ndarray]
+    new: tuple[np.ndarray, np.ndarray]
+    test: tuple[np.ndarray, np.ndarray]
+
+
+def digits(seed: int, examples: int) -> Digits:
+    """Shuffled digits: `examples` for the clients, 400 for later ones, 1,000 for the test."""
+    x, y = shrunk()
+    order = np.random.RandomState(seed).permutation(len(x))
+    rows = np.split(order, [examples, examples + 400, examples + 1400])[:3]
+    return Digits(*((x[r], y[r]) for r in rows))
+
+
+def deal(y: np.ndarray, clients: int, seed: int, groups: int = GROUPS) -> partition.Partition:
+    """Dealt at random; then each group of clients gets its own names."""
+    even = partition.iid(y, clients, seed)
+    return partition.label_permutation(even, groups, seed=seed) if groups > 1 else even
+
+
+def deal_few(drawn: Digits, clients: int, seed: int, kind: str) -> tuple[Digits, partition.Partition]:
+    """Fifty digits a client, with "four groups" or "one group"; or all digits with "label skew"."""
+    x, y = drawn.train
+    if kind == "label skew":
+        return drawn, partition.dirichlet(y, clients, alpha=0.3, seed=seed, min_rows=20)
+    few = replace(drawn, train=(x[: 50 * clients], y[: 50 * clients]))
+    return few, deal(few.train[1], clients, seed, GROUPS if kind == "four groups" else 1)
+
+
+# one run
+
+
+def score_clients(
+    model: Any, dealt: partition.Partition, x: np.ndarray, y: np.ndarray, shares: Tensor, every: int = 1
+) -> Callable[[int, Any, dict[str, Any]], None]:
+    """A callback that notes each client's accuracy on the whole test set, and the mean over clients.
+
+    The test images are the same for all and only their names differ, so each of the server's models looks at them once.
+    With `shares` (clients, classes) it also notes the mean accuracy on tests with each client's own mix of classes.
+    """
+    images, labels, groups = torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(dealt.group)
+    called = labels[None]  # (groups, tests)
+    if dealt.change is not None:
+        called = torch.tensor(np.array(dealt.change.values))[:, labels]
+
+    def note(t: int, state: Any, entry: dict[str, Any]) -> None:
+        if t % every and t > 1:
+            return
+        stack = {name: p.cpu() for name, p in state.models.items()}
+        inputs = images.to(stack["dense1.bias"].dtype) / 255
+        said = torch.stack([model(row(stack, m), inputs).argmax(1) for m in range(len(stack["dense1.bias"]))])
+        mine = getattr(state, "assignment", torch.zeros_like(groups)).cpu()  # FedAvg has one model
+        right = (said[:, None] == called).float().mean(2)[mine, groups]
+        entry |= {f"client {k}": float(a) for k, a in enumerate(right)}
+        entry["test_accuracy"] = float(right.mean())
+        hit = (said[mine] == called[groups]).float()  # (clients, tests)
+        of_class = nn.functional.one_hot(called[groups], shares.shape[1]).float()
+        by_class = (hit[:, None] @ of_class)[:, 0] / of_class.sum(1)
+        entry["own_accuracy"] = float((shares * by_class).sum(1).mean())
+
+    return note
+
+
+def shares_of(clients: fedlib.ClientData, classes: int = 10) -> Tensor:
+    """How much of each class every client has, (clients, classes)."""
+    counts = [torch.bincount(y[:n], minlength=classes) for y, n in zip(clients.y, clients.n.tolist(), strict=True)]
+    return nn.functional.normalize(torch.stack(counts).float(), p=1)
+
+
+def run(algorithm: Any, drawn: Digits, dealt: partition.Partition, rounds: int, seed: int, **more: Any) -> Any:
+    """A federation on the digits of a seed, scored in every round."""
+    clients = dealt.clients(*drawn.train, classes=10)
+    if isinstance(algorithm, LocalOnly):  # a model for each client
+        more |= {"eval_data": dealt.tests(*drawn.test, classes=10), "eval_every": 5}
+    else:
+        more["callbacks"] = [score_clients(MLP, dealt, *drawn.test, shares_of(clients))]
+        if not isinstance(algorithm, FedAvg):
+            more["callbacks"].append(evaluation.clusters_over_rounds(dealt.group))
+    return fedlib.fit(algorithm, MLP.init(seed), clients, rounds, seed=seed, progress=False, **more)
+
+
+# four groups
+
+
+@dataclass(frozen=True)
+class GivenClusters(CFL):
+    """The clusters are given and stay: for two controls."""
+
+    eps1: float = 0.0
+    given: tuple[int, ...] = ()
+
+    def init(self, params: Any, data: fedlib.ClientData, key: Any) -> CFLState:
+        """Each client in its cluster."""
+        state, m = super().init(params, data, key), max(self.given) + 1
+        return replace(
+            state,
+            models=broadcast(params, m),
+            assignment=torch.tensor(self.given, device=data.n.device),
+            since=torch.zeros(m, dtype=torch.int64, device=data.n.device),
+        )
+
+
+def contenders(group: np.ndarray, seed: int, clusters: int = GROUPS) -> dict[str, Any]:
+    """Every method with the same local training."""
+    chance = np.random.RandomState(seed).permutation(group)
+    return {
+        "FedAvg": FedAvg(LOSS, **LOCAL),
+        "alone": LocalOnly(LOSS, **LOCAL),
+        "CFL": CFL(LOSS, **LOCAL),
+        "CFL, paper's schedule": CFL(LOSS, **LOCAL, trigger="schedule", schedule=SCHEDULE),
+        "CFL, complete linkage": CFL(LOSS, **LOCAL, method="complete"),
+        "IFCA": IFCA(LOSS, **LOCAL, clusters=clusters),
+        "FeSEM": FeSEM(LOSS, **LOCAL, clusters=clusters),
+        "FedGroup": FedGroup(LOSS, **LOCAL, clusters=clusters),
+        "k-means on updates": ClusteredKMeans(LOSS, **LOCAL, clusters=clusters),
+        "true groups": GivenClusters(LOSS, **LOCAL, given=tuple(group.tolist())),
+        "random clusters": GivenClusters(LOSS, **LOCAL, given=tuple(chance.tolist())),
+    }
+
+
+def scored(history: pd.DataFrame) -> Row:
+    """Accuracy, agreement with the true groups, and cost of a finished run."""
+    found = {"rounds": len(history), "test accuracy": history["test_accuracy"].iloc[-1]}
+    if "ari" in history:
+        found["ARI"] = history["ari"].iloc[-1]
+    return found | {"megabytes": history[["bytes_down", "bytes_up"]].sum().sum() / 1e6}
+
+
+def rival(settings: Mapping[str, Any], seed: int, name: str) -> dict[str, Row]:
+    """A method other than CFL with its default rule."""
+    drawn = digits(seed, settings["examples"])
+    dealt = deal(drawn.train[1], settings["clients"], seed)
+    rounds = settings["rounds" if name == "FedAvg" else "rivals"]
+    return {name: scored(run(contenders(dealt.group, seed)[name], drawn, dealt, rounds, seed).history)}
+
+
+def four_groups(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
+    """CFL, before and after its splits, and what becomes of clients who come after the training."""
+    drawn = digits(seed, settings["examples"])
+    dealt = deal(drawn.train[1], settings["clients"], seed)
+    algorithm = CFL(LOSS, **LOCAL)
+    end = run(algorithm, drawn, dealt, settings["rounds"], seed)
+    splits, accuracy = end.state.splits, end.history.set_index("round")["test_accuracy"]
+    found = scored(end.history)
+    found["before the first split"] = accuracy[splits[0].round if splits else settings["rounds"]]
+    found["gain"] = found["test accuracy"] - found["before the first split"]
+    found |= {f"split {i}": c.round for i, c in enumerate(splits, 1)}
+    right, scores = welcome(algorithm, end, drawn, dealt, seed)
+    return {"CFL": found, "new clients": {"right cluster": right.sum(), "test accuracy": scores.accuracy.mean()}}
+
+
+def welcome(
+    algorithm: CFL, end: Any, drawn: Digits, dealt: partition.Partition, seed: int
+) -> tuple[np.ndarray, pd.DataFrame]:
+    """New clients, as many as there were: whether each is sent to its group's cluster, and its scores."""
+    new = deal(drawn.new[1], len(dealt.group), seed, len(np.unique(dealt.group)))
+    new = replace(new, id=new.id + 1000)
+    joined = fedlib.enroll(algorithm, end, new.clients(*drawn.new, classes=10), seed=seed)
+    scores = fedlib.evaluate(algorithm, joined, new.tests(*drawn.test, classes=10))
+    found = end.state.assignment.cpu().numpy()
+    home = {g: np.bincount(found[dealt.group == g]).argmax() for g in np.unique(dealt.group)}
+    return np.array([home[g] for g in new.group]) == joined.state.assignment.cpu().numpy(), scores
+
+
+# where nothing is to be split
+
+
+def one_group(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
+    """The control: congruent clients."""
+    drawn = digits(seed, settings["examples"])
+    dealt = deal(drawn.train[1], settings["clients"], seed, groups=1)
+    calm = run(CFL(LOSS, **LOCAL), drawn, dealt, settings["without groups"], seed)
+    found = {"splits": len(calm.state.splits)}
+    if departs := replay(CFL(LOSS, **LOCAL, eps2=0.0), calm.state):
+        found["first split without Eq. 5"] = departs[0]
+    found["eps2 calibrated"] = calibrate(calm.state)
+    return {"one group": found | {"test accuracy": calm.history["test_accuracy"].iloc[-1]}}
+
+
+def finite_data(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
+    """FedAvg and CFL where clients have few digits or skewed labels, CFL also with a threshold from a control."""
+    drawn, rounds = digits(seed, settings["examples"]), settings["small"]
+    never = CFL(LOSS, **SMALL, eps2=1e9)  # never splits, and so is FedAvg
+    calm = run(never, *deal_few(drawn, settings["clients"], seed, "one group"), rounds, seed)
+    eps2 = calibrate(calm.state)
+    found: dict[str, Row] = {}
+    for kind, local in {"one group": SMALL, "label skew": LOCAL, "four groups": SMALL}.items():
+        rules = {
+            "FedAvg": never if kind == "one group" else FedAvg(LOSS, **local),
+            "CFL": CFL(LOSS, **local),
+            "CFL, calibrated": CFL(LOSS, **local, eps2=eps2),
+        }
+        for name, rule in rules.items():
+            end = calm  # and so is a rule that would not have split it either
+            if kind != "one group" or replay(rule, calm.state) is not None:
+                end = run(rule, *deal_few(drawn, settings["clients"], seed, kind), rounds, seed)
+            last = end.history.iloc[-1]
+            found[f"{name}, {kind}" if kind == "label skew" else f"{name}, {FEW}, {kind}"] = {
+                "test accuracy": last["test_accuracy"],
+                "on its own mix": last["own_accuracy"],
+                "splits": len(getattr(end.state, "splits", ())),
+            }
+    found[f"CFL, calibrated, {FEW}, one group"]["eps2"] = eps2
+    return found
+
+
+def grid(settings: Mapping[str, Any], seed: int, kind: str) -> dict[str, Row]:
+    """Where CFL ends with each pair of thresholds; `replay` spares most runs."""
+    drawn, several = digits(seed, settings["examples"]), kind == "four groups"
+    dealt = deal(drawn.train[1], settings["clients"], seed, GROUPS if several else 1)
+    rounds = settings["rounds" if several else "without groups"]
+    ends = [run(CFL(LOSS, **LOCAL), drawn, dealt, rounds, seed).state]
+    found: dict[str, Row] = {}
+    for eps1 in EPS1:
+        for eps2 in EPS2:
+            rule = CFL(LOSS, **LOCAL, eps1=eps1, eps2=eps2)
+            same = [state for state in ends if replay(rule, state) is None]
+            if not same:
+                same = [run(rule, drawn, dealt, rounds, seed).state]
+                ends += same
+            scores = evaluation.cluster_scores(dealt.group, same[0].assignment.cpu())
+            found[f"{kind}, thresholds {eps1} {eps2}"] = {"ARI": scores["ari"], "splits": len(same[0].splits)}
+    return found | {f"{kind}, thresholds": {"runs": len(ends)}}
+
+
+def plain(rows: Mapping[str, Row]) -> dict[str, Row]:
+    """Numbers as JSON can hold them."""
+    return {name: {what: round(float(v), 4) for what, v in one.items()} for name, one in rows.items()}
+
+
+def measure(settings: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
+    """Setting -> score -> seed -> number."""
+    figures: dict[str, Any] = {}
+    for s in range(settings["seed"], settings["seed"] + settings["seeds"]):
+        parts = [(name, rival, (name,)) for name in contenders(np.zeros(1, int), 0) if name != "CFL"]
+        parts += [("CFL, new clients", four_groups, ()), ("one group", one_group, ()), (FEW, finite_data, ())]
+        if s == settings["seed"]:
+            parts += [(f"thresholds, {kind}", grid, (kind,)) for kind in ("four groups", "one group")]
+        for name, function, more in parts:
+            found = keep(f"seed {s}: {name}", lambda f, *a: plain(f(*a)), function, settings, s, *more)
+            for setting, scores in found.items():
+                for what, value in scores.items():
+                    figures.setdefault(setting, {}).setdefault(what, {})[str(s)] = value
+    return figures
+
+
+# photos, as in the paper
+
+
+@dataclass(frozen=True)
+class WatchedState(CFLState):
+    """What Figure 3 of the paper shows, round by round."""
+
+    cosines: Tensor  # (rounds, K, K)
+    clusters: Tensor  # (rounds, K), in which the clients trained
+
+
+@dataclass(frozen=True)
+class WatchedCFL(CFL):
+    """CFL that keeps the cosines of every round."""
+
+    def init(self, params: Any, data: fedlib.ClientData, key: Any) -> WatchedState:
+        """As CFL, with nothing seen yet."""
+        state, k = super().init(params, data, key), len(data)
+        nothing = torch.zeros(0, k, dtype=torch.int64)
+        return WatchedState(**vars(state), cosines=torch.zeros(0, k, k), clusters=nothing)
+
+    def aggregate(self, state: Any, update: fedlib.Update) -> Any:
+        """As CFL, and keep the cosines."""
+        now = cosine_similarity(update.rows["update"]).float()[None]
+        end = super().aggregate(state, update)
+        return replace(
+            end,
+            cosines=torch.cat([end.cosines, now.to(end.cosines)]),
+            clusters=torch.cat([end.clusters, state.assignment[None].to(end.clusters)]),
+        )
+
+
+def run_photos(
+    photos: datasets.Arrays,
+    rows: np.ndarray,
+    clients: int,
+    seed: int,
+    rounds: int,
+    schedule: tuple[int, ...] = SCHEDULE,
+    **more: Any,
+) -> tuple[partition.Partition, CFL, Any]:
+    """CFL with LeNet on these photos, split on a schedule."""
+    x, y = photos.x[rows], photos.y[rows]
+    dealt = deal(y, clients, seed)
+    data = dealt.clients(x, y, classes=10)
+    algorithm = WatchedCFL(
+        loss_of(LENET),
+        **LOCAL | {"predict": LENET},
+        trigger="schedule",
+        schedule=schedule,
+        chunk_size="auto" if torch.cuda.is_available() else 1,
+    )
+    notes = [score_clients(LENET, dealt, photos.x_test, photos.y_test, shares_of(data), PHOTO_EVERY)]
+    return dealt, algorithm, fedlib.fit(algorithm, LENET.init(seed), data, rounds, seed=seed, callbacks=notes, **more)
+
+
+def photos_over_rounds(settings: Mapping[str, Any], photos: datasets.Arrays) -> dict[str, Any]:
+    """Accuracy of each client and cosines of each pair, every few rounds; goes on from its checkpoint."""
+    seed, examples = settings["seed"], settings["examples"]
+    folder = os.environ.get("FEDLIB_CHECKPOINTS", running.ROOT / "_build" / "experiments")
+    checkpoint = pathlib.Path(folder, f"04_cfl_{settings['data']}_{examples}_{seed}.safetensors")
+    rows = np.random.RandomState(seed).permutation(len(photos.x))[:examples]
+    dealt, _, end = run_photos(photos, rows, settings["clients"], seed, PHOTO_ROUNDS, checkpoint=checkpoint)
+    history = end.history.dropna(subset=["client 0"])
+    t, (i, j) = history["round"].to_numpy(), np.triu_indices(settings["clients"], 1)
+    accuracy = history[[c for c in history if c.startswith("client ")]].to_numpy()
+    figures = {
+        "rounds": t.tolist(),
+        "accuracy": accuracy.round(3).tolist(),
+        "cosines": end.state.cosines[t - 1][:, i, j].double().cpu().numpy().round(2).tolist(),
+        "clusters": end.state.clusters[t - 1].tolist(),
+        "groups": dealt.group.tolist(),
+        "splits": [c.round for c in end.state.splits],
+        "ARI": evaluation.cluster_scores(dealt.group, end.state.assignment.cpu())["ari"],
+    }
+    checkpoint.unlink(missing_ok=True)  # the figures are kept
+    return figures
+
+
+def measure_photos(settings: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
+    """The photos are sought before anything is trained."""
+    return keep("photos", photos_over_rounds, settings, datasets.load(settings["data"]))
+
+
+# what the code computes
+
+
+def numbers(algorithm: Any, end: Any) -> list[float]:
+    """Of a finished run; of CFL also its rule, what the criterion saw, and the cuts."""
+    found = running.numbers_of(algorithm, end)
+    if isinstance(algorithm, CFL):
+        found += [algorithm.rest, algorithm.min_size, *end.state.norms.flatten().tolist()]
+        found += [v for c in end.state.splits for v in (c.round, c.objective, c.gap)]
+    return found
+
+
+def probe() -> running.Probe:
+    """Two rounds of each method with eight clients of 18 or 19 digits, and a rule that splits at once."""
+    drawn = digits(0, 150)
+    drawn = replace(drawn, new=(drawn.new[0][:80], drawn.new[1][:80]), test=(drawn.test[0][:50], drawn.test[1][:50]))
+    dealt, calm = (deal(drawn.train[1], 8, 0, groups) for groups in (2, 1))
+    small: dict[str, Any] = {"rounds": 2, "seed": 0, "dtype": torch.float64, "device": "cpu"}
+    quick: dict[str, Any] = {"batch_size": 10, "epochs": 2}
+    split: dict[str, Any] = {"eps1": 1.0, "eps2": 0.0, "rest": 1}
+    arms = {}
+    for name, method in contenders(dealt.group, 0, clusters=2).items():
+        algorithm = replace(method, **quick)
+        if name == "CFL, paper's schedule":
+            algorithm = replace(algorithm, schedule=(1,))
+        elif name.startswith("CFL"):
+            algorithm = replace(algorithm, **split)
+        end = run(algorithm, drawn, dealt, **small)
+        arms[name] = numbers(algorithm, end)
+        if name == "CFL":
+            other = replay(replace(algorithm, eps2=1e9), end.state) or ()
+            arms[name] += [CFL(LOSS).eps1, CFL(LOSS).eps2, CFL(LOSS).rest, *other]
+            right, scores = welcome(algorithm, end, drawn, dealt, 0)
+            arms["new clients"] = [right.sum(), *scores.accuracy, *scores.loss]
+    never = CFL(LOSS, **LOCAL | quick, eps2=1e9)
+    end = run(never, drawn, calm, **small)
+    arms["one group"] = [*numbers(never, end), calibrate(end.state, rest=1)]
+    skewed = partition.dirichlet(drawn.train[1], 8, alpha=0.3, seed=0, min_rows=5)
+    arms["label skew"] = numbers(never, run(never, drawn, skewed, **small))
+    return arms
+
+
+def probe_photos() -> running.Probe:
+    """Two rounds with eight clients of five or six made photos, cut after the first."""
+    draw = np.random.RandomState(0)
+    x, y = draw.randint(0, 256, (60, 3, 32, 32), np.uint8), draw.randint(0, 10, 60)
+    photos = datasets.Arrays(x[:44], y[:44], x[44:], y[44:], stats=datasets.stats("cifar10"))
+    small: dict[str, Any] = {"dtype": torch.float64, "device": "cpu", "progress": False}
+    _, algorithm, end = run_photos(photos, np.arange(44), 8, 0, 2, (1,), **small)
+    return {"photos": [*numbers(algorithm, end), *end.state.cosines.double().sum((1, 2)).tolist()]}
+
+
+def _small(kind: str) -> tuple[str, str]:
+    return f"CFL, {FEW}, {kind}", f"FedAvg, {FEW}, {kind}"
+
+
+def _claims() -> dict[str, tuple[list[str], list[str]]]:
+    skew = "CFL, label skew", "FedAvg, label skew"
+    calibrated = f"CFL, calibrated, {FEW}, one group"
+    asked = {  # sentence: what is larger, what is smaller, by which score
+        "four groups: CFL beats FedAvg": ("CFL", "FedAvg", "test accuracy"),
+        "four groups: CFL beats random clusters": ("CFL", "random clusters", "test accuracy"),
+        "four groups: CFL beats every client alone": ("CFL", "alone", "test accuracy"),
+        "four groups, 50 digits: CFL beats FedAvg": (*_small("four groups"), "test accuracy"),
+        "one group, 50 digits: CFL beats FedAvg": (*_small("one group"), "test accuracy"),
+        "one group, 50 digits: calibrated beats default": (calibrated, _small("one group")[0], "test accuracy"),
+        "label skew, all digits: CFL beats FedAvg": (*skew, "test accuracy"),
+        "label skew, own mix: CFL beats FedAvg": (*skew, "on its own mix"),
+    }
+    return {sentence: ([a, score], [b, score]) for sentence, (a, b, score) in asked.items()}
+
+
+PRESETS = {
+    "full": Experiment(
+        result="04_cfl",
+        settings={
+            "examples": 3600,
+            "clients": 20,
+            "rounds": 160,
+            "without groups": 300,
+            "rivals": 160,
+            "small": 110,
+            "seeds": 5,
+            "seed": 0,
+        },
+        measure=measure,
+        probe=probe,
+        data=("mnist5k",),
+        claims=_claims(),
+    ),
+    "paper": Experiment(
+        result="04_cfl_cifar10",
+        settings={"data": "cifar10_jpeg", "examples": 20_000, "clients": 20, "seed": 0},
+        measure=measure_photos,
+        probe=probe_photos,
+        data=("cifar10_jpeg",),
+    ),
+}
+
+if __name__ == "__main__":
+    running.main(PRESETS)
