@@ -1,12 +1,12 @@
 """Federations in Flower against `fedlib.fit`: simulated, as separate processes, and with clients killed in mid-run.
 
-    python -m benchmarks.flower_run
+    python -m book.experiments.10_scaling_out --preset flower
 
-Needs the extra "flower". FedAvg, SCAFFOLD and CFL train on the digits, dealt out to clients each of which reads a file
-of its own: in Flower's simulation; with a SuperLink and a SuperNode for each client, which talk over the loopback, by
-gRPC before Flower 1.40 and by HTTP since; and so that three SuperNodes are killed while they train, with all that they
-started, and started again. Stops with an error if a run does not end where `fit` does; otherwise writes
-book/results/10_flower.json, after each run. Started again, it makes the runs that are missing.
+makes the runs and writes book/results/10_flower.json; it needs the extra "flower". FedAvg, SCAFFOLD and CFL train on
+the digits, dealt out to clients each of which reads a file of its own: in Flower's simulation; with a SuperLink and a
+SuperNode for each client, which talk over the loopback, by gRPC before Flower 1.40 and by HTTP since; and so that three
+SuperNodes are killed while they train, with all that they started, and started again. A run that does not end where
+`fit` does is an error.
 
 SuperNodes start a process for each message, which would spend 8 seconds of a core on imports. The program
 ``flwr-clientapp`` that they find here lets a process that has done the imports fork instead; nothing else is special.
@@ -16,6 +16,7 @@ import contextlib
 import json
 import os
 import re
+import shutil
 import signal
 import socket
 import subprocess
@@ -23,16 +24,15 @@ import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
-from importlib.metadata import version
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
-from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
 
 import fedlib
-from fedlib import datasets, flower, losses, partition, results
+from fedlib import datasets, flower, losses, partition
 from fedlib.algorithms import CFL, FedAvg, Scaffold
 from fedlib.checkpoint import load_state
 from fedlib.models import MLP
@@ -40,7 +40,6 @@ from fedlib.models import MLP
 ROOT = Path(__file__).parents[1]
 CLIENTS, ROUNDS, SEED = 8, 6, 0
 KILLED, KILL_ROUND, AWAY = (1, 4, 6), 3, 5.0  # clients, the round in which, and for how many seconds
-GRPC = tuple(map(int, version("flwr").split(".")[:2])) < (1, 40)
 MODEL = MLP((64, 32, 10))
 TOLERANCE = 1e-5
 
@@ -70,6 +69,24 @@ with socket.socket(socket.AF_UNIX) as s:
     s.connect({path!r})
     s.sendall(json.dumps([os.getpgrp(), sys.argv, dict(os.environ)]).encode())
 """
+
+
+def settings() -> dict[str, Any]:
+    """What the runs are told; and, where Flower is installed, what they are made with."""
+    told = {"clients": CLIENTS, "rounds": ROUNDS, "seed": SEED, "away seconds": AWAY}
+    try:
+        versions = {package: version(package) for package in ("flwr", "ray")}
+    except PackageNotFoundError:
+        return told
+    from flwr.common.constant import HEARTBEAT_DEFAULT_INTERVAL
+
+    made = {"transport": "gRPC" if by_grpc() else "HTTP", "heartbeat seconds": HEARTBEAT_DEFAULT_INTERVAL}
+    return told | made | versions
+
+
+def by_grpc() -> bool:
+    """Whether this Flower talks gRPC."""
+    return tuple(map(int, version("flwr").split(".")[:2])) < (1, 40)
 
 
 def fork_clients(path: str) -> None:
@@ -158,7 +175,7 @@ class Programs:
 
     def start_client(self, k: int) -> None:
         """Start a SuperNode."""
-        server = f"127.0.0.1:{self.fleet if GRPC else self.web}"
+        server = f"127.0.0.1:{self.fleet if by_grpc() else self.web}"
         address = ["--insecure", "--superlink", server, "--port", str(self.own[k])]
         self.start(f"client{k}", "flower-supernode", *address, "--node-config", f"partition-id={k}")
 
@@ -280,44 +297,50 @@ def prepare(place: Path) -> None:
     launcher.chmod(0o700)
 
 
-def main() -> None:
-    """All runs, one after another; those that the result file has already, of the same code, are not made again."""
-    begin, place = time.monotonic(), Path(tempfile.mkdtemp(prefix="flower"))
-    wire, path = "gRPC" if GRPC else "HTTP", ROOT / "book" / "results" / "10_flower.json"
-    settings = {"clients": CLIENTS, "rounds": ROUNDS, "seed": SEED, "away seconds": AWAY, "transport": wire}
-    settings |= {"heartbeat seconds": HEARTBEAT_DEFAULT_INTERVAL}
-    settings |= {package: version(package) for package in ("flwr", "ray")}
-    figures: dict[str, Any] = {name: {} for name in ALGORITHMS}
-    if path.exists() and not (old := results.load(path))["stale"] and old["settings"] == settings:
-        figures, begin = old["figures"], begin - old["provenance"]["seconds"]
+class Federation:
+    """A server and its clients in Flower: started when a run is asked for, ended with the block.
 
-    def make(kind: str, beside: Programs, killed: tuple[int, ...] = (), *how: str) -> None:
-        for name in ALGORITHMS:
-            if kind not in figures[name]:
-                figures[name][kind] = run(beside, name, killed, *how)
-                print(name, kind, figures[name][kind], flush=True)
-                checksums = datasets.stats("digits").checksums
-                results.save(path, figures, settings, checksums, time.monotonic() - begin)
+    Parameters
+    ----------
+    simulated : bool
+        In Flower's simulation; else as separate processes.
+    """
 
-    for name, algorithm in ALGORITHMS.items():
-        table = flower.leaves_client(algorithm, MODEL.init(SEED), all_clients())
-        figures[name]["leaves a client"] = table.assign(shape=table["shape"].map(list)).to_dict("records")
-    prepare(place)
-    with programs(place / "processes") as beside:
-        fork = f"from benchmarks import flower_run; flower_run.fork_clients({str(place / 'fork')!r})"
-        beside.start("fork", sys.executable, "-c", fork)
-        beside.wait((place / "fork").exists, 600)
-        beside.start_server(*(["--fleet-api-address", f"127.0.0.1:{beside.fleet}"] if GRPC else []))
+    def __init__(self, simulated: bool) -> None:
+        self.simulated = simulated
+        self.programs: Programs | None = None
+        self.place = Path(tempfile.mkdtemp(prefix="flower"))
+        self.block = contextlib.ExitStack()
+
+    def __enter__(self) -> "Federation":
+        return self
+
+    def __exit__(self, error: Any, *rest: Any) -> None:
+        self.block.close()
+        if error is None:  # the logs tell what was wrong
+            shutil.rmtree(self.place, ignore_errors=True)
+
+    def start(self) -> Programs:
+        """Start Flower's programs."""
+        if self.simulated:
+            beside = self.block.enter_context(programs(self.place / "simulation"))
+            beside.start_server("--simulation")
+            return beside
+        beside = self.block.enter_context(programs(self.place / "processes"))
+        path = self.place / "fork"
+        beside.start(
+            "fork", sys.executable, "-c", f"from benchmarks import flower_run; flower_run.fork_clients({str(path)!r})"
+        )
+        beside.wait(path.exists, 600)
+        beside.start_server(*(["--fleet-api-address", f"127.0.0.1:{beside.fleet}"] if by_grpc() else []))
         for k in range(CLIENTS):
             beside.start_client(k)
-        make(f"{wire}, clients killed", beside, KILLED)
-        make(wire, beside)
-    with programs(place / "simulation") as beside:
-        beside.start_server("--simulation")
+        return beside
+
+    def run(self, name: str, killed: tuple[int, ...] = ()) -> dict[str, Any]:
+        """One algorithm, compared with `fit`; some clients are killed on the way."""
+        if self.programs is None:
+            prepare(self.place)
+            self.programs = self.start()
         size = f"num-supernodes={CLIENTS} client-resources-num-cpus=1 init-args-num-cpus=2"
-        make("simulation", beside, (), "--federation-config", size)
-    print(f"wrote {path}")
-
-
-if __name__ == "__main__":
-    main()
+        return run(self.programs, name, killed, *(("--federation-config", size) if self.simulated else ()))

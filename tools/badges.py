@@ -27,17 +27,17 @@ PLACEHOLDER = "https://github.com/ORG/fedlib"
 GRAPHS = ("06_fedcg_graph", "08_fedsgcnn", "09_scoreboard")  # need torch-geometric, which Colab lacks
 BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
 
-SETUP = """# @title Set-up: on Colab, fetch this release of the book; elsewhere, find the clone
+SETUP = """# @title Set-up: fetch this release on Colab; elsewhere, find the clone
 {imports}
 
-HOME, CODE = "{url}", pathlib.Path("fedlib-book")
+HOME, CODE = "{url}", Path("fedlib-book")
 if "google.colab" in sys.modules and not CODE.exists():
 {fetch}
-homes = [p for p in (CODE.resolve(), *pathlib.Path.cwd().resolve().parents) if (p / "fedlib").is_dir()]
-sys.path[:0] = map(str, homes[:1])"""
-FETCH = '    subprocess.run(["git", "clone", "-q", "--depth=1", "--branch=v{release}", HOME, CODE], check=True)'
-INSTALL = '    subprocess.run([sys.executable, "-m", "pip", "install", "-q", "torch-geometric"], check=True)'
-NO_ADDRESS = '    raise RuntimeError("set repository.url in _config.yml to your own address, then type `make badges`")'
+places = [CODE.resolve(), Path.cwd(), *Path.cwd().parents]
+sys.path[:0] = [str(p) for p in places if (p / "fedlib").is_dir()][:1]"""
+FETCH = '    run(["git", "clone", "-q", "--depth=1", "-bv{release}", HOME, CODE], check=True)'
+INSTALL = '    run(["pip", "install", "-q", "torch-geometric"], check=True)'
+NO_ADDRESS = '    raise RuntimeError("set repository.url in _config.yml, then: make badges")'
 
 
 def repository(config: Path = ROOT / "_config.yml") -> str:
@@ -63,9 +63,11 @@ def release() -> str:
 def setup_cell(chapter: str, url: str, version: str) -> str:
     """A chapter's first code cell. Where there is no address yet, it says on Colab what to do."""
     if url == PLACEHOLDER:
-        return SETUP.format(url=url, imports="import pathlib\nimport sys", fetch=NO_ADDRESS)
+        return SETUP.format(url=url, imports="import sys\nfrom pathlib import Path", fetch=NO_ADDRESS)
     fetch = [*([INSTALL] if chapter in GRAPHS else []), FETCH.format(release=version)]
-    return SETUP.format(url=url, imports="import pathlib\nimport subprocess\nimport sys", fetch="\n".join(fetch))
+    return SETUP.format(
+        url=url, imports="import sys\nfrom pathlib import Path\nfrom subprocess import run", fetch="\n".join(fetch)
+    )
 
 
 def badge(chapter: str, url: str) -> str:

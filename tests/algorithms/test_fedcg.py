@@ -681,6 +681,8 @@ def test_recipes():
         ({"first": "distance"}, "must be 'eye', 'uniform' or 'random'; got 'distance'"),
         ({"adjacency": [[1.0]]}, r"adjacency must be 3 rows of 3 numbers; got \[\[1.0\]\]"),
         ({"adjacency": [[0.0, 1, 2], [1, 0, 3], [1, float("nan"), 0]]}, "adjacency must be 3 rows of 3 numbers"),
+        ({"adjacency": [[0.0, 1, 0], [1, 0, 0], [1.5, -0.5, 0]]}, "weights of 0 or more that add up to 1"),
+        ({"adjacency": [[0.0, 1, 2], [1, 0, 3], [1, 0, 0]]}, "weights of 0 or more that add up to 1"),
         ({"beta": 2}, "beta must be from 0 to 1; got 2"),
     ],
 )
@@ -698,5 +700,7 @@ def test_mistakes_of_a_run_are_told():
             algorithm.init(params, data, Key(0))
     with pytest.raises(ValueError, match=r"weights of shape \(4, 6, 3\); got \(4, 3\)"):
         run(make(teacher=lambda data, key: by_brightness(data, key).sum(1)), data)
+    with pytest.raises(ValueError, match="must add up to 1 over the domains"):
+        run(make(teacher=lambda data, key: 2 * by_brightness(data, key)), data)
     with pytest.raises(ValueError, match=r"frozen names \['lam.conv1'\] are no parameters"):
         run(make(frozen=("lam.conv1",)), data)

@@ -1,4 +1,4 @@
-"""The page "Add an algorithm in an afternoon", followed to the letter: in an empty folder, then in a copy of the project."""
+"""The page "Add an algorithm in an afternoon", followed to the letter: in an empty folder, then in a clone."""
 
 import ast
 import json
@@ -18,7 +18,7 @@ PAGE = (ROOT / "book/add_algorithm.md").read_text(encoding="utf8")
 BLOCKS = re.findall(r"`([\w./]+)`[^`\n]*:\n\n(`{3,})(python|diff)\n(.*?)\n\2\n", PAGE, re.S)
 FILES = {path: text + "\n" for path, _, kind, text in BLOCKS if kind == "python"}
 CHANGES = [(path, hunk) for path, _, kind, text in BLOCKS if kind == "diff" for hunk in text.split("\n@@\n")]
-
+# Where the second part copies the files of the first to.
 COPIES = re.findall(r"^cp \.\./mine/(\S+) (\S+/)$", PAGE, re.M)
 OWN = ("ditto.py", "test_ditto.py", "compare.py")
 
@@ -48,18 +48,18 @@ import json
 import pytest
 code = pytest.main(["-q", "-p", "no:cacheprovider", "tests/algorithms/test_ditto.py", "tests/test_invariances.py",
                     "tests/test_flower.py", "tests/test_second_device.py",
-                    "-k", "itto and not chunk and not padding and not evaluation"])
+                    "-k", "ditto and not chunk and not padding and not evaluation"])
 import fedlib
 print(json.dumps({"code": int(code), "fedlib": fedlib.__file__}))
 """
 
 
 def changed(text, hunk, path):
-    """A file's text after a hunk: lines that begin with a blank stand there, those with + are new."""
+    """A file's text after a hunk: lines that begin with a blank stand there, those with + are new, those with - go."""
     lines = hunk.split("\n")
-    old, new = ("\n".join(line[1:] for line in lines if line[:1] in marks) for marks in (" -", " +"))
-    assert text.count(old + "\n") == 1, f"{path}: not just once there; adapt the page book/add_algorithm.md:\n{old}"
-    return text.replace(old + "\n", new + "\n")
+    old, new = ("".join(f"{line[1:]}\n" for line in lines if line[:1] in marks) for marks in (" -", " +"))
+    assert text.count(old) == 1, f"{path}: not just once there; adapt the page book/add_algorithm.md:\n{old}"
+    return text.replace(old, new)
 
 
 def lines_of_code(text):

@@ -82,9 +82,9 @@ def test_setup_is_short_and_says_where_an_address_is_missing(tmp_path, machine):
     for path in PATHS:
         for url in (ADDRESS, badges.PLACEHOLDER):
             lines = badges.setup_cell(path.stem, url, "1.0.0").splitlines()
-            assert len([line for line in lines if line]) <= 10 and max(map(len, lines)) <= 110
+            assert len([line for line in lines if line]) <= 10 and max(map(len, lines)) <= 92
     run = on_colab(badges.setup_cell("01_fedavg", badges.PLACEHOLDER, "1"), machine, tmp_path)
-    assert "set repository.url in _config.yml to your own address, then type `make badges`" in run.stderr
+    assert "set repository.url in _config.yml, then: make badges" in run.stderr
 
 
 def test_setup_finds_the_clone_from_any_folder_in_it(tmp_path):
