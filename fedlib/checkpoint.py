@@ -66,7 +66,7 @@ class Writer:
     def __init__(self, checkpoint: Checkpoint, identity: Mapping[str, Any], machine: Mapping[str, Any]) -> None:
         self.path, self.checkpoint = Path(checkpoint.path).expanduser(), checkpoint
         self.identity, self.machine = dict(identity), dict(machine)
-        self.written = time.monotonic()
+        self.written, self.stopped = time.monotonic(), False
         if self.path.is_dir():
             raise ValueError(f"the checkpoint {self.path} is a folder; give the name of a file in it")
         self.path.parent.mkdir(parents=True, exist_ok=True)
@@ -87,15 +87,17 @@ class Writer:
                 "bits may differ from those of an uninterrupted run",
                 stacklevel=4,
             )
+        self.stopped = meta["stopped"]
         return meta["round"], state, meta["records"]
 
-    def write(self, state: Any, round: int, records: list[Record], last: bool) -> None:
-        """Store the run if it is time, or the last round."""
+    def write(self, state: Any, round: int, records: list[Record], last: bool, stopped: bool = False) -> None:
+        """Store the run if it is time, or the last round; `stopped` if a callback made it the last."""
         rounds, seconds = self.checkpoint.every_rounds, self.checkpoint.every_seconds
         due = rounds is not None and round % rounds == 0
         due = due or (seconds is not None and time.monotonic() - self.written >= seconds)
         if due or last:
             meta = {"identity": self.identity, "machine": self.machine, "round": round, "records": records}
+            meta["stopped"] = stopped
             save_state(self.path, state, meta)
             self.written = time.monotonic()
 

@@ -283,7 +283,7 @@ def fit(
     ------
     ValueError
         Settings that cannot be: no rounds, a cohort larger than the population, parameters that do not fit the model, a
-        loss that sees padding; a checkpoint of another run (algorithm, data, seed, version of the code), with what
+        loss that sees padding; a checkpoint of another run (algorithm, data, seed, what the loss computes), with what
         differs. `params` and `data` are never modified.
     FloatingPointError
         A client's loss or update became NaN or infinite; says which client and round.
@@ -328,6 +328,8 @@ def fit(
             f"the checkpoint is at round {stored[0]}, beyond the {rounds} rounds asked for; give rounds={stored[0]} or "
             "more, or another path"
         )
+    if writer and stored and writer.stopped and callbacks:  # a callback ended this run
+        rounds = stored[0]
     name = type(algorithm).__name__
     first = distributed.rank() == 0
     with open_ledger() as ledger, rounds_of(name, rounds, progress and first) as advance:
@@ -351,7 +353,7 @@ def fit(
             records.append(writer.as_stored(entry) if writer else entry)
             advance(1, entry)
             if writer and first:
-                writer.write(state, t, records, last=stop)
+                writer.write(state, t, records, last=stop, stopped=stop and t < rounds)
             if stop:
                 break
     return Result(state, data.id, pd.DataFrame(records))

@@ -396,5 +396,7 @@ def test_a_callback_can_end_the_run(tmp_path):
     settings = {"callbacks": [stop], "checkpoint": tmp_path / "run", "progress": False}
     result = fedlib.fit(algorithm, params, data, 5, **settings)
     assert result.history["said"].tolist() == [1, 2]
+    same = fedlib.fit(algorithm, params, data, 5, **settings)
+    assert same.history["said"].tolist() == [1, 2], "the same call does not train on"
     again = fedlib.fit(algorithm, params, data, 3, checkpoint=tmp_path / "run", progress=False)
     assert again.history["round"].tolist() == [1, 2, 3]

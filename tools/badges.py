@@ -34,7 +34,7 @@ HOME, CODE = "{url}", Path("fedlib-book")
 if "google.colab" in sys.modules and not CODE.exists():
 {fetch}
 places = [CODE.resolve(), Path.cwd(), *Path.cwd().parents]
-sys.path[:0] = [str(p) for p in places if (p / "fedlib").is_dir()][:1]"""
+sys.path[:0] = [str(p) for p in places if (p / "fedlib/data.py").exists()][:1]"""
 FETCH = '    run(["git", "clone", "-q", "--depth=1", "-bv{release}", HOME, CODE], check=True)'
 INSTALL = '    run(["pip", "install", "-q", "torch-geometric"], check=True)'
 NO_ADDRESS = '    raise RuntimeError("set repository.url in _config.yml, then: make badges")'

@@ -18,8 +18,8 @@ from .notebooks import ROOT
 MUTANTS = [  # file, text, what breaks it, tests of which one at least must fail
     (
         "fedlib/federation.py",
-        "data = data.to(data.n.device, dtype).sorted()",
-        "data = data.to(data.n.device, dtype)",
+        "data = data.to(device, dtype).sorted()",
+        "data = data.to(device, dtype)",
         "tests/test_invariances.py::test_order_of_clients",
     ),
     (

@@ -1,7 +1,6 @@
 """Federated learning algorithms, one short file each.
 
-A file is imported when its algorithm is first asked for, so that a result depends on no code but its own
-(`fedlib.results`).
+A file is imported when its algorithm is first asked for.
 """
 
 from importlib import import_module

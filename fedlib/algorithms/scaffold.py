@@ -55,11 +55,11 @@ class Scaffold(Algorithm):
     The new c_i is option II of the paper, c_i - c + (theta_t - theta_i) / (steps_i lr), with the client's own number of
     steps. With c = c_i, as in round 1, a round is one of FedAvg. The server's step size is 1.
 
-    The paper weighs clients equally and moves c by |S| / K times the mean change in the cohort S. Here c moves by the
-    sum over S of n_k / N times the change, which is the paper's rule where clients have equal sizes. So c is the sum of
-    n_k c_k / N over all K clients at any time, whoever took part, and vanishes where the objective, the sum of
-    n_k F_k / N, is lowest. The weights of c decide: with equal ones SCAFFOLD ends at the optimum of the plain mean of
-    the F_k, however models are averaged.
+    The paper weighs clients equally: c moves by the cohort's share in all K clients times the mean change in it. Here c
+    moves by the sum over the cohort of n_k / N times the change, which is the paper's rule where clients have equal
+    sizes. So c is the sum of n_k c_k / N over all K clients at any time, whoever took part, and vanishes where the
+    objective, the sum of n_k F_k / N, is lowest. The weights of c decide: with equal ones SCAFFOLD ends at the optimum
+    of the plain mean of the F_k, however models are averaged.
 
     References
     ----------
