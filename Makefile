@@ -32,10 +32,10 @@ test: $(READY)  ## lint, types, unit tests, every notebook with small parameters
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	$(PY) -m pytest tests --ignore tests/site
+	OMP_NUM_THREADS=1 $(PY) -m pytest tests --ignore tests/site -n auto
 
 rounding-test: $(READY)  ## the chapters with small parameters once more, as a processor that rounds otherwise runs them
-	ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE $(PY) -m pytest -n auto tests/notebooks -k small
+	OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE $(PY) -m pytest -n auto tests/notebooks -k small
 
 data-test: $(READY)  ## the tests that read real data files, from the folder that FEDLIB_DATA names
 	$(PY) -m pytest tests/test_datasets.py tests/test_tabular.py

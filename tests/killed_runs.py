@@ -45,7 +45,8 @@ def run(path, answer):
     )
     digest = hashlib.sha256()
     for field in dataclasses.fields(result.state):
-        for name, p in sorted(getattr(result.state, field.name).items()):
+        value = getattr(result.state, field.name)
+        for name, p in sorted(value.items()) if isinstance(value, dict) else [(field.name, value)]:
             digest.update(name.encode() + p.contiguous().numpy().tobytes())
     history = result.history.drop(columns=["seconds", "server_seconds"])
     answer.write_text(json.dumps([digest.hexdigest(), history.to_json(double_precision=15)]))

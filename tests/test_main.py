@@ -194,7 +194,7 @@ def test_control_c_says_how_to_go_on(tmp_path, monkeypatch, capsys):
 
     with monkeypatch.context() as patch:
         patch.setattr(federation, "_round", interrupted)
-        patch.setattr(Writer, "write", lambda self, *args, last: write(self, *args, last=True))
+        patch.setattr(Writer, "write", lambda self, *args, last, **more: write(self, *args, last=True, **more))
         assert main(argv) == 130
         assert "nothing was kept; with --resume" in capsys.readouterr().err
         assert main([*argv, "--resume", str(path)]) == 130
@@ -261,9 +261,9 @@ MISTAKES = {
     "too many test rows": ("run --data digits --test-rows 1797", "between 1 and 1796 for digits; got 1797"),
     "no test rows": ("run --data digits --test-rows 0", "between 1 and 1796 for digits; got 0"),
     "too large a cohort": ("run --data digits --clients 5 --cohort 6", "between 1 and the 5 of --clients; got 6"),
-    "too many clients": ("run --data wine --clients 999", "n_clients must lie between 1 and the 143 rows"),
+    "too many clients": ("run --data wine --clients 999", "n_clients must be a whole number from 1 to the 143 rows"),
     "seed": ("run --data digits --seed -1", "Seed must be between 0"),
-    "device": ("run --data digits --device toaster", "--device toaster does not work"),
+    "device": ("run --data digits --device toaster", 'one of torch, such as "cpu" or "cuda"; got \'toaster\''),
     "ending": ("run --data digits --out h.txt", "ends in .csv or .parquet; got h.txt"),
     "folder": ("run --data digits --resume {tmp}", "is a folder"),
     "no checkpoint": (SMALL + " --resume {tmp}/other", "is not a checkpoint of fedlib"),

@@ -292,14 +292,14 @@ MUTANTS = [  # file, text, what breaks it, tests of which one at least must fail
     ),
     (
         "fedlib/identity.py",
-        "', '.join(sorted(describe(v, known) for v in value))",
-        "', '.join(describe(v, known) for v in value)",
-        "tests/test_checkpoint.py::test_another_process_goes_on",
+        "_TOLERANCE = 1e-5",
+        "_TOLERANCE = 1e5",
+        "tests/test_checkpoint.py",
     ),
     (
         "fedlib/identity.py",
-        "{_digest(_bytecode(code))} {describe(captured + used, known)}",
-        "{_digest(_bytecode(code))} {describe(used, known)}",
+        "small = dataclasses.replace(data, index=data.index[:, :2], y=data.y[:, :2], n=data.n.clamp(max=2))",
+        "return []",
         "tests/test_checkpoint.py",
     ),
     (
@@ -418,8 +418,8 @@ MUTANTS = [  # file, text, what breaks it, tests of which one at least must fail
     ),
     (
         "fedlib/mmd.py",
-        "torch.cat([wx / wx.sum(), -wy / wy.sum()])",
-        "torch.cat([wx / len(wx), -wy / len(wy)])",
+        "w / w.sum().clamp_min(1e-30)",
+        "w / len(w)",
         "tests/test_mmd.py::test_padding_changes_nothing",
     ),
     ("fedlib/mmd.py", "_median(d2.detach(), c2)", "_median(d2, c2)", "tests/test_mmd.py"),
