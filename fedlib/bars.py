@@ -46,7 +46,7 @@ def rounds_of(name: str, rounds: int, show: bool) -> Iterator[Callable[..., None
     own = None if _open else tqdm(total=rounds, desc=name, unit="round", disable=not show)
 
     def advance(done: int, entry: Mapping[str, Any] | None = None) -> None:
-        bar = own or _open[-1]
+        bar = own if own is not None else _open[-1]
         if not show:
             return
         scores = {k: v for k, v in (entry or {}).items() if k.endswith(("loss", "accuracy")) and isinstance(v, float)}

@@ -7,6 +7,7 @@ code is asked of the behaviour: the probe is computed anew and compared (``tests
 
 import datetime
 import json
+import math
 import os
 import platform
 import subprocess
@@ -165,10 +166,9 @@ def _shown(row: Any, column: Place, digits: int) -> str:
         value = _at(row, column)
     except KeyError:
         return "n/a"
-    if not isinstance(value, Mapping):
-        return f"{value:.{digits}f}"
-    mean, half = interval(list(value.values()))
-    return f"{mean:.{digits}f}" if len(value) == 1 else f"{mean:.{digits}f} ± {half:.{digits}f}"
+    mean, half = interval(list(value.values())) if isinstance(value, Mapping) else (value, math.nan)
+    mean = round(mean, digits) + 0.0  # no "-0.00"
+    return f"{mean:.{digits}f}" if math.isnan(half) else f"{mean:.{digits}f} ± {half:.{digits}f}"
 
 
 def save(

@@ -65,6 +65,10 @@ def test_table_shows_mean_and_interval(record):
     assert table.loc["FedAvg"].tolist() == ["0.60 ± 0.25", "n/a"] and list(table.columns) == ["at the end", "never"]
     deep = results.table(record, {"one": ("grid", "one"), "two": ("grid", "two")}, {"FedAvg": "FedAvg"})
     assert deep["FedAvg"].tolist() == ["0.250", "3.000"]  # one seed, and a number
+    content = json.loads(record.read_text())
+    content["figures"]["grid"]["two"]["FedAvg"] = -0.0001
+    record.write_text(json.dumps(content))
+    assert results.table(record, {"two": ("grid", "two")}, {"FedAvg": "FedAvg"})["FedAvg"].tolist() == ["0.000"]
 
 
 def test_a_row_that_is_not_there_is_named(record):
