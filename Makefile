@@ -71,6 +71,9 @@ student: $(READY)  ## copies of the chapters without solutions, with nbgrader's 
 slides: $(RUN) $(READY)  ## a slide deck for each chapter: its figures, equations and recap
 	$(PY) -m tools.slides
 
+golden: $(READY)  ## write tests/golden.json anew, where what the library computes was changed on purpose
+	PYTHONPATH=.:tests $(PY) -m tests.golden
+
 mutants: $(READY)  ## break the code on purpose, to see that the tests notice
 	$(PY) -m tools.mutants
 
@@ -116,4 +119,4 @@ $(HTML): $(RUN) $(PAGES) $(LIB) $(READY)
 	@rm -rf _build/html
 	$(VENV)/bin/jupyter-book build . --all -W -n --keep-going --quiet
 
-.PHONY: help book test rounding-test data-test flower-test site-test results paper bench bench-peers student slides mutants badges fold licences links figures serve clean
+.PHONY: help book test rounding-test data-test flower-test site-test results paper bench bench-peers student slides golden mutants badges fold licences links figures serve clean

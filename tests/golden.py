@@ -1,0 +1,175 @@
+"""What every algorithm, partition and engine computes, as a few numbers: tiny runs in float64.
+
+The numbers are behaviour that users see: what each client holds, whom it shares a cluster with, losses, scores and
+bytes. No change of names or places in the library moves them. ``make golden`` writes them to ``golden.json``.
+"""
+
+import json
+import tempfile
+import warnings
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+import numpy as np
+import torch
+from every import SPLITS, TRAINING, columns, domains
+from twins import classification_loss, client_data, ragged_clients, twin
+
+import fedlib
+from fedlib import algorithms, models, partition
+from fedlib.checkpoint import Checkpoint
+
+STORED = Path(__file__).with_name("golden.json")
+DATA = client_data(ragged_clients((1, 2, 5, 7, 20, 33)))
+NEW = client_data({1000 + k: rows for k, rows in ragged_clients((3, 9), seed=5).items()})
+TWICE = TRAINING | {"epochs": 2}
+SETTINGS = {
+    "FedAvg": {},
+    "FedProx": {"mu": 0.5},
+    "Scaffold": {},
+    "FedAvgM": {},
+    "FedAdam": {},
+    "FedYogi": {},
+    "FedAdagrad": {},
+    "LocalOnly": {},
+    "IFCA": {"clusters": 3},
+    "ClusteredKMeans": {"clusters": 2, "warmup": 2},
+    "FeSEM": {"clusters": 2, "warmup": 2},
+    "FedGroup": {"clusters": 2, "warmup": 2},
+    "CFL": SPLITS,
+    "LGCFL": SPLITS,
+    "LGFedAvg": {"mmd": 0.5},
+}
+TOLERANCE = 1e-6  # another processor moves numbers by at most 3e-8
+
+
+def moments(tensors):
+    """Sums that see values, signs and places, in an order of names that no renaming of fields changes."""
+    found = [0.0, 0.0, 0.0]
+    for t in tensors:
+        flat = t.detach().double().reshape(-1)
+        place = torch.arange(1, len(flat) + 1, dtype=torch.float64) / max(1, len(flat))
+        for i, part in enumerate((flat.sum(), flat.square().sum(), (flat * place).sum())):
+            found[i] += float(part)
+    return found
+
+
+def numbers(algorithm, result):
+    """What a finished run has given."""
+    held = algorithm.client_params(result.state, torch.arange(len(result.ids)))
+    found = moments(held[name] for name in sorted(held))
+    for name in ("assignment", "adjacency", "distance", "trainers"):
+        if (value := getattr(result.state, name, None)) is not None:
+            found += moments([value])
+    for cut in getattr(result.state, "splits", ()):
+        found += [cut.round, cut.model, cut.new, cut.objective, cut.gap]
+        found += moments([cut.members, cut.part, cut.similarity])
+    for column in sorted(result.history):
+        if column.startswith(("train", "test", "bytes", "examples", "clients")):
+            found += [float(v) for v in result.history[column].fillna(-1)]
+    return found
+
+
+def run(algorithm, params, data=DATA, new=None, cohort=4, rounds=3, **settings):
+    """The numbers of one run, and of new clients after it."""
+    fit = partial(fedlib.fit, seed=7, progress=False, dtype=torch.float64, device="cpu", eval_data=data)
+    result = fit(algorithm, params, data, rounds, cohort, **settings)
+    found = numbers(algorithm, result)
+    if new is not None:
+        placed = fedlib.enroll(algorithm, result, new, rounds=2, seed=3)
+        found += numbers(algorithm, placed)
+        found += [float(v) for v in fedlib.evaluate(algorithm, placed, new).iloc[:, 2:].fillna(-1).sum()]
+    return found
+
+
+def federations():
+    """Every algorithm of the registry, with dense and with convolutional networks."""
+    found = {}
+    for name, settings in SETTINGS.items():
+        for network in ("MLP",) if name.startswith("LG") else ("MLP", "CNN"):
+            params, predict, _ = twin(network)
+            make = getattr(algorithms, name)
+            algorithm = make(classification_loss(predict), predict=predict, **TWICE, **settings)
+            found[f"{name} {network}"] = run(algorithm, params, new=NEW, cohort=None if "CFL" in name else 4)
+    algorithm, params, data = domains()
+    found["FedCG book"] = run(algorithm, params, data, NEW)
+    found["FedCG bottleneck"] = run(replace(algorithm, gcn=replace(algorithm.gcn, weights="bottleneck")), params, data)
+    found["FedCG without GCN"] = run(replace(algorithm, gcn=None), params, data)
+    paper = algorithms.FedCG.recipe(
+        "paper", 20, loss=algorithm.loss, net=algorithm.net, predict=algorithm.net, **TRAINING
+    )
+    found["FedCG paper"] = run(paper, params, data, NEW)
+    algorithm, params, data = columns()
+    found["FedSGCNN book"] = run(algorithm, params, data, cohort=None)
+    paper = algorithms.FedSGCNN.recipe(
+        "paper", algorithm.loss, predict=algorithm.predict, trainers=4, pair_rounds=2, snapshots=(2,),
+        **(TRAINING | {"batch_size": None}),
+    )  # fmt: skip
+    found["FedSGCNN paper"] = run(paper, params, data, cohort=None)
+    return found
+
+
+def engines():
+    """Ways to run a federation that must not change what it computes, and what may go wrong in one."""
+    found = {}
+    params, predict, _ = twin("MLP")
+    loss = classification_loss(predict)
+    chance = algorithms.FedAvg(
+        loss, predict=predict, **(TWICE | {"lr": 0.01}), optimizer=torch.optim.Adam, stragglers=0.5, chunk_size=2
+    )
+    found["FedAvg Adam, stragglers, lost clients"] = run(chance, params, drop_out=0.3)
+    module, predict, _ = twin("torch module with GroupNorm")
+    found["FedAvg torch module"] = run(
+        algorithms.FedAvg(classification_loss(predict), predict=predict, **TWICE), module
+    )
+    strided = fedlib.strided.StridedCNN((1, 6, 6), (3, 2), (1, 2), (5, 4))
+    found["FedAvg strided"] = run(
+        algorithms.FedAvg(classification_loss(strided), predict=strided, **TWICE), strided.init(0)
+    )
+    algorithm = algorithms.CFL(loss, **TWICE, **SPLITS)
+    with tempfile.TemporaryDirectory() as folder:
+        file = Checkpoint(Path(folder) / "run.safetensors", every_rounds=1)
+        run(algorithm, params, cohort=None, rounds=2, checkpoint=file)
+        found["CFL, interrupted after round 2"] = run(algorithm, params, cohort=None, rounds=4, checkpoint=file)
+    return found
+
+
+def partitions():
+    """Every partition, and the clients made of it."""
+    y = np.random.RandomState(1).randint(0, 4, 120)
+    x = np.random.RandomState(2).randint(0, 255, (120, 1, 6, 6)).astype(np.uint8)
+    base = partition.iid(y, 6, seed=1)
+    made = {
+        "iid": base,
+        "dirichlet": partition.dirichlet(y, 6, 0.5, seed=1),
+        "pathological": partition.pathological(y, 6, 2, seed=1),
+        "quantity": partition.quantity(y, 6, 1.0, seed=1),
+        "by_user": partition.by_user(y, seed=1),
+        "label_permutation, mixture": partition.mixture(partition.label_permutation(base, 3, 4, seed=1), seed=1),
+        "rotation": partition.rotation(base, seed=1),
+        "style": partition.style(base, seed=1),
+        "split": partition.dirichlet(y, 6, 0.5, seed=1).split()[1],
+    }
+    found = {}
+    for name, some in made.items():
+        clients = [some.clients(x, y)] + ([some.tests(x, y)] if name != "split" else [])
+        found[f"partition {name}"] = [v for c in clients for v in moments([c.x[c.index], c.y, c.n, c.id])]
+    columns = partition.feature_subsets(base, 8, 3, seed=1)
+    wide = np.random.RandomState(3).standard_normal((120, 8))
+    found["partition feature_subsets"] = moments([columns.clients(wide, y).x])
+    return found
+
+
+def compute():
+    """All numbers, by the name of the run."""
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)  # tiny federations end in one cluster, and say so
+        return {name: [float(v) for v in values] for part in (federations, engines, partitions)
+                for name, values in part().items()}  # fmt: skip
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    STORED.write_text(json.dumps(compute(), indent=1) + "\n", encoding="utf8")
+    print(f"wrote {STORED.name}")

@@ -1,0 +1,29 @@
+"""The golden file: what the library computes has not moved since it was written."""
+
+import json
+import math
+
+import golden
+import pytest
+
+STORED = json.loads(golden.STORED.read_text(encoding="utf8"))
+
+
+@pytest.fixture(scope="module")
+def computed():
+    return golden.compute()
+
+
+def test_golden_file_names_every_run(computed):
+    assert list(STORED) == list(computed)
+
+
+@pytest.mark.parametrize("name", STORED)
+def test_golden(computed, name):
+    near = golden.TOLERANCE
+    moved = [
+        f"number {i}: {old!r} stored, {new!r} computed"
+        for i, (old, new) in enumerate(zip(STORED[name], computed[name], strict=True))
+        if not math.isclose(old, new, rel_tol=near, abs_tol=near)
+    ]
+    assert not moved, f"{name} has moved; {moved[:3]}"
