@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from fedlib import results
+from fedlib.reports import results
 
 from . import table
 from .driver import ABSENT, OWN, PEERS, REFERENCES, ROOT, Failed, measure

@@ -11,7 +11,7 @@ import time
 
 import torch
 
-from fedlib.clustering import bipartition, cosine_similarity
+from fedlib.server.clusters import bipartition, cosine_similarity
 
 
 def peak() -> float:

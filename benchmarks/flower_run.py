@@ -32,9 +32,10 @@ import numpy as np
 import torch
 
 import fedlib
-from fedlib import datasets, flower, losses, partition
+from fedlib import datasets, losses, partition
 from fedlib.algorithms import CFL, FedAvg, Scaffold
-from fedlib.checkpoint import load_state
+from fedlib.engines import flower
+from fedlib.engines.checkpoint import load_state
 from fedlib.models import MLP
 
 ROOT = Path(__file__).parents[1]

@@ -1,80 +1,45 @@
 """Train many federated clients at once on one device.
 
-The names most programs need stand here; the modules have the rest: `params`, `keys`, `data`, `partition`, `datasets`,
-`layers`, `models`, `losses`, `local`, `aggregate`, `ledger`, `evaluation`, `federation`, `checkpoint`, `reference`,
-`plotting`, `results`. A module is imported when something of it is first asked for, so that
-``python -m fedlib --help`` does not wait for PyTorch.
+The names that most programs need stand here. The modules at the top are one round, in this order: `params`, `keys`,
+`data`, `losses`, `stacked`, `models`, `local`, `aggregate`, `algorithm`, `round`, `federation`, with `evaluation`,
+`costs` and `checks`. The folders: `algorithms`, one paper a file; `client` and `server`, what each side computes;
+`partition` and `datasets`, who the clients are and what they hold; `engines`, what runs a federation elsewhere;
+`reports`, what a reader sees.
 """
 
-from importlib import import_module
-from typing import TYPE_CHECKING, Any
-
-if TYPE_CHECKING:
-    from . import aggregate, algorithms, data, evaluation, keys, layers, local, losses, models, params
-    from .bars import progress
-    from .data import ClientData, local_batches, same_rows, stack_clients, stack_rows
-    from .evaluation import evaluate
-    from .federation import Algorithm, Result, Update, enroll, fit
-    from .keys import Key
-    from .local import local_update
-    from .params import Params
+from . import algorithms, datasets, losses, models, partition
+from .algorithm import Algorithm, Update
+from .data import ClientData, local_batches, same_rows, stack_clients, stack_rows
+from .engines.checkpoint import Checkpoint
+from .evaluation import Result, evaluate
+from .federation import fit, new_clients
+from .keys import Key
+from .local import local_update
+from .params import Params
+from .progress_bar import progress
 
 __version__ = "1.1.0"
 
 __all__ = [
     "Algorithm",
+    "Checkpoint",
     "ClientData",
     "Key",
     "Params",
     "Result",
     "Update",
-    "aggregate",
     "algorithms",
-    "data",
-    "enroll",
+    "datasets",
     "evaluate",
-    "evaluation",
     "fit",
-    "keys",
-    "layers",
-    "local",
     "local_batches",
     "local_update",
     "losses",
     "models",
-    "params",
+    "new_clients",
+    "partition",
     "progress",
     "same_rows",
     "stack_clients",
     "stack_rows",
 ]
-
-_MODULE_OF = {
-    "Algorithm": "federation",
-    "ClientData": "data",
-    "Key": "keys",
-    "Params": "params",
-    "Result": "federation",
-    "Update": "federation",
-    "enroll": "federation",
-    "evaluate": "evaluation",
-    "fit": "federation",
-    "local_batches": "data",
-    "local_update": "local",
-    "progress": "bars",
-    "same_rows": "data",
-    "stack_clients": "data",
-    "stack_rows": "data",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name in _MODULE_OF:
-        return getattr(import_module(f".{_MODULE_OF[name]}", __name__), name)
-    if name in __all__ or name in ("federation", "ledger"):
-        return import_module(f".{name}", __name__)
-    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-
-
-def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})

@@ -13,8 +13,8 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from .data import Batches, ClientData
-from .layers import still_batched
 from .params import Params, number_of_rows
+from .stacked import still_batched
 
 __all__ = ["Loss", "Trained", "clients_at_once", "local_update"]
 

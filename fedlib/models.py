@@ -1,47 +1,92 @@
-"""Networks as pairs of parameters and a function, built of layers that are fast in a stack.
+"""Networks as pairs of parameters and a function: a plain torch module, called with parameters that are given to it.
 
-A model has ``init(seed) -> Params`` and is called as ``model(params, x) -> output`` for one client. `from_module`
-makes the same pair of any `torch.nn.Module`.
+`Model` makes the pair of any `torch.nn.Module`: ``model.init(seed) -> Params``, and ``model(params, x) -> output`` for
+one client. `MLP` and `CNN` are two common ones.
 """
 
 import copy
 import math
-from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from collections import OrderedDict
 
 import torch
 from torch import Tensor, nn
 
 from .keys import Key
-from .layers import conv_relu_pool, mlp
 from .params import Params
 
-__all__ = ["CNN", "MLP", "Model", "femnist_cnn", "from_module", "lenet5"]
+__all__ = ["CNN", "MLP", "Model", "femnist_cnn", "lenet5"]
+
+_DRAWN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
+_CHANCE = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
 
 
-class Model(Protocol):
-    """What every model of this module offers."""
+class Model:
+    """Any torch module as a function of its parameters.
+
+    Parameters
+    ----------
+    module : torch.nn.Module
+        Copied, not modified. Parameters with ``requires_grad=False`` are left out and stay as they are.
+
+    Attributes
+    ----------
+    params : Params
+        The parameters that the module came with.
+
+    Raises
+    ------
+    ValueError
+        The module has layers whose hidden state or chance would be shared by all clients of a stack: BatchNorm with
+        running statistics, dropout. Use GroupNorm, and no dropout.
+
+    Notes
+    -----
+    Chapter 01; chapter 10 compares its speed with a loop over clients.
+    """
+
+    def __init__(self, module: nn.Module) -> None:
+        for name, layer in module.named_modules():
+            running = getattr(layer, "track_running_stats", False)
+            if running or (isinstance(layer, _CHANCE) and layer.p > 0):
+                raise ValueError(
+                    f"layer {name!r} is a {type(layer).__name__}, which clients cannot train in a "
+                    "stack; use GroupNorm in place of BatchNorm, and leave dropout out"
+                )
+        self.module = copy.deepcopy(module)
+        self.params: Params = {n: p.detach().clone() for n, p in module.named_parameters() if p.requires_grad}
+        for p in self.module.parameters():
+            if p.requires_grad:  # never used: each call brings its own
+                p.data = p.data.new_empty(0)
 
     def init(self, seed: int) -> Params:
-        """Random start; the same on every machine and torch version."""
+        """Random start, the same on every machine and torch version.
 
-    def __call__(self, params: Params, x: Tensor) -> Tensor:
-        """Output of one client's network for a batch x (B, ...)."""
+        PyTorch's default for linear layers and convolutions: weights and biases uniform in +-1/sqrt(fan_in). All other
+        parameters start as the module has them.
+        """
+        params = {}
+        for name, p in self.params.items():
+            layer, _, kind = name.rpartition(".")
+            params[name] = p.clone()
+            if isinstance(self.module.get_submodule(layer), _DRAWN):
+                fan_in = math.prod(self.params[f"{layer}.weight".lstrip(".")].shape[1:])
+                draw = Key(seed).uniform(torch.zeros(1, dtype=torch.int64), f"init {name}", *p.shape)[0]
+                params[name] = ((2 * draw - 1) / math.sqrt(fan_in)).to(p.dtype)
+        return params
+
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """Names and shapes of the parameters."""
+        return {name: tuple(p.shape) for name, p in self.params.items()}
+
+    def __call__(self, params: Params, *inputs: Tensor) -> Tensor:
+        """Output of one client's network with these parameters, all of which must be given."""
+        if params.keys() != self.params.keys():
+            differ = sorted(set(params) ^ set(self.params))
+            raise ValueError(f"these are not the module's parameters: {differ[:4]} are missing or unknown")
+        return torch.func.functional_call(self.module, params, inputs)
 
 
-def _init(shapes: dict[str, tuple[int, ...]], seed: int) -> Params:
-    """PyTorch's default start: weights and biases uniform in +-1/sqrt(fan_in), drawn from `Key`."""
-    params = {}
-    for name, shape in shapes.items():
-        fan_in = math.prod(shapes[name.replace("bias", "weight")][1:])
-        draw = Key(seed).uniform(torch.zeros(1, dtype=torch.int64), f"init {name}", *shape)[0]
-        params[name] = ((2 * draw - 1) / math.sqrt(fan_in)).float()
-    return params
-
-
-@dataclass(frozen=True)
-class MLP:
+class MLP(Model):
     """Multi-layer perceptron with ReLU between dense layers (chapter 01).
 
     Parameters
@@ -55,39 +100,16 @@ class MLP:
     Parameters ``dense1.weight`` (h, i), ``dense1.bias`` (h,), ``dense2.weight``, ... as `torch.nn.Linear` shapes them.
     """
 
-    widths: tuple[int, ...]
-
-    def __post_init__(self) -> None:
-        if len(self.widths) < 2 or min(self.widths) < 1:
-            raise ValueError(f"widths must hold the inputs and the outputs at least, all positive; got {self.widths}")
-
-    def init(self, seed: int) -> Params:
-        """Random start, the same on every machine."""
-        return _init(self.shapes(), seed)
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of the parameters."""
-        return _dense_shapes(self.widths)
-
-    def __call__(self, params: Params, x: Tensor) -> Tensor:
-        """Outputs of shape (B, widths[-1]) for x of shape (B, ...)."""
-        return _dense_layers(params, x.flatten(1), len(self.widths) - 1)
+    def __init__(self, widths: tuple[int, ...]) -> None:
+        if len(widths) < 2 or min(widths) < 1:
+            raise ValueError(f"widths must hold the inputs and the outputs at least, all positive; got {widths}")
+        self.widths = tuple(widths)
+        with torch.device("meta"):  # no number is drawn before `init`
+            super().__init__(nn.Sequential(OrderedDict(flatten=nn.Flatten(), **_dense(widths))))
 
 
-def _dense_shapes(widths: tuple[int, ...]) -> dict[str, tuple[int, ...]]:
-    shapes: dict[str, tuple[int, ...]] = {}
-    for layer, (inputs, outputs) in enumerate(zip(widths, widths[1:], strict=False), 1):
-        shapes |= {f"dense{layer}.weight": (outputs, inputs), f"dense{layer}.bias": (outputs,)}
-    return shapes
-
-
-def _dense_layers(params: Params, x: Tensor, layers: int) -> Tensor:
-    return mlp(x, *(params[f"dense{layer}.{kind}"] for layer in range(1, layers + 1) for kind in ("weight", "bias")))
-
-
-@dataclass(frozen=True)
-class CNN:
-    """Convolutions with ReLU and max-pooling, then dense layers.
+class CNN(Model):
+    """Convolutions with max-pooling and ReLU, then dense layers with ReLU between them (chapters 02 and 05).
 
     Parameters
     ----------
@@ -95,53 +117,78 @@ class CNN:
     channels : tuple of int
         Filters of each convolution.
     widths : tuple of int
-        Units of the dense layers; the last is the number of classes.
+        Units of the dense layers; the last is the number of outputs.
     kernel : int
         Side of the filters.
     padding : int
         Zeros on each side before each convolution.
     pool : int
         Side of the max-pooling after each convolution; 1 pools nothing.
+    strides : tuple of int, optional
+        Step of each convolution; 1 by default.
+    pooled : bool
+        Whether the dense layers see the mean of each channel over the image, not all its pixels.
+
+    Raises
+    ------
+    ValueError
+        Numbers below 1; not one stride for each convolution; an image that is too small for them.
 
     Notes
     -----
-    Parameters ``conv1.weight`` (o, i, k, k), ``conv1.bias``, ..., ``dense1.weight``, ...
+    Parameters ``conv1.weight`` (o, i, k, k), ``conv1.bias``, ..., ``dense1.weight``, ... ReLU comes after pooling: the
+    same numbers as before it, for less work.
     """
 
-    image: tuple[int, int, int]
-    channels: tuple[int, ...]
-    widths: tuple[int, ...]
-    kernel: int = 5
-    padding: int = 2
-    pool: int = 2
+    def __init__(
+        self,
+        image: tuple[int, int, int],
+        channels: tuple[int, ...],
+        widths: tuple[int, ...],
+        kernel: int = 5,
+        padding: int = 2,
+        pool: int = 2,
+        strides: tuple[int, ...] | None = None,
+        pooled: bool = False,
+    ) -> None:
+        strides = (1,) * len(channels) if strides is None else tuple(strides)
+        if len(strides) != len(channels) or not channels or not widths:
+            raise ValueError(f"give one stride for each convolution, and widths; got {channels}, {strides}, {widths}")
+        if min(*channels, *strides, *widths, kernel, pool) < 1:
+            raise ValueError("channels, strides, widths, kernel and pool must be at least 1")
+        self.image, self.channels, self.widths, self.strides = tuple(image), tuple(channels), tuple(widths), strides
+        self.kernel, self.padding, self.pool, self.pooled = kernel, padding, pool, pooled
+        with torch.device("meta"):  # no number is drawn before `init`
+            super().__init__(self._layers())
 
-    def init(self, seed: int) -> Params:
-        """Random start, the same on every machine."""
-        return _init(self.shapes(), seed)
-
-    def shapes(self) -> dict[str, tuple[int, ...]]:
-        """Names and shapes of the parameters."""
-        shapes: dict[str, tuple[int, ...]] = {}
-        inputs, height, width = self.image
-        for layer, outputs in enumerate(self.channels, 1):
-            shapes |= {
-                f"conv{layer}.weight": (outputs, inputs, self.kernel, self.kernel),
-                f"conv{layer}.bias": (outputs,),
-            }
-            height, width = ((side + 2 * self.padding - self.kernel + 1) // self.pool for side in (height, width))
-            inputs = outputs
-            if height < 1 or width < 1:
+    def _layers(self) -> nn.Sequential:
+        inputs, *sides = self.image
+        layers: OrderedDict[str, nn.Module] = OrderedDict()
+        for i, (outputs, stride) in enumerate(zip(self.channels, self.strides, strict=True), 1):
+            layers[f"conv{i}"] = nn.Conv2d(inputs, outputs, self.kernel, stride, self.padding)
+            if self.pool > 1:
+                layers[f"pool{i}"] = nn.MaxPool2d(self.pool)
+            layers[f"relu{i}"] = nn.ReLU()
+            inputs, outside = outputs, 2 * self.padding - self.kernel
+            sides = [((s + outside) // stride + 1) // self.pool for s in sides]
+            if min(sides) < 1:
                 raise ValueError(
-                    f"convolution {layer} leaves {height} x {width} pixels of an image {self.image}; use fewer "
+                    f"convolution {i} leaves {sides[0]} x {sides[1]} pixels of an image {self.image}; use fewer "
                     "convolutions, less pooling, a smaller kernel or more padding"
                 )
-        return shapes | _dense_shapes((inputs * height * width, *self.widths))
+        if self.pooled:
+            layers["mean"], sides = nn.AdaptiveAvgPool2d(1), [1, 1]
+        layers["flatten"] = nn.Flatten()
+        return nn.Sequential(layers | _dense((inputs * math.prod(sides), *self.widths)))
 
-    def __call__(self, params: Params, x: Tensor) -> Tensor:
-        """Logits of shape (B, widths[-1]) for x of shape (B, *image)."""
-        for layer in range(1, len(self.channels) + 1):
-            x = conv_relu_pool(x, params[f"conv{layer}.weight"], params[f"conv{layer}.bias"], self.padding, self.pool)
-        return _dense_layers(params, x.flatten(1), len(self.widths))
+
+def _dense(widths: tuple[int, ...]) -> OrderedDict[str, nn.Module]:
+    layers: OrderedDict[str, nn.Module] = OrderedDict()
+    for i, (inputs, outputs) in enumerate(zip(widths, widths[1:], strict=False), 1):
+        if i > 1:
+            layers[f"relu of dense{i - 1}"] = nn.ReLU()
+        layers[f"dense{i}"] = nn.Linear(inputs, outputs)
+    return layers
 
 
 def femnist_cnn(classes: int = 62) -> CNN:
@@ -152,47 +199,3 @@ def femnist_cnn(classes: int = 62) -> CNN:
 def lenet5(classes: int = 10) -> CNN:
     """LeNet-5 for 32x32 colour images, as benchmarks use it: 6 and 16 filters, 120 and 84 units, ReLU, max-pooling."""
     return CNN(image=(3, 32, 32), channels=(6, 16), widths=(120, 84, classes), padding=0)
-
-
-def from_module(module: nn.Module) -> tuple[Params, Callable[[Params, Tensor], Tensor]]:
-    """Split any torch module into parameters and a function of them.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        Not modified.
-
-    Returns
-    -------
-    params : Params
-        Copies of its parameters; those with ``requires_grad=False`` are left out and stay as they are.
-    predict : callable
-        ``predict(params, x)`` is ``module(x)`` with these parameters; all must be given.
-
-    Raises
-    ------
-    ValueError
-        The module has layers whose hidden state or chance would be shared by all clients of a stack: BatchNorm with
-        running statistics, dropout. Use GroupNorm, and no dropout.
-    """
-    for name, layer in module.named_modules():
-        running = getattr(layer, "track_running_stats", False)
-        if running or (isinstance(layer, nn.modules.dropout._DropoutNd) and layer.p > 0):
-            raise ValueError(
-                f"layer {name!r} is a {type(layer).__name__}, which clients cannot train in a "
-                "stack; use GroupNorm in place of BatchNorm, and leave dropout out"
-            )
-    params = {name: p.detach().clone() for name, p in module.named_parameters() if p.requires_grad}
-    names = set(params)
-    shell = copy.deepcopy(module)
-    for p in shell.parameters():
-        if p.requires_grad:  # never used: each call brings its own
-            p.data = p.data.new_empty(0)
-
-    def predict(params: Params, x: Tensor) -> Tensor:
-        if set(params) != names:
-            differ = sorted(set(params) ^ names)
-            raise ValueError(f"these are not the module's parameters: {differ[:4]} are missing or unknown")
-        return torch.func.functional_call(shell, params, (x,))
-
-    return params, predict

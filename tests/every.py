@@ -7,9 +7,10 @@ import numpy as np
 import torch
 from twins import classification_loss, client_data, ragged_clients, twin
 
-from fedlib import algorithms, losses, models, tabular
-from fedlib.domains import DomainClassifier, em_domains
-from fedlib.residual import DomainNet
+from fedlib import algorithms, losses, models
+from fedlib.client.domain_net import DomainClassifier, DomainNet
+from fedlib.partition import tabular
+from fedlib.server.mixture import em_domains
 
 SIZES = (3, 2, 5, 7, 20, 33)
 DATA = client_data(ragged_clients(SIZES))

@@ -18,7 +18,7 @@ from twins import classification_loss, client_data, ragged_clients, twin
 
 import fedlib
 from fedlib import algorithms, models, partition
-from fedlib.checkpoint import Checkpoint
+from fedlib.engines.checkpoint import Checkpoint
 
 STORED = Path(__file__).with_name("golden.json")
 DATA = client_data(ragged_clients((1, 2, 5, 7, 20, 33)))
@@ -77,7 +77,7 @@ def run(algorithm, params, data=DATA, new=None, cohort=4, rounds=3, **settings):
     result = fit(algorithm, params, data, rounds, cohort, **settings)
     found = numbers(algorithm, result)
     if new is not None:
-        placed = fedlib.enroll(algorithm, result, new, rounds=2, seed=3)
+        placed = fedlib.new_clients(algorithm, result, new, rounds=2, seed=3)
         found += numbers(algorithm, placed)
         found += [float(v) for v in fedlib.evaluate(algorithm, placed, new).iloc[:, 2:].fillna(-1).sum()]
     return found
@@ -118,12 +118,12 @@ def engines():
     chance = algorithms.FedAvg(
         loss, predict=predict, **(TWICE | {"lr": 0.01}), optimizer=torch.optim.Adam, stragglers=0.5, chunk_size=2
     )
-    found["FedAvg Adam, stragglers, lost clients"] = run(chance, params, drop_out=0.3)
+    found["FedAvg Adam, stragglers, lost clients"] = run(chance, params, lost=0.3)
     module, predict, _ = twin("torch module with GroupNorm")
     found["FedAvg torch module"] = run(
         algorithms.FedAvg(classification_loss(predict), predict=predict, **TWICE), module
     )
-    strided = fedlib.strided.StridedCNN((1, 6, 6), (3, 2), (1, 2), (5, 4))
+    strided = models.CNN((1, 6, 6), (3, 2), (5, 4), 3, 1, pool=1, strides=(1, 2))
     found["FedAvg strided"] = run(
         algorithms.FedAvg(classification_loss(strided), predict=strided, **TWICE), strided.init(0)
     )

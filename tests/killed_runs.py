@@ -19,7 +19,7 @@ from twins import classification_loss, client_data, ragged_clients, twin
 
 import fedlib
 from fedlib.algorithms import Scaffold
-from fedlib.checkpoint import Checkpoint
+from fedlib.engines.checkpoint import Checkpoint
 
 ROUNDS, TRIALS = 12, 20
 params, predict, _ = twin("MLP")
@@ -36,7 +36,7 @@ def run(path, answer):
         ROUNDS,
         30,
         seed=3,
-        drop_out=0.2,
+        lost=0.2,
         eval_data=data,
         eval_every=5,
         checkpoint=Checkpoint(path, every_rounds=1),

@@ -16,9 +16,9 @@ import torch
 from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
 
 import fedlib
-from fedlib import distributed
 from fedlib.algorithms import CFL, IFCA, FedAvg, LGFedAvg, LocalOnly, Scaffold
-from fedlib.checkpoint import Checkpoint
+from fedlib.engines import processes
+from fedlib.engines.checkpoint import Checkpoint
 from fedlib.params import flatten
 
 torch.set_num_threads(1)
@@ -41,13 +41,13 @@ def run(name, rounds=3, **settings):
     algorithm, cohort = RUNS[name]
     evaluate = {"eval_data": data} if algorithm.predict else {}
     return fedlib.fit(
-        algorithm,
+        processes.over_processes(algorithm),
         params,
         data,
         rounds,
         cohort,
         seed=3,
-        drop_out=0.2,
+        lost=0.2,
         device="cpu",
         progress=False,
         **evaluate,
@@ -69,7 +69,7 @@ def save(path, result):
     torch.save({"state": numbers(result.state), "history": history.to_json(double_precision=15)}, path)
 
 
-def processes(world, work):
+def in_processes(world, work):
     """Run `work(rank)` in so many processes; how each of them ended."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -82,10 +82,10 @@ def processes(world, work):
             os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "test"}
             status = 1
             try:
-                distributed.start()
-                assert (distributed.rank(), distributed.world()) == (rank, world)
+                processes.start()
+                assert processes.rank() == rank
                 work(rank)
-                distributed.stop()
+                processes.stop()
                 status = 0
             except Exception as error:
                 (folder / f"error{rank}").write_text(f"{type(error).__name__}: {error}")
@@ -100,7 +100,9 @@ report = {"states": {}, "histories": {}}
 for name in RUNS:
     save(folder / f"{name} 1.pt", run(name))
 for world in (2, 4):
-    ended = processes(world, lambda rank, w=world: [save(folder / f"{name} {w} {rank}.pt", run(name)) for name in RUNS])
+    ended = in_processes(
+        world, lambda rank, w=world: [save(folder / f"{name} {w} {rank}.pt", run(name)) for name in RUNS]
+    )
     assert ended == [0] * world, [p.read_text() for p in folder.glob("error*")]
     for name in RUNS:
         one = torch.load(folder / f"{name} 1.pt", weights_only=True)
@@ -116,14 +118,14 @@ rule = Checkpoint(path, every_rounds=1)
 
 
 def die(round, state, record):
-    if round == 3 and distributed.rank() == 1:
+    if round == 3 and processes.rank() == 1:
         time.sleep(0.3)  # the first process has written round 2 by now
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-ended = processes(2, lambda rank: run("Scaffold", 5, checkpoint=rule, callbacks=[die]))
+ended = in_processes(2, lambda rank: run("Scaffold", 5, checkpoint=rule, callbacks=[die]))
 report["killed"] = {"ended": ended, "reason": (folder / "error0").read_text()}
-ended = processes(3, lambda rank: save(folder / f"resumed {rank}.pt", run("Scaffold", 5, checkpoint=rule)))
+ended = in_processes(3, lambda rank: save(folder / f"resumed {rank}.pt", run("Scaffold", 5, checkpoint=rule)))
 whole = numbers(run("Scaffold", 5).state)
 resumed = torch.load(folder / "resumed 2.pt", weights_only=True)["state"]
 report["resumed"] = {"ended": ended, "difference": largest_difference(resumed, whole)}
@@ -134,5 +136,8 @@ def diverge(rank):
     fedlib.fit(FedAvg(loss, lr=1e200, batch_size=1, epochs=2), params, data, 2, device="cpu", progress=False)
 
 
-report["diverged"] = {"ended": processes(2, diverge), "reasons": [(folder / f"error{r}").read_text() for r in (0, 1)]}
+report["diverged"] = {
+    "ended": in_processes(2, diverge),
+    "reasons": [(folder / f"error{r}").read_text() for r in (0, 1)],
+}
 print(json.dumps(report))

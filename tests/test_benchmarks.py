@@ -12,7 +12,7 @@ from benchmarks import driver, scale, shares, table
 from benchmarks.contenders import worker
 from benchmarks.driver import LIMIT, OWN, PEERS, Row
 from benchmarks.works import WORKS
-from fedlib.ledger import flops_of
+from fedlib.costs import flops_of
 
 
 class Enough(Exception):

@@ -12,9 +12,11 @@ import torch.nn.functional as F
 from torch import nn
 
 import fedlib
-from fedlib import celeba, datasets
+from fedlib import datasets
 from fedlib.algorithms import FedAvg, FedCG
-from fedlib.celeba import (
+from fedlib.client.domain_net import DomainClassifier
+from fedlib.datasets import faces
+from fedlib.datasets.faces import (
     PAPER_ATTRIBUTES,
     CelebACNN,
     CelebANet,
@@ -26,11 +28,10 @@ from fedlib.celeba import (
     scores_by_client,
     split_users,
 )
-from fedlib.domains import DomainClassifier
-from fedlib.graph import DomainGCN, hamming
 from fedlib.losses import cross_entropy
 from fedlib.params import count
 from fedlib.partition import by_user
+from fedlib.server.domain_graph import DomainGCN, hamming
 
 PIL_Image = pytest.importorskip("PIL.Image")
 torchvision = pytest.importorskip("torchvision")
@@ -64,9 +65,9 @@ def make_celeba(root, sizes=SIZES, size=(18, 22), seed=0, place="celeba"):
 
 def state_checksums(monkeypatch, made):
     """Make the statement fit the small files."""
-    files = {name: (made.folder / name).read_bytes() for name in celeba.STATS.checksums}
+    files = {name: (made.folder / name).read_bytes() for name in faces.STATS.checksums}
     md5 = {name: f"md5:{hashlib.md5(content).hexdigest()}" for name, content in files.items()}
-    monkeypatch.setattr(celeba, "STATS", replace(celeba.STATS, rows=len(made.photos), checksums=md5))
+    monkeypatch.setattr(faces, "STATS", replace(faces.STATS, rows=len(made.photos), checksums=md5))
 
 
 @pytest.fixture
@@ -96,13 +97,13 @@ def test_load(made, tmp_path, capfd):
     np.testing.assert_array_equal(arrays.attributes, made.attributes)
     assert arrays.columns == NAMES and arrays.x_test is None and arrays.attributes_test is None
     assert (arrays.y.dtype, arrays.writer.dtype, arrays.attributes.dtype) == (np.int64, np.int64, np.uint8)
-    assert arrays.stats == celeba.STATS and isinstance(arrays, datasets.Arrays)
+    assert arrays.stats == faces.STATS and isinstance(arrays, datasets.Arrays)
     streams = capfd.readouterr()
     assert "celeba: 100%" in streams.err and not streams.out
 
 
 def test_published_numbers():
-    info = celeba.STATS
+    info = faces.STATS
     assert (info.rows, info.shape, info.classes) == (202_599, (3, 84, 84), 2) and "non-commercial" in info.licence
     published = {file: f"md5:{md5}" for _, md5, file in torchvision.datasets.CelebA.file_list}
     assert info.checksums == {file: published[file] for file in ("identity_CelebA.txt", "list_attr_celeba.txt")}
@@ -615,7 +616,7 @@ def test_scores_by_client():
     )
     result = fedlib.fit(algorithm, net.init(0), data, 1, progress=False, dtype=DOUBLE)
     new = small_federation((2, 6), seed=7)
-    served = fedlib.enroll(algorithm, result, new)
+    served = fedlib.new_clients(algorithm, result, new)
     table = scores_by_client(net, algorithm, served, new)
     assert list(table.columns) == ["id", "n", "accuracy"] and table["id"].tolist() == [70, 71]
     for k, n in enumerate((2, 6)):
@@ -652,4 +653,4 @@ def test_an_algorithm_that_counts_padding_is_refused():
 
 
 def test_module_lists_what_it_offers():
-    assert set(celeba.__all__) <= set(dir(celeba))
+    assert set(faces.__all__) <= set(dir(faces))

@@ -18,9 +18,10 @@ from safetensors.torch import save_file
 from twins import SIZES, classification_loss, client_data, ragged_clients, twin
 
 import fedlib
-from fedlib import algorithms, checkpoint, identity
+from fedlib import algorithms
 from fedlib.algorithms import FedAvg, FedAvgM, FedProx, LocalOnly, Scaffold
-from fedlib.checkpoint import Checkpoint, load_state, save_state
+from fedlib.engines import checkpoint, identity
+from fedlib.engines.checkpoint import Checkpoint, load_state, save_state
 from fedlib.losses import cross_entropy
 from fedlib.models import MLP
 
@@ -204,11 +205,11 @@ def test_a_file_imports_and_calls_nothing(tmp_path):
         text = {"state": {"class": kind, "fields": {"command": {"value": "false"}}}, "meta": {}}
         write_skeleton(json.dumps(text))(tmp_path / str(number))
     code = f"""
-import sys, fedlib.checkpoint, safetensors.torch
+import sys, fedlib.engines.checkpoint, safetensors.torch
 before, refused = set(sys.modules), 0
 for number in range({len(NOT_HERE)}):
     try:
-        fedlib.checkpoint.load_state({str(tmp_path)!r} + "/" + str(number))
+        fedlib.engines.checkpoint.load_state({str(tmp_path)!r} + "/" + str(number))
     except ValueError:
         refused += 1
 print(refused, set(sys.modules) - before)
@@ -236,7 +237,7 @@ def fit(path=None, rounds=7, kind=FedAvg, data=None, params=PARAMS, loss=None, *
     """A run with everything that makes rounds differ; the settings of the algorithm and of fit."""
     names = kind.__dataclass_fields__
     ours = {"lr": 0.05, "batch_size": 8, "epochs": 2, "stragglers": 0.3, "predict": PREDICT}
-    theirs = {"seed": 3, "drop_out": 0.3, "clients_per_round": 5, "eval_every": 2, "callbacks": [norm_of_the_models]}
+    theirs = {"seed": 3, "lost": 0.3, "clients_per_round": 5, "eval_every": 2, "callbacks": [norm_of_the_models]}
     ours |= {name: settings.pop(name) for name in list(settings) if name in names}
     data = client_data(ragged_clients()) if data is None else data
     theirs = {"eval_data": data[:4]} | theirs | settings
@@ -294,7 +295,7 @@ class Prepared(LocalOnly):
     """Work before round 1, entered in the ledger."""
 
     def prepare(self, state, data, key):
-        fedlib.ledger.record("graph", bytes_up=7)
+        fedlib.costs.record("graph", bytes_up=7)
         return replace(state, local={name: p + 1 for name, p in state.local.items()})
 
 
@@ -322,14 +323,14 @@ def test_a_resumed_result_can_be_used_as_any_other(tmp_path):
     algorithm = LocalOnly(classification_loss(PREDICT), predict=PREDICT)
     data = client_data(ragged_clients())
     args = (algorithm, PARAMS, data, 2)
-    fedlib.fit(*args, checkpoint=tmp_path / "run", progress=False)
+    fedlib.fit(*args, checkpoint=fedlib.Checkpoint(tmp_path / "run"), progress=False)
     result, whole = (fedlib.fit(*args, checkpoint=p, progress=False) for p in (tmp_path / "run", None))
     pd.testing.assert_frame_equal(
         fedlib.evaluate(algorithm, result, data), fedlib.evaluate(algorithm, whole, data), check_exact=True
     )
     new = data[:2]
     new = replace(new, id=new.id + 1000)
-    a, b = (fedlib.federation.enroll(algorithm, r, new, 2).state for r in (result, whole))
+    a, b = (fedlib.federation.new_clients(algorithm, r, new, 2).state for r in (result, whole))
     assert same(a, b)
 
 
@@ -367,7 +368,8 @@ def module_with(frozen):
     for p in module[1].parameters():
         p.requires_grad_(False).fill_(frozen)
     torch.nn.init.ones_(module[2].weight), torch.nn.init.ones_(module[2].bias)
-    params, predict = fedlib.models.from_module(module)
+    predict = fedlib.models.Model(module)
+    params = predict.params
     return {"params": params, "predict": None, "loss": classification_loss(predict), "eval_data": None}
 
 
@@ -451,7 +453,7 @@ OTHERS = {  # settings of the first run, of the second, what the message says
     "server_lr": ({"kind": FedAvgM}, {"kind": FedAvgM, "server_lr": 0.5}, "FedAvgM.server_lr: 1.0 there, 0.5 here"),
     "batch_size": ({}, {"batch_size": None}, "FedAvg.batch_size: 8.0 there, None here"),
     "stragglers": ({}, {"stragglers": 0.0}, "FedAvg.stragglers: 0.3 there, 0.0 here"),
-    "drop_out": ({}, {"drop_out": 0.0}, "drop_out: 0.3 there, 0.0 here"),
+    "lost": ({}, {"lost": 0.0}, "lost: 0.3 there, 0.0 here"),
     "optimizer": ({}, {"optimizer": torch.optim.Adam}, r"FedAvg.optimizer: torch\S*SGD there, torch\S*Adam here"),
     "its momentum": (
         {"optimizer": partial(torch.optim.SGD, momentum=0.9)},
@@ -544,7 +546,7 @@ def test_another_run_is_refused_and_says_why(case, tmp_path):
 )
 def test_what_a_loss_uses_of_its_module_counts(loss, name, value, tmp_path, monkeypatch):
     data, algorithm = client_data(ragged_clients()), FedAvg(loss)
-    run = partial(fedlib.fit, data=data, rounds=1, checkpoint=tmp_path / "run", progress=False)
+    run = partial(fedlib.fit, data=data, rounds=1, checkpoint=fedlib.Checkpoint(tmp_path / "run"), progress=False)
     run(algorithm, GLOBAL.init(0))
     run(algorithm, GLOBAL.init(0))
     monkeypatch.setitem(globals(), name, value)
@@ -618,7 +620,7 @@ SAME = {
     "numbers of another type": lambda: {
         "seed": np.int64(3),
         "lr": np.float64(0.05),
-        "drop_out": np.float64(0.3),
+        "lost": np.float64(0.3),
     },
     "memory laid out otherwise": lambda: {"params": {n: p.mT.contiguous().mT for n, p in PARAMS.items() if p.ndim > 1}},
 }

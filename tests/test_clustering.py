@@ -7,9 +7,9 @@ import numpy as np
 import pytest
 import torch
 
-from fedlib.clustering import bipartition, cosine_similarity, kmeans, nearest
-from fedlib.evaluation import cluster_scores
 from fedlib.params import take
+from fedlib.reports.statistics import cluster_scores
+from fedlib.server.clusters import bipartition, cosine_similarity, kmeans, nearest
 
 METHODS = ("exact", "complete", "average")
 
@@ -459,7 +459,7 @@ def test_mistakes_with_kmeans():
 
 
 def test_heavy_packages_wait_until_they_are_needed():
-    code = "import sys, fedlib.clustering; print(*({'sklearn', 'scipy'} & set(sys.modules)))"
+    code = "import sys, fedlib.server.clusters; print(*({'sklearn', 'scipy'} & set(sys.modules)))"
     run = subprocess.run([sys.executable, "-W", "ignore", "-c", code], capture_output=True, text=True, check=True)
     assert run.stdout.split() == []
 

@@ -11,10 +11,12 @@ from torch import nn
 from twins import client_data, ragged_clients
 
 import fedlib
-from fedlib import domains as module
-from fedlib.clustering import kmeans
-from fedlib.domains import (
-    DomainClassifier,
+from fedlib.client.domain_net import DomainClassifier
+from fedlib.costs import open_costs
+from fedlib.partition import iid, mixture, rotation
+from fedlib.server import mixture as module
+from fedlib.server.clusters import kmeans
+from fedlib.server.mixture import (
     RandomFeatures,
     assign,
     domain_bias,
@@ -23,8 +25,6 @@ from fedlib.domains import (
     nmi,
     occupancy,
 )
-from fedlib.ledger import open_ledger
-from fedlib.partition import iid, mixture, rotation
 
 DOUBLE = torch.float64
 
@@ -131,7 +131,7 @@ def test_sinkhorn_goes_step_by_step_and_stops_when_balanced():
     found = domain_bias(logits, real, "sinkhorn", temperature=0.5, iterations=2)
     torch.testing.assert_close(found, bias - bias.mean(), rtol=0, atol=1e-12)
     balanced = torch.zeros(1, 4, 3, dtype=DOUBLE)
-    with open_ledger() as ledger:
+    with open_costs() as ledger:
         assert not domain_bias(balanced, torch.ones(1, 4, dtype=torch.bool), "sinkhorn").any()
         assert ledger.entries["domains"]["bytes_up"] == 3 * 8  # one message
 
@@ -148,7 +148,7 @@ def test_sinkhorn_with_a_large_temperature_is_centring():
 def test_messages_of_the_biases_are_counted():
     logits, real = padded_logits()
     logits = logits.float()
-    with open_ledger() as ledger:
+    with open_costs() as ledger:
         domain_bias(logits, real)
         assert not ledger.entries
         domain_bias(logits, real, "centred")
@@ -208,7 +208,7 @@ def test_nmi_reads_samples_in_the_order_of_the_partition():
 def test_kmeans_labels_are_the_clusters_of_the_clients():
     data = client_data(ragged_clients())
     updates = {"w": normal(8, 5, 2) + 20 * torch.arange(8)[:, None, None].remainder(3), "b": normal(8)}
-    with open_ledger() as ledger:
+    with open_costs() as ledger:
         w, found = kmeans_labels(updates, data, 3, 0)
         assert ledger.entries["domains"]["bytes_up"] == 8 * 11 * 8
     assert torch.equal(found.assignment, kmeans(updates, 3, 0).assignment)
@@ -378,7 +378,7 @@ def test_nothing_depends_on_order_or_padding():
 
 def test_messages_weigh_what_the_notes_say():
     data = fedlib.stack_clients([normal(3, 1, 10, 12, seed=k).float() for k in range(5)], [[0, 1, 9]] * 5)
-    with open_ledger() as ledger:
+    with open_costs() as ledger:
         federated_em(data, 4, 10, 0, iterations=3)
         entry = ledger.entries["domains"]
     first, each = 4 * (1 + 2 * 64), 4 * 4 * 10 * (1 + 2 * 64)
@@ -386,7 +386,7 @@ def test_messages_weigh_what_the_notes_say():
     assert entry["bytes_up"] == 5 * (first + 3 * (each + 4))
     assert entry["bytes_down"] == 5 * (4 * (2 * 64 + 4) + 3 * 4 * 4 * 10 * 2 * 64)
     assert entry["server_seconds"] > 0 and set(ledger.entries) == {"domains"}
-    with open_ledger() as one:
+    with open_costs() as one:
         federated_em(data, 4, 10, 0, iterations=3, client_prior=False)
     assert one.total("bytes_up") == entry["bytes_up"]
     assert one.total("bytes_down") == entry["bytes_down"] + 5 * 3 * 4 * 4  # pi too

@@ -8,22 +8,14 @@ import torch
 from twins import classification_loss
 
 import fedlib
-from fedlib import (
-    clustering,
-    evaluation,
-    local_batches,
-    losses,
-    mmd,
-    partition,
-    siamese,
-    stack_clients,
-    stack_rows,
-    transfer,
-)
+from fedlib import local_batches, losses, partition, stack_clients, stack_rows
 from fedlib.algorithms import FedAvg, LGFedAvg, LocalOnly
-from fedlib.checkpoint import Checkpoint
-from fedlib.federation import enroll
-from fedlib.models import CNN, MLP, from_module
+from fedlib.client import mmd
+from fedlib.engines.checkpoint import Checkpoint
+from fedlib.federation import new_clients
+from fedlib.models import CNN, MLP, Model
+from fedlib.reports import statistics
+from fedlib.server import clusters, model_graph, transfer
 
 MODEL = MLP((3, 4, 2))
 X, Y = np.zeros((6, 3), np.float32), np.array([0, 1, 0, 1, 0, 1])
@@ -91,9 +83,9 @@ MISTAKES = {
     "fewer than nobody slow": (lambda: FedAvg(LOSS, stragglers=-0.1), ValueError, "stragglers .* got -0.1"),
     "NaN slow": (lambda: FedAvg(LOSS, stragglers=float("nan")), ValueError, "stragglers .* got nan"),
     "a word for slow": (lambda: FedAvg(LOSS, stragglers="half"), ValueError, "stragglers .* got 'half'"),
-    "everybody lost": (lambda: fit(drop_out=1.0), ValueError, "drop_out must be .* 0 to below 1, got 1.0"),
-    "fewer than nobody lost": (lambda: fit(drop_out=-1), ValueError, "drop_out .* got -1"),
-    "NaN lost": (lambda: fit(drop_out=float("nan")), ValueError, "drop_out .* got nan"),
+    "everybody lost": (lambda: fit(lost=1.0), ValueError, "lost must be .* 0 to below 1, got 1.0"),
+    "fewer than nobody lost": (lambda: fit(lost=-1), ValueError, "lost .* got -1"),
+    "NaN lost": (lambda: fit(lost=float("nan")), ValueError, "lost .* got nan"),
     "a checkpoint that is none": (lambda: fit(checkpoint=3), TypeError, "checkpoint must be a path or a Checkpoint"),
     "checkpoints every 0 rounds": (lambda: Checkpoint("a", every_rounds=0), ValueError, "every_rounds .* got 0"),
     "checkpoints every 2.5 rounds": (lambda: Checkpoint("a", 2.5), ValueError, "every_rounds must be .* whole"),
@@ -105,7 +97,7 @@ MISTAKES = {
     "checkpoints every word": (lambda: Checkpoint("a", every_seconds="30"), ValueError, "every_seconds .* got '30'"),
     "a checkpoint without a path": (lambda: Checkpoint(None), TypeError, "path must be a path, got None"),
     "new clients for half a round": (
-        lambda: enroll(LocalOnly(LOSS), fit(LocalOnly(LOSS)), stack_rows(X, Y, [[0]], ids=[9]), 0.5),
+        lambda: new_clients(LocalOnly(LOSS), fit(LocalOnly(LOSS)), stack_rows(X, Y, [[0]], ids=[9]), 0.5),
         ValueError,
         "rounds must be a whole number .* got 0.5",
     ),
@@ -209,13 +201,13 @@ MISTAKES = {
     ),
     "a network without outputs": (lambda: MLP((784,)), ValueError, "inputs and the outputs"),
     "a module's parameters are not all there": (
-        lambda: from_module(torch.nn.Linear(3, 2))[1]({"weight": torch.zeros(2, 3)}, torch.zeros(1, 3)),
+        lambda: Model(torch.nn.Linear(3, 2))({"weight": torch.zeros(2, 3)}, torch.zeros(1, 3)),
         ValueError,
         r"not the module's parameters: \['bias'\]",
     ),
-    "BatchNorm": (lambda: from_module(torch.nn.BatchNorm1d(3)), ValueError, "BatchNorm1d, .* use GroupNorm"),
+    "BatchNorm": (lambda: Model(torch.nn.BatchNorm1d(3)), ValueError, "BatchNorm1d, .* use GroupNorm"),
     "dropout": (
-        lambda: from_module(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Dropout(0.5))),
+        lambda: Model(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Dropout(0.5))),
         ValueError,
         "layer '1' is a Dropout",
     ),
@@ -223,8 +215,8 @@ MISTAKES = {
 
 
 ROWS = torch.zeros(3, 2)
-NETWORKS = siamese.model_graph({"a.weight": torch.ones(3, 2, 4), "a.bias": torch.ones(3, 2)}, ["a"])
-DIVERGED = siamese.model_graph({"a.weight": torch.full((3, 2, 4), torch.nan), "a.bias": torch.ones(3, 2)}, ["a"])
+NETWORKS = model_graph.model_graph({"a.weight": torch.ones(3, 2, 4), "a.bias": torch.ones(3, 2)}, ["a"])
+DIVERGED = model_graph.model_graph({"a.weight": torch.full((3, 2, 4), torch.nan), "a.bias": torch.ones(3, 2)}, ["a"])
 PAIRS = torch.tensor([[0, 1], [1, 2]])
 CONFUSED = {
     "an evaluation set that hides the training loss": (
@@ -242,7 +234,7 @@ CONFUSED = {
         "FedAvg cannot read a LocalOnlyState .*give the algorithm that fit made",
     ),
     "new clients with a result of another algorithm": (
-        lambda: enroll(FedAvg(LOSS), fit(LocalOnly(LOSS)), stack_rows(X, Y, [[0, 1]], ids=[9])),
+        lambda: new_clients(FedAvg(LOSS), fit(LocalOnly(LOSS)), stack_rows(X, Y, [[0, 1]], ids=[9])),
         TypeError,
         "FedAvg cannot read a LocalOnlyState",
     ),
@@ -252,8 +244,8 @@ CONFUSED = {
         ValueError,
         "6 rows were dealt out, but x has 7",
     ),
-    "95 in place of .95": (lambda: evaluation.interval([1, 2], level=95), ValueError, "between 0 and 1, .* got 95"),
-    "no values": (lambda: evaluation.interval([]), ValueError, "there are no values"),
+    "95 in place of .95": (lambda: statistics.interval([1, 2], level=95), ValueError, "between 0 and 1, .* got 95"),
+    "no values": (lambda: statistics.interval([]), ValueError, "there are no values"),
     "targets in a column": (
         lambda: losses.mse(torch.zeros(3), torch.zeros(3, 1), torch.ones(3)),
         ValueError,
@@ -262,21 +254,25 @@ CONFUSED = {
     "a kernel of no width": (lambda: mmd.mmd2(ROWS, ROWS, bandwidth=0), ValueError, "bandwidth must be above 0"),
     "a kernel of negative width": (lambda: mmd.mmd2(ROWS, ROWS, bandwidth=-1), ValueError, "got -1"),
     "the nearest centre of NaN": (
-        lambda: clustering.nearest(torch.zeros(2, 2), torch.full((3, 2), torch.nan)),
+        lambda: clusters.nearest(torch.zeros(2, 2), torch.full((3, 2), torch.nan)),
         ValueError,
         "must be finite",
     ),
     "graphs of networks that diverged": (
-        lambda: siamese.train_siamese([DIVERGED], PAIRS, torch.ones(2)),
+        lambda: model_graph.train_siamese([DIVERGED], PAIRS, torch.ones(2)),
         ValueError,
         "NaN or infinite",
     ),
     "a client with itself": (
-        lambda: siamese.train_siamese([NETWORKS], torch.tensor([[0, 1], [2, 2]]), torch.ones(2)),
+        lambda: model_graph.train_siamese([NETWORKS], torch.tensor([[0, 1], [2, 2]]), torch.ones(2)),
         ValueError,
         "two different clients",
     ),
-    "an unknown recipe": (lambda: siamese.SiameseGCN(4, 2, recipe="own"), ValueError, "recipe must be .* got 'own'"),
+    "an unknown recipe": (
+        lambda: model_graph.SiameseGCN(4, 2, recipe="own"),
+        ValueError,
+        "recipe must be .* got 'own'",
+    ),
     "gains in place of their signs": (
         lambda: transfer.pair_scores([0.3, -0.2], [0.1, 0.9], 0.5),
         TypeError,

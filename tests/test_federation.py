@@ -15,7 +15,7 @@ import fedlib
 from fedlib import Algorithm, Update
 from fedlib.aggregate import cluster_sums
 from fedlib.algorithms import FedAdam, FedAvg, FedAvgM, FedProx, LocalOnly, Scaffold
-from fedlib.federation import enroll
+from fedlib.federation import new_clients
 
 
 def run(rounds=4, clients_per_round=3, data=None, network="MLP", **settings):
@@ -239,7 +239,7 @@ def lost(seed, t, ids, share):
 def test_the_mean_is_over_the_clients_that_arrived(cohort, clients):
     params, predict, _ = twin("CNN")
     algorithm, data = FedAvg(classification_loss(predict), batch_size=8), client_data(clients)
-    result = fedlib.fit(algorithm, params, data, 1, cohort, seed=2, drop_out=0.4, progress=False)
+    result = fedlib.fit(algorithm, params, data, 1, cohort, seed=2, lost=0.4, progress=False)
     key = fedlib.Key(2, 1)
     drawn = key.choose(data.id, cohort, "cohort") if cohort else torch.arange(len(data))
     gone = torch.tensor(lost(2, 1, data.id[drawn], 0.4))
@@ -256,7 +256,7 @@ def test_a_lost_client_forgets_the_round(algorithm, memory, clients):
     data, algorithm = client_data(clients), algorithm(classification_loss(predict))
     states = []
     fedlib.fit(
-        algorithm, params, data, 2, seed=2, drop_out=0.5, callbacks=[lambda t, s, r: states.append(s)], progress=False
+        algorithm, params, data, 2, seed=2, lost=0.5, callbacks=[lambda t, s, r: states.append(s)], progress=False
     )
     before, after = (getattr(s, memory) for s in states)
     gone = lost(2, 2, data.id.tolist(), 0.5)
@@ -276,7 +276,7 @@ def test_a_round_without_clients_changes_nothing(algorithm):
         data,
         12,
         1,
-        drop_out=0.7,
+        lost=0.7,
         eval_data=data,
         callbacks=[lambda t, state, record: states.append(state)],
         progress=False,
@@ -297,7 +297,7 @@ def test_the_share_of_the_lost_and_what_it_depends_on():
     def arrived(data, chunk_size="auto"):
         algorithm = LocalOnly(lambda p, b: p["theta"] + 0 * b[2].sum(), lr=1, chunk_size=chunk_size)
         params = {"theta": torch.zeros(())}
-        result = fedlib.fit(algorithm, params, data, 1, drop_out=0.3, progress=False)
+        result = fedlib.fit(algorithm, params, data, 1, lost=0.3, progress=False)
         return result.ids[result.state.local["theta"] != 0].tolist()
 
     there = [k for k, away in zip(ids, lost(0, 1, ids, 0.3), strict=True) if not away]
@@ -311,9 +311,9 @@ def test_nobody_slow_and_nobody_lost_is_the_plain_run_to_the_bit(algorithm, clie
     args = params, client_data(clients), 2, 5
     a = fedlib.fit(algorithm(classification_loss(predict)), *args, progress=False).state
     zero = algorithm(classification_loss(predict), stragglers=0)
-    b = fedlib.fit(zero, *args, drop_out=0, progress=False).state
+    b = fedlib.fit(zero, *args, lost=0, progress=False).state
     almost = algorithm(classification_loss(predict), stragglers=1e-12)
-    c = fedlib.fit(almost, *args, drop_out=1e-12, progress=False).state
+    c = fedlib.fit(almost, *args, lost=1e-12, progress=False).state
     assert all(torch.equal(*pair) for other in (b, c) for pair in zip(numbers(a), numbers(other), strict=True))
 
 
@@ -331,7 +331,7 @@ def trained(algorithm, **settings):
 @pytest.mark.parametrize("algorithm", [FedAvg, FedProx, Scaffold, FedAvgM, FedAdam])
 def test_a_new_client_holds_the_model_of_the_server(algorithm):
     algorithm, result, _ = trained(algorithm)
-    new = enroll(algorithm, result, client_data(NEW)[[2, 0, 1]])
+    new = new_clients(algorithm, result, client_data(NEW)[[2, 0, 1]])
     held = algorithm.client_params(new.state, torch.arange(3))
     assert new.ids.tolist() == list(NEW)
     assert all(torch.equal(p, result.state.models[n].expand_as(p)) and len(p) == 3 for n, p in held.items())
@@ -339,7 +339,7 @@ def test_a_new_client_holds_the_model_of_the_server(algorithm):
 
 def test_a_new_client_of_scaffold_has_no_control_variate_yet():
     algorithm, result, _ = trained(Scaffold)
-    state = enroll(algorithm, result, client_data(NEW)).state
+    state = new_clients(algorithm, result, client_data(NEW)).state
     assert all(len(p) == 3 and not p.any() for p in state.c_i.values())
     assert all(torch.equal(p, result.state.c[n]) for n, p in state.c.items())
 
@@ -348,7 +348,7 @@ def test_a_new_client_of_scaffold_has_no_control_variate_yet():
 @pytest.mark.parametrize("rounds", [1, 4])
 def test_a_new_local_client_trains_as_it_would_have_alone(settings, rounds):
     algorithm, result, params = trained(LocalOnly, **settings)
-    new = enroll(algorithm, result, client_data(NEW), rounds, seed=6)
+    new = new_clients(algorithm, result, client_data(NEW), rounds, seed=6)
     scratch = fedlib.fit(algorithm, params, client_data(NEW), rounds, seed=6, progress=False)
     assert all(torch.equal(p, scratch.state.local[n]) for n, p in new.state.local.items())
     assert len(result.state.local["dense1.bias"]) == 8
@@ -357,7 +357,7 @@ def test_a_new_local_client_trains_as_it_would_have_alone(settings, rounds):
 @pytest.mark.parametrize("algorithm", [FedAvg, Scaffold, LocalOnly])
 def test_new_clients_are_scored_as_others(algorithm):
     algorithm, result, _ = trained(algorithm)
-    new = enroll(algorithm, result, client_data(NEW), 2)
+    new = new_clients(algorithm, result, client_data(NEW), 2)
     scores = fedlib.evaluate(algorithm, new, client_data(NEW)[[1, 2]])
     for position, (id, accuracy) in enumerate(zip(scores["id"], scores["accuracy"], strict=True), 1):
         own = {n: p[0] for n, p in algorithm.client_params(new.state, torch.tensor([position])).items()}
@@ -370,17 +370,17 @@ def test_new_clients_are_scored_as_others(algorithm):
 def test_enroll_refuses_clients_of_the_training():
     algorithm, result, _ = trained(FedAvg)
     with pytest.raises(ValueError, match=r"clients \[13, 31\] were in training"):
-        enroll(algorithm, result, client_data(ragged_clients() | NEW)[[1, 9, 7]])
+        new_clients(algorithm, result, client_data(ragged_clients() | NEW)[[1, 9, 7]])
 
 
 def test_an_algorithm_without_a_rule_for_new_clients_says_so():
     @dataclass(frozen=True)
     class Plain(FedAvg):
-        enroll = Algorithm.enroll
+        enroll = Algorithm.new_clients
 
     algorithm, result, _ = trained(Plain)
     with pytest.raises(NotImplementedError, match="Plain does not say how it serves clients never seen"):
-        enroll(algorithm, result, client_data(NEW))
+        new_clients(algorithm, result, client_data(NEW))
 
 
 def test_a_callback_can_end_the_run(tmp_path):
@@ -398,5 +398,5 @@ def test_a_callback_can_end_the_run(tmp_path):
     assert result.history["said"].tolist() == [1, 2]
     same = fedlib.fit(algorithm, params, data, 5, **settings)
     assert same.history["said"].tolist() == [1, 2], "the same call does not train on"
-    again = fedlib.fit(algorithm, params, data, 3, checkpoint=tmp_path / "run", progress=False)
+    again = fedlib.fit(algorithm, params, data, 3, checkpoint=fedlib.Checkpoint(tmp_path / "run"), progress=False)
     assert again.history["round"].tolist() == [1, 2, 3]

@@ -9,14 +9,14 @@ import torch
 from twins import classification_loss, client_data, ragged_clients, twin
 
 import fedlib
-from fedlib import algorithms, flower
-from fedlib.checkpoint import load_state
-from fedlib.domains import DomainClassifier
+from fedlib import algorithms
+from fedlib.client.domain_net import DomainClassifier, DomainNet
+from fedlib.engines import flower
+from fedlib.engines.checkpoint import load_state
 from fedlib.keys import Key
 from fedlib.losses import cross_entropy
 from fedlib.models import MLP
 from fedlib.params import flatten, unflatten
-from fedlib.residual import DomainNet
 
 params, predict, _ = twin("MLP")
 loss = classification_loss(predict)
@@ -149,7 +149,7 @@ def test_unknown_state_is_refused():
     class Other(fedlib.Algorithm):
         init = train = aggregate = client_params = lambda self, *a: None
 
-    with pytest.raises(ValueError, match="Other cannot be served: fedlib.flower.EXCHANGES"):
+    with pytest.raises(ValueError, match="Other cannot be served: fedlib.engines.flower.EXCHANGES"):
         flower._exchange(Other(loss))
 
 

@@ -15,10 +15,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from fedlib.graph import DomainGCN, adjacency, domain_adjacency, domain_conv_relu_pool, domain_dense, hamming, route
-from fedlib.layers import conv_relu_pool, dense
 from fedlib.losses import cross_entropy
 from fedlib.params import row, to_matrix
+from fedlib.server.domain_graph import (
+    DomainGCN,
+    adjacency,
+    domain_adjacency,
+    domain_conv_relu_pool,
+    domain_dense,
+    hamming,
+    route,
+)
+from fedlib.stacked import conv_relu_pool, dense
 
 float64 = torch.float64
 
@@ -342,7 +350,7 @@ def test_gcn_refuses():
 def test_torch_geometric_is_imported_when_used():
     """And its import warns of nothing, though warnings are errors."""
     code = (
-        "import sys, torch, fedlib.graph as g\n"
+        "import sys, torch, fedlib.server.domain_graph as g\n"
         "g.domain_adjacency(torch.eye(3)); assert 'torch_geometric' not in sys.modules\n"
         "g.DomainGCN('none')({}, torch.eye(3), torch.eye(3)); assert 'torch_geometric' in sys.modules\n"
     )

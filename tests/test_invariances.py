@@ -114,7 +114,7 @@ def test_inputs_are_not_modified(clients, algorithm):
     state = {name: p.clone() for name, p in everything(result.state).items()}
     update = algorithm.train(result.state, data[:3], torch.arange(3), fedlib.Key(0, 3))
     algorithm.aggregate(result.state, update)
-    algorithm.enroll(result.state, data[:3], fedlib.Key(0), 1)
+    algorithm.new_clients(result.state, data[:3], fedlib.Key(0), 1)
     assert all(torch.equal(before[name], params[name]) and not params[name].requires_grad for name in params)
     assert all(torch.equal(value, getattr(data, name)) for name, value in columns.items())
     assert all(torch.equal(state[name], p) for name, p in everything(result.state).items())

@@ -6,7 +6,7 @@ import torch.nn.functional as F
 from torch.func import grad, jacrev, vmap
 
 import fedlib
-from fedlib.layers import conv_relu_pool, dense, mlp
+from fedlib.stacked import conv_relu_pool, dense, mlp
 
 PADDING, POOL = 1, 2
 

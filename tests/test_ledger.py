@@ -9,7 +9,7 @@ from safetensors.torch import save
 from twins import SIZES, classification_loss, client_data, ragged_clients, twin
 
 import fedlib
-from fedlib import Update, ledger
+from fedlib import Update, costs
 from fedlib.aggregate import cluster_sums
 from fedlib.algorithms import FedAdam, FedAvg, FedAvgM, FedProx, LGFedAvg, LocalOnly, Scaffold
 
@@ -57,7 +57,7 @@ def test_bytes_are_those_of_the_messages(algorithm, network, cohort, dtype):
 
 
 def test_a_lost_client_costs_its_download_only():
-    params, result = run(Scaffold, 6, 5, drop_out=0.4)
+    params, result = run(Scaffold, 6, 5, lost=0.4)
     down, up = messages(Scaffold, params, torch.float32)
     arrived = result.history["clients"]
     assert arrived.nunique() > 1 and arrived.min() < 5
@@ -137,12 +137,12 @@ PRODUCTS = {
 
 @pytest.mark.parametrize("product", PRODUCTS)
 def test_each_way_to_write_a_product_counts_the_same(product):
-    assert ledger.flops_of(PRODUCTS[product]) == 2 * 5 * 4 * 3
+    assert costs.flops_of(PRODUCTS[product]) == 2 * 5 * 4 * 3
 
 
 def test_grouped_convolutions_cost_less():
     x, w = torch.ones(2, 4, 6, 6), torch.ones(8, 2, 3, 3)
-    assert ledger.flops_of(torch.nn.functional.conv2d, x, w, None, 1, 0, 1, 2) == 2 * (2 * 8 * 4 * 4) * (2 * 9)
+    assert costs.flops_of(torch.nn.functional.conv2d, x, w, None, 1, 0, 1, 2) == 2 * (2 * 8 * 4 * 4) * (2 * 9)
 
 
 @dataclass(frozen=True)
@@ -150,8 +150,8 @@ class Several(FedAvg):
     """Several purposes: everything the ledger is told by an algorithm."""
 
     def prepare(self, state, data, key):
-        ledger.record("graph", bytes_up=7, bytes_down=11)
-        with ledger.server_time("graph"):
+        costs.record("graph", bytes_up=7, bytes_down=11)
+        with costs.server_time("graph"):
             time.sleep(0.01)
         return state
 
@@ -162,15 +162,15 @@ class Several(FedAvg):
     def train(self, state, data, clients, key):
         teacher = self.local_training(self.client_params(state, clients), data, key, purpose="teacher-student")
         end = self.local_training(teacher.params, data, key)
-        ledger.record("clustering", flops=5 * len(clients))
+        costs.record("clustering", flops=5 * len(clients))
         sums = cluster_sums(end.params, torch.zeros_like(clients), data.n, models=1)
         rows = {"signature": torch.zeros(len(clients), 3, dtype=torch.float64)}
         return Update(clients, sums, rows, log={"loss": end.loss}, purpose={"signature": "clustering"})
 
     def aggregate(self, state, update):
-        with ledger.server_time("clustering"):
+        with costs.server_time("clustering"):
             time.sleep(0.02)
-            with ledger.server_time("graph"):
+            with costs.server_time("graph"):
                 time.sleep(0.03)
         return super().aggregate(state, replace(update, rows={}))
 
@@ -190,7 +190,7 @@ def test_purposes_have_columns_of_their_own_which_add_up():
     assert first["examples"] == 2 * first["examples (teacher-student)"] > 0
     assert first["flops"] == 2 * first["flops (teacher-student)"] + 15
     assert not [c for c in history if "(training)" in c]
-    for column in ledger.COLUMNS:
+    for column in costs.COLUMNS:
         parts = history[[c for c in history if c.startswith(f"{column} (")]].fillna(0).sum(axis=1)
         assert (parts <= history[column] + 1e-12).all()
 
@@ -204,26 +204,26 @@ def test_inner_server_time_is_not_counted_twice():
 
 
 def test_server_time_of_a_purpose_inside_itself_counts_once():
-    with ledger.open_ledger() as book, ledger.server_time("graph"):
+    with costs.open_costs() as book, costs.server_time("graph"):
         start = time.perf_counter()
-        with ledger.server_time("graph"):
+        with costs.server_time("graph"):
             time.sleep(0.02)
         longest = time.perf_counter() - start
     assert 0.02 <= book.total("server_seconds") < longest + 0.015
 
 
 def test_nothing_is_recorded_outside_a_run():
-    ledger.record("graph", bytes_up=3)
-    with ledger.server_time("graph"):
-        assert ledger.current_ledger() is None
-    with ledger.open_ledger() as book:
+    costs.record("graph", bytes_up=3)
+    with costs.server_time("graph"):
+        assert costs.current_costs() is None
+    with costs.open_costs() as book:
         assert not any(book.take().values())
-    assert ledger.current_ledger() is None
+    assert costs.current_costs() is None
 
 
 def test_each_round_begins_anew_and_an_inner_run_has_its_own_ledger():
-    with ledger.open_ledger() as outer:
-        ledger.record("graph", bytes_up=3)
+    with costs.open_costs() as outer:
+        costs.record("graph", bytes_up=3)
         run(FedAvg)
         assert outer.take()["bytes_up (graph)"] == 3 and not any(outer.take().values())
 
@@ -234,4 +234,4 @@ def test_a_plain_run_has_no_round_0():
 
 def test_an_unknown_column_is_refused():
     with pytest.raises(ValueError, match=r"no column \['bytes'\]; it has bytes_down, bytes_up"):
-        ledger.record("graph", bytes=3)
+        costs.record("graph", bytes=3)

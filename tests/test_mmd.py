@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from fedlib.mmd import median_bandwidth, mmd, mmd2, pairwise_mmd2
+from fedlib.client.mmd import median_bandwidth, mmd, mmd2, pairwise_mmd2
 
 FLOOR = 1e-6
 KERNELS = ["rbf", "linear"]
@@ -207,7 +207,7 @@ def test_pairs_equal_single_calls(kernel, monkeypatch):
     torch.testing.assert_close(pairs, single, atol=1e-14, rtol=0)
     a, b = (torch.autograd.grad(values.sum(), q)[0] for values in (pairs, single))
     torch.testing.assert_close(a, b, atol=1e-13, rtol=0)
-    monkeypatch.setattr("fedlib.mmd._PAIR_ENTRIES", 3 * 12**2)  # three pairs at once
+    monkeypatch.setattr("fedlib.client.mmd._PAIR_ENTRIES", 3 * 12**2)  # three pairs at once
     torch.testing.assert_close(pairwise_mmd2(q, w, kernel), pairs, atol=1e-14, rtol=0)
     stacked = torch.vmap(partial(pairwise_mmd2, kernel=kernel))(torch.stack([q, 2 * q]))
     torch.testing.assert_close(stacked[1], pairwise_mmd2(2 * q, kernel=kernel), atol=1e-13, rtol=0)

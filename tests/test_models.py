@@ -6,7 +6,7 @@ from torch import nn
 from twins import TWINS, twin
 
 import fedlib
-from fedlib.models import CNN, MLP, femnist_cnn, from_module, lenet5
+from fedlib.models import CNN, MLP, Model, femnist_cnn, lenet5
 
 
 @pytest.mark.parametrize("name", TWINS)
@@ -45,10 +45,11 @@ def test_start_is_pytorchs_default_distribution_and_reproducible():
     assert not torch.equal(params["conv1.weight"], model.init(4)["conv1.weight"])
 
 
-def test_from_module_leaves_the_module_alone():
+def test_model_leaves_the_module_alone():
     module = nn.Linear(3, 2)
     before = module.weight.detach().clone()
-    params, predict = from_module(module)
+    predict = Model(module)
+    params = predict.params
     params["weight"] += 1
     assert torch.equal(module.weight, before)
     with torch.no_grad():
@@ -59,6 +60,7 @@ def test_from_module_leaves_the_module_alone():
 def test_frozen_parameters_of_a_module_stay_in_it():
     module = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
     module[0].requires_grad_(False)
-    params, predict = from_module(module)
+    predict = Model(module)
+    params = predict.params
     assert set(params) == {"1.weight", "1.bias"}
     torch.testing.assert_close(predict(params, torch.eye(3)), module(torch.eye(3)))

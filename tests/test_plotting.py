@@ -17,7 +17,7 @@ import torch
 from matplotlib.colors import to_hex
 
 import fedlib
-from fedlib import evaluation, plotting
+from fedlib.reports import plotting, statistics
 
 
 @pytest.fixture(autouse=True)
@@ -31,7 +31,7 @@ def test_curves_draw_mean_and_interval():
     ax = plotting.curves({"a": runs, "one seed": runs[:2]}, "score")
     assert [line.get_label() for line in ax.lines] == ["a", "one seed"]
     np.testing.assert_allclose(ax.lines[0].get_xydata(), [[2, 0.15], [4, 0.5]])
-    mean, half = evaluation.interval([0.3, 0.7])
+    mean, half = statistics.interval([0.3, 0.7])
     corners = ax.collections[0].get_paths()[0].vertices
     assert corners[:, 1].max() == pytest.approx(mean + half) and ax.get_legend() is not None
 

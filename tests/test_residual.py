@@ -9,19 +9,17 @@ import pytest
 import torch
 import torch.nn.functional as F
 
-from fedlib.domains import DomainClassifier
+from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.losses import cross_entropy
 from fedlib.models import CNN, MLP
 from fedlib.params import row
-from fedlib.residual import DomainNet
-from fedlib.strided import StridedCNN
 
 D = 3
 NETS = {
     "MLP": MLP((36, 5, 6, 4)),
     "CNN": CNN((1, 6, 6), (2, 3), (5, 4), kernel=3, padding=1),
-    "StridedCNN": StridedCNN((1, 6, 6), (2, 3), (2, 1), (5, 4)),
-    "pooled StridedCNN": StridedCNN((1, 6, 6), (3,), (1,), (4,), pooled=True),
+    "StridedCNN": CNN((1, 6, 6), (2, 3), (5, 4), 3, 1, pool=1, strides=(2, 1)),
+    "pooled StridedCNN": CNN((1, 6, 6), (3,), (4,), 3, 1, pool=1, strides=(1,), pooled=True),
 }
 STUDENT = DomainClassifier((1, 6, 6), D, "flatten", (2, 3), (2, 1))
 CHOICES = [
@@ -68,7 +66,7 @@ def slow(net, params, x, w):
 
         z = x[b : b + 1]
         for i in range(1, convolutions + 1):
-            stride = net.net.strides[i - 1] if isinstance(net.net, StridedCNN) else 1
+            stride = net.net.strides[i - 1] if isinstance(net.net, CNN) else 1
             z = layer(f"conv{i}", partial(F.conv2d, stride=stride, padding=1), z).relu()
             z = F.max_pool2d(z, 2) if isinstance(net.net, CNN) else z
         z = z.mean((2, 3)) if getattr(net.net, "pooled", False) else z.flatten(1)

@@ -9,6 +9,7 @@ from every import federation, largest_gap, new_clients, numbers
 
 import fedlib
 from fedlib import algorithms, evaluation
+from fedlib.reports import statistics
 
 emulated_device = pytest.importorskip("emulated_device", exc_type=ImportError)
 emulated_device.install()
@@ -41,22 +42,25 @@ def comparable(result):
 @pytest.mark.parametrize("name", algorithms.__all__)
 def test_trains_there_as_on_the_cpu(name, tmp_path):
     algorithm, params, data = federation(name)
-    there, here = fit(name, DEVICE, checkpoint=tmp_path / "run.safetensors"), fit(name, "cpu")
+    there, here = fit(name, DEVICE, checkpoint=fedlib.Checkpoint(tmp_path / "run.safetensors")), fit(name, "cpu")
     held = algorithm.client_params(there.state, torch.arange(len(data), device=DEVICE))
     assert all(p.device == DEVICE for p in held.values())
     assert largest_gap(comparable(there), comparable(here)) <= 1e-9
-    longer, whole = fit(name, DEVICE, 3, checkpoint=tmp_path / "run.safetensors"), fit(name, "cpu", 3)
+    longer, whole = (
+        fit(name, DEVICE, 3, checkpoint=fedlib.Checkpoint(tmp_path / "run.safetensors")),
+        fit(name, "cpu", 3),
+    )
     assert largest_gap(comparable(longer), comparable(whole)) <= 1e-9
 
     scores = [evaluation.evaluate(algorithm, r, data).mean(numeric_only=True) for r in (there, here)]
     assert np.allclose(*scores, atol=1e-9, equal_nan=True)
     if name != "FedSGCNN":  # its new clients need validation rows
         new = new_clients(data)
-        served = [fedlib.enroll(algorithm, r, new, rounds=2).state for r in (there, here)]
+        served = [fedlib.new_clients(algorithm, r, new, rounds=2).state for r in (there, here)]
         assert largest_gap(*map(numbers, served)) <= 1e-9
     if isinstance(getattr(there.state, "assignment", None), torch.Tensor):
         group = np.arange(len(data)) % 2
-        found = [evaluation.cluster_scores(group, r.state.assignment) for r in (there, here)]
+        found = [statistics.cluster_scores(group, r.state.assignment) for r in (there, here)]
         assert found[0] == found[1]
 
 

@@ -5,7 +5,7 @@ import pytest
 import torch
 from sklearn.metrics import roc_auc_score
 
-from fedlib.siamese import SiameseGCN, model_graph, train_siamese
+from fedlib.server.model_graph import SiameseGCN, model_graph, train_siamese
 
 LAYERS = ("dense2", "dense3", "dense4")
 RECIPES = ("paper", "book")

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from fedlib import datasets
-from fedlib.tabular import PLANTS, SETTINGS, TABLES, Table, deal, table
+from fedlib.partition.tabular import PLANTS, SETTINGS, TABLES, Table, deal, table
 
 DATA = os.environ.get("FEDLIB_DATA")
 BLOCKS = ((0,), (1, 2, 5), (3,), (4, 6), (7,), (8,))  # one-hot blocks apart from each other, too

@@ -12,13 +12,13 @@ from sklearn.linear_model import LogisticRegression
 from fedlib import fit
 from fedlib.algorithms.lg_fedavg import LGFedAvg
 from fedlib.algorithms.local_only import LocalOnly
+from fedlib.costs import open_costs, record
 from fedlib.data import stack_clients
 from fedlib.evaluation import evaluate
-from fedlib.ledger import open_ledger, record
 from fedlib.losses import cross_entropy, mse
 from fedlib.models import MLP
 from fedlib.params import count, row, to_matrix
-from fedlib.transfer import (
+from fedlib.server.transfer import (
     all_pairs,
     answer_distance,
     between,
@@ -154,7 +154,7 @@ def test_a_federation_of_more_than_two():
     algorithm = lg(assignment=[0, 1, 0, 0])
     result = fit(algorithm, start(), TRAIN, 2, seed=3, progress=False)
     expected = torch.tensor(evaluate(algorithm, result, VALIDATION[[0, 1, 2, 4]].sorted())["r2"].to_numpy())
-    with open_ledger() as ledger:
+    with open_costs() as ledger:
         found = federated_score(
             algorithm, start(), TRAIN, VALIDATION[[0, 1, 2, 4]], 2, "r2", seed=3, purpose="choice of eps"
         )
@@ -184,7 +184,7 @@ def test_helpful_and_harmful_pairs(local, factor, score):
 
 def test_costs():
     algorithm, pairs = lg(mmd=0.5, pool=8, epochs=3), torch.tensor([[0, 1], [1, 2]])
-    with open_ledger() as ledger:
+    with open_costs() as ledger:
         record("training", examples=5)
         positive_transfer(algorithm, [start(), start(seed=1)], TRAIN, VALIDATION, 4, pairs)
     assert ledger.entries["training"]["examples"] == 5 and set(ledger.entries) == {"training", "transfer"}

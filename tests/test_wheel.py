@@ -77,7 +77,7 @@ def test_needs_only_what_it_declares(python, tmp_path):
 sys.modules.update(dict.fromkeys({extras}))
 import fedlib
 for module in pkgutil.walk_packages(fedlib.__path__, "fedlib."):
-    if module.name not in ("fedlib.__main__", "fedlib.flower", "fedlib.plotting"):
+    if module.name not in ("fedlib.__main__", "fedlib.engines.flower", "fedlib.reports.plotting"):
         __import__(module.name)
 print(fedlib.__file__)"""
     assert str(python.parents[1]) in run(python, "-c", script, cwd=tmp_path, home=tmp_path)

@@ -59,8 +59,8 @@ def twin(name):
     torch.manual_seed(0)
     module = make().double()
     if model is None:
-        params, predict = fedlib.models.from_module(module)
-        return params, predict, module
+        model = fedlib.models.Model(module)
+        return model.params, model, module
     params = {k: p.double() for k, p in model.init(0).items()}
     module.load_state_dict(params)
     return params, model, module

@@ -15,7 +15,7 @@ import numpy as np
 from matplotlib.figure import Figure
 from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangle, RegularPolygon
 
-from fedlib.plotting import COLOURS
+from fedlib.reports.plotting import COLOURS
 
 from . import notebooks
 

@@ -1,6 +1,6 @@
-"""The library with a torch module of the user's own, through `fedlib.models.from_module`."""
+"""The library with a torch module of the user's own, through `fedlib.models.Model`."""
 
-from fedlib.models import from_module
+from fedlib.models import Model
 
 from .fedlib_layers import fit
 from .plain_torch import Net
@@ -8,7 +8,8 @@ from .worker import Job, Session, main
 
 
 def run(job: Job, session: Session) -> None:
-    params, predict = from_module(Net(job))
+    predict = Model(Net(job))
+    params = predict.params
     fit(job, session, predict, params)
 
 

@@ -138,9 +138,10 @@ class DataSets(Table):
 
     def run(self):
         """The table."""
-        from fedlib import celeba, datasets
+        from fedlib import datasets
+        from fedlib.datasets import faces
 
-        every = {f"`{name}`": datasets.stats(name) for name in datasets.names()} | {"CelebA": celeba.STATS}
+        every = {f"`{name}`": datasets.stats(name) for name in datasets.names()} | {"CelebA": faces.STATS}
         body = []
         for name, s in every.items():
             size = f"{s.rows:,}" + (f" and {s.test_rows:,}" if s.test_rows else "")

@@ -17,10 +17,11 @@ import torch
 
 import fedlib
 from book.experiments import running
-from fedlib import Algorithm, ClientData, Result, datasets, evaluation, models, partition, plotting
+from fedlib import Algorithm, ClientData, Result, datasets, evaluation, models, partition
 from fedlib.algorithms import FedAvg, FedProx, LocalOnly, Scaffold
 from fedlib.losses import cross_entropy
 from fedlib.params import broadcast, mix, norm, sub
+from fedlib.reports import plotting, statistics
 
 LOCAL = {"batch_size": 20, "epochs": 10}
 METHODS: dict[str, type[Algorithm]] = {"FedAvg": FedAvg, "FedProx": FedProx, "SCAFFOLD": Scaffold}
@@ -112,7 +113,7 @@ def scores_of_curve(history: pd.DataFrame) -> dict[str, float]:
     """The three readings, both ends of the test curve, and how much it jumps."""
     curve = history["test_accuracy"]
     ends = {"first twenty rounds": curve.head(20).mean(), "last ten rounds": curve.tail(10).mean()}
-    return evaluation.readings(history)["test"].to_dict() | ends | {"jumps": curve.tail(10).std()}
+    return statistics.readings(history)["test"].to_dict() | ends | {"jumps": curve.tail(10).std()}
 
 
 def scores_of_clients(algorithm: Algorithm, result: Result, test: ClientData, alone: pd.DataFrame) -> dict[str, float]:
@@ -120,8 +121,8 @@ def scores_of_clients(algorithm: Algorithm, result: Result, test: ClientData, al
     scores = fedlib.evaluate(algorithm, result, test)
     return {
         "pooled": evaluation.pooled(scores)["accuracy"],
-        **evaluation.summary(scores),
-        "negative transfer": evaluation.negative_transfer(scores, alone),
+        **statistics.summary(scores),
+        "negative transfer": statistics.negative_transfer(scores, alone),
     }
 
 
@@ -177,7 +178,7 @@ def alone_row(by_client: Mapping[str, list[float]]) -> dict[str, float]:
     scores = pd.DataFrame(by_client)
     return {
         "pooled": evaluation.pooled(scores)["accuracy"],
-        **evaluation.summary(scores),
+        **statistics.summary(scores),
         "negative transfer": 0.0,
     }
 
@@ -205,7 +206,7 @@ def alone_as_writers(settings: Settings, seed: int) -> dict[str, Any]:
     by_client = accuracy_alone(settings, known, seed)
     algorithm = algorithm_of("alone", {"lr": 0.1})
     anything = fedlib.fit(algorithm, model.init(seed), known[0], 1, seed=seed, progress=False)
-    enrolled = fedlib.enroll(algorithm, anything, own, rounds=NEW_WRITER_ROUNDS, seed=seed)
+    enrolled = fedlib.new_clients(algorithm, anything, own, rounds=NEW_WRITER_ROUNDS, seed=seed)
     new = evaluation.pooled(fedlib.evaluate(algorithm, enrolled, asked))["accuracy"]
     rows = {"alone": alone_row(by_client) | {"new writers": new}}
     for name, deal in zip(("the deal", "IID control"), deals, strict=True):
@@ -220,9 +221,9 @@ def method_on_writers(settings: Settings, name: str, seed: int, alone: Mapping[s
     """A method as validation chooses, for its writers and for new ones."""
     known, (own, asked), _ = writers_of(settings, seed)
     _, algorithm, result = chosen_by_validation(runs_of(settings, known, name, seed), settings["rounds"])
-    enrolled = fedlib.enroll(algorithm, result, own)
+    enrolled = fedlib.new_clients(algorithm, result, own)
     row = scores_of_clients(algorithm, result, known[2], pd.DataFrame(alone))
-    row["chosen by validation"] = evaluation.readings(result.history)["test"]["chosen by validation"]
+    row["chosen by validation"] = statistics.readings(result.history)["test"]["chosen by validation"]
     row["new writers"] = evaluation.pooled(fedlib.evaluate(algorithm, enrolled, asked))["accuracy"]
     return rounded({name: row})
 
@@ -285,7 +286,7 @@ def numbers(name: str, given: Mapping[str, float], data: tuple[ClientData, Clien
     result = fedlib.fit(algorithm, model.init(0), known, 2, 4, **exact)
     found = running.numbers_of(algorithm, result) + running.scores_of(algorithm, result, test[: len(known)])
     if enroll:
-        enrolled = fedlib.enroll(algorithm, result, train[6:], rounds=2)
+        enrolled = fedlib.new_clients(algorithm, result, train[6:], rounds=2)
         found += running.scores_of(algorithm, enrolled, test[6:])
     return found
 

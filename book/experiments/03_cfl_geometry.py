@@ -22,10 +22,11 @@ import torch
 
 import fedlib
 from book.experiments import running
-from fedlib import ClientData, Key, evaluation, models
+from fedlib import ClientData, Key, models
 from fedlib.algorithms import CFL
-from fedlib.clustering import bipartition, cosine_similarity
 from fedlib.losses import cross_entropy
+from fedlib.reports import statistics
+from fedlib.server.clusters import bipartition, cosine_similarity
 
 KINDS = ("XOR", "diverging conditionals")
 HIDDEN = {"linear": (2, 2), "8 hidden units": (2, 8, 2)}
@@ -96,7 +97,7 @@ def last_cosines(algorithm: CFL, result: fedlib.Result, kind: str, seed: int, ro
     """Cosines of the updates of one round more."""
     data = clients_of(kind, seed)
     after = algorithm.train(result.state, data, torch.arange(len(data)), Key(seed, rounds + 1))
-    return cosine_similarity(after.rows["update"]).numpy()
+    return cosine_similarity(after.per_client["update"]).numpy()
 
 
 def toys(seed: int, rounds: int) -> Rows:
@@ -109,7 +110,7 @@ def toys(seed: int, rounds: int) -> Rows:
         row: dict[str, float] = {name: r.history["test_accuracy"].iloc[-1] for name, (_, r) in runs.items()}
         row["splits"] = len(splits)
         if splits:
-            row["true clusters"] = evaluation.cluster_scores(PLANTED, result.state.assignment)["ari"] == 1
+            row["true clusters"] = statistics.cluster_scores(PLANTED, result.state.assignment)["ari"] == 1
             row["round of the split"] = splits[0].round
         if (kind, hidden) == ("XOR", "8 hidden units"):
             alpha = last_cosines(algorithm, result, kind, seed, rounds)

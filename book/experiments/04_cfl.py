@@ -24,12 +24,13 @@ from torch import Tensor, nn
 import fedlib
 from book.experiments import running
 from book.experiments.running import Experiment, Keep
-from fedlib import datasets, evaluation, models, partition
+from fedlib import datasets, models, partition
 from fedlib.algorithms import CFL, IFCA, ClusteredKMeans, FedAvg, FedGroup, FeSEM, LocalOnly
 from fedlib.algorithms.cfl import CFLState, calibrate, replay
-from fedlib.clustering import cosine_similarity
 from fedlib.losses import cross_entropy
 from fedlib.params import broadcast, row
+from fedlib.reports import statistics
+from fedlib.server.clusters import cosine_similarity
 
 GROUPS = 4
 MLP, LENET = models.MLP((196, 64, 10)), models.lenet5()  # LeNet: two convolutions and three dense layers
@@ -145,7 +146,7 @@ def run(algorithm: Any, drawn: Digits, dealt: partition.Partition, rounds: int, 
     else:
         more["callbacks"] = [score_clients(MLP, dealt, *drawn.test, shares_of(clients))]
         if not isinstance(algorithm, FedAvg):
-            more["callbacks"].append(evaluation.clusters_over_rounds(dealt.group))
+            more["callbacks"].append(statistics.clusters_over_rounds(dealt.group))
     return fedlib.fit(algorithm, MLP.init(seed), clients, rounds, seed=seed, progress=False, **more)
 
 
@@ -225,7 +226,7 @@ def welcome(
     """New clients, as many as there were: whether each is sent to its group's cluster, and its scores."""
     new = deal(drawn.new[1], len(dealt.group), seed, len(np.unique(dealt.group)))
     new = replace(new, id=new.id + 1000)
-    joined = fedlib.enroll(algorithm, end, new.clients(*drawn.new, classes=10), seed=seed)
+    joined = fedlib.new_clients(algorithm, end, new.clients(*drawn.new, classes=10), seed=seed)
     scores = fedlib.evaluate(algorithm, joined, new.tests(*drawn.test, classes=10))
     found = end.state.assignment.cpu().numpy()
     home = {g: np.bincount(found[dealt.group == g]).argmax() for g in np.unique(dealt.group)}
@@ -288,7 +289,7 @@ def grid(settings: Mapping[str, Any], seed: int, kind: str) -> dict[str, Row]:
             if not same:
                 same = [run(rule, drawn, dealt, rounds, seed).state]
                 ends += same
-            scores = evaluation.cluster_scores(dealt.group, same[0].assignment.cpu())
+            scores = statistics.cluster_scores(dealt.group, same[0].assignment.cpu())
             found[f"{kind}, thresholds {eps1} {eps2}"] = {"ARI": scores["ari"], "splits": len(same[0].splits)}
     return found | {f"{kind}, thresholds": {"runs": len(ends)}}
 
@@ -337,7 +338,7 @@ class WatchedCFL(CFL):
 
     def aggregate(self, state: Any, update: fedlib.Update) -> Any:
         """As CFL, and keep the cosines."""
-        now = cosine_similarity(update.rows["update"]).float()[None]
+        now = cosine_similarity(update.per_client["update"]).float()[None]
         end = super().aggregate(state, update)
         return replace(
             end,
@@ -387,7 +388,7 @@ def photos_over_rounds(settings: Mapping[str, Any], photos: datasets.Arrays) -> 
         "clusters": end.state.clusters[t - 1].tolist(),
         "groups": dealt.group.tolist(),
         "splits": [c.round for c in end.state.splits],
-        "ARI": evaluation.cluster_scores(dealt.group, end.state.assignment.cpu())["ari"],
+        "ARI": statistics.cluster_scores(dealt.group, end.state.assignment.cpu())["ari"],
     }
     checkpoint.unlink(missing_ok=True)  # the figures are kept
     return figures

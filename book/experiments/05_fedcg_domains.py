@@ -30,8 +30,11 @@ from torch import Tensor
 import fedlib
 from fedlib import ClientData, Key, datasets, models, partition
 from fedlib.algorithms import ClusteredKMeans, FedCG
-from fedlib.domains import (
-    DomainClassifier,
+from fedlib.client.domain_net import DomainClassifier, DomainNet
+from fedlib.costs import open_costs
+from fedlib.losses import cross_entropy
+from fedlib.params import row
+from fedlib.server.mixture import (
     EMResult,
     assign,
     em_domains,
@@ -40,11 +43,6 @@ from fedlib.domains import (
     nmi,
     occupancy,
 )
-from fedlib.ledger import open_ledger
-from fedlib.losses import cross_entropy
-from fedlib.params import row
-from fedlib.residual import DomainNet
-from fedlib.strided import StridedCNN
 
 from . import running
 
@@ -219,7 +217,7 @@ def first_updates(data: ClientData, net: Any, seed: int, dtype: torch.dtype = to
 
 
 NETWORKS = {
-    "CNN": StridedCNN((1, 28, 28), (8, 16), (2, 2), (32, CLASSES)),
+    "CNN": models.CNN((1, 28, 28), (8, 16), (32, CLASSES), 3, 1, pool=1, strides=(2, 2)),
     "linear": models.MLP((784, CLASSES)),
 }
 
@@ -250,7 +248,7 @@ def mends(here: World, rounds: int, seed: int) -> Rows:
         "k-means on clients, linear": lambda: by_clients(data, "linear", seed),
         "federated EM": lambda: federated_em(data, D, CLASSES, seed).r,
     }.items():
-        with open_ledger() as ledger:
+        with open_costs() as ledger:
             found[name] = find()
         sent[name] = ledger.entries["domains"]["bytes_up"]
     of_client = [np.full(len(t), main) for t, main in zip(here.turn, here.main, strict=True)]
@@ -331,7 +329,7 @@ def held_out(here: World, rule: FedCG, runs: dict[str, Any], seed: int) -> Rows:
     test, rows = here.test, {}
     new = replace(test, id=test.id + 1000)  # the same images, at clients never seen
     for name, end in runs.items():
-        joined = fedlib.enroll(rule, end, new, seed=seed).state
+        joined = fedlib.new_clients(rule, end, new, seed=seed).state
         rows[f"held out: {name}"] = {
             NOTHING: nmi(here.test_turn, answers(rule, end.state, test, own_shares=False)),
             GUESSED: nmi(here.test_turn, answers(rule, joined, test)),
@@ -467,7 +465,7 @@ def probe() -> running.Probe:
     start = {name: p.double() for name, p in rule.net.init(0).items()}
     with quiet():
         end = run(rule, here.data, 2, 4, 0, dtype=double)
-        new = fedlib.enroll(rule, end, replace(here.test, id=here.test.id + 1000), seed=0)
+        new = fedlib.new_clients(rule, end, replace(here.test, id=here.test.id + 1000), seed=0)
         found["student of EM"] = running.trace(rule, start, here.data, 2, 4)
     found["held out"] = [
         float(v)

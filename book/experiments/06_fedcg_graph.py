@@ -27,15 +27,15 @@ from torch import Tensor, nn
 
 import fedlib
 from book.experiments import running
-from fedlib import ClientData, Key, celeba, datasets, evaluation, models, partition
+from fedlib import ClientData, Key, datasets, evaluation, models, partition
 from fedlib.algorithms import FedAvg, FedCG
-from fedlib.checkpoint import Checkpoint
-from fedlib.domains import DomainClassifier, RandomFeatures, em_domains, kmeans_labels, nmi
-from fedlib.graph import DomainGCN
+from fedlib.client.domain_net import DomainClassifier, DomainNet
+from fedlib.datasets import faces
+from fedlib.engines.checkpoint import Checkpoint
 from fedlib.losses import cross_entropy
 from fedlib.params import broadcast, row
-from fedlib.residual import DomainNet
-from fedlib.strided import StridedCNN
+from fedlib.server.domain_graph import DomainGCN
+from fedlib.server.mixture import RandomFeatures, em_domains, kmeans_labels, nmi
 
 DEGREES, SHARES = (0, 90, 180, 270), (0.4, 0.3, 0.2, 0.1)
 STYLE_SHARES = (0.45, 0.3, 0.2, 0.05)  # plain, inverted, noisy, low contrast
@@ -43,7 +43,7 @@ EACH = 20  # images of a client with a style
 KINDS = {"digits": "mnist5k", "fashion": "fashion_mnist"}  # of images with styles
 ABLATED = "fashion"  # the kind with an ablation
 FEW = 3  # seeds of the ablation
-NETWORK = StridedCNN((1, 28, 28), (8, 16), (2, 2), (32, 10))
+NETWORK = models.CNN((1, 28, 28), (8, 16), (32, 10), 3, 1, pool=1, strides=(2, 2))
 ALL_LAYERS = ("conv1", "conv2", "dense1", "dense2")
 EQUAL = {"start": "equal"}
 
@@ -131,7 +131,7 @@ class World:
     domains: Sequence[np.ndarray]  # of each training image, client by client
     test_domains: Sequence[np.ndarray]
     local: Mapping[str, Any]  # settings of local training
-    network: StridedCNN = NETWORK
+    network: models.CNN = NETWORK
 
     @property
     def cohort(self) -> int:
@@ -158,7 +158,7 @@ def turned_world(
     degrees: Sequence[int] = DEGREES,
     shares: Sequence[float] = SHARES,
     images: Images | None = None,
-    network: StridedCNN = NETWORK,
+    network: models.CNN = NETWORK,
 ) -> World:
     """Turned digits; half of the clients have two turns."""
     parts = cut(images or images_of("digits"), seed, settings["train"], settings["test"])
@@ -176,7 +176,7 @@ def styled_world(
     seed: int,
     kind: str,
     images: Images | None = None,
-    network: StridedCNN = NETWORK,
+    network: models.CNN = NETWORK,
 ) -> World:
     """Images in four styles, twenty a client, one style a client."""
     clients = settings["scarce clients"]
@@ -189,7 +189,7 @@ def world_of(
     parts: Sequence[tuple[np.ndarray, np.ndarray]],
     deals: Sequence[partition.Partition],
     local: Mapping[str, Any],
-    network: StridedCNN,
+    network: models.CNN,
 ) -> World:
     """The federation of a partition of training images and one of test images."""
     train, test = deals
@@ -531,7 +531,7 @@ def folder_of(name: str) -> Path | None:
 
 def printed(plain: Any, net: DomainNet, rounds: int, gcn: DomainGCN, **local: Any) -> dict[str, tuple[Any, Any]]:
     """FedAvg and FedCG as printed: network and algorithm of each."""
-    normalises = isinstance(plain, celeba.CelebACNN)
+    normalises = isinstance(plain, faces.CelebACNN)
 
     def settings(network: Callable[..., Tensor]) -> dict[str, Any]:
         def loss(params: fedlib.Params, batch: Sequence[Tensor], *w_d: Tensor) -> Tensor:
@@ -572,9 +572,9 @@ def on_new_clients(
             seed=seed,
             checkpoint=Checkpoint(folder / f"06_{name.lower()}_{title}_{seed}.safetensors", every_seconds=600),
         )
-        served = fedlib.enroll(algorithm, result, test, seed=seed)
-        if isinstance(plain, celeba.CelebACNN):  # as in LEAF, all photos of a client are one batch
-            scores = celeba.scores_by_client(network, algorithm, served, test)
+        served = fedlib.new_clients(algorithm, result, test, seed=seed)
+        if isinstance(plain, faces.CelebACNN):  # as in LEAF, all photos of a client are one batch
+            scores = faces.scores_by_client(network, algorithm, served, test)
         else:
             scores = evaluation.evaluate(algorithm, served, test)
         out[title] = float(evaluation.pooled(scores)["accuracy"])
@@ -584,12 +584,12 @@ def on_new_clients(
 
 def celeba_figures(root: Path, settings: dict[str, Any], seed: int) -> dict[str, float]:
     """Smiling or not: 10 % of the celebrities train, 20 % test. W has 347 MB for each client of the cohort."""
-    figures = celeba.client_statistics(celeba.identities(root), min_rows=5)
-    faces = celeba.celeba_clients(root, tuple(settings["fraction"]), seed=seed)
-    train = partition.by_user(faces.writer).clients(faces.x, faces.y, classes=2)
-    test = partition.by_user(faces.writer_test).clients(faces.x_test, faces.y_test, classes=2)
-    plain = celeba.CelebACNN()
-    net = celeba.CelebANet(plain, settings["domains"], ("conv4",), DomainClassifier(plain.image, settings["domains"]))
+    figures = faces.client_statistics(faces.identities(root), min_rows=5)
+    photos = faces.celeba_clients(root, tuple(settings["fraction"]), seed=seed)
+    train = partition.by_user(photos.writer).clients(photos.x, photos.y, classes=2)
+    test = partition.by_user(photos.writer_test).clients(photos.x_test, photos.y_test, classes=2)
+    plain = faces.CelebACNN()
+    net = faces.CelebANet(plain, settings["domains"], ("conv4",), DomainClassifier(plain.image, settings["domains"]))
     return figures | on_new_clients("CelebA", plain, net, train, test, settings, seed, DomainGCN())
 
 
@@ -603,12 +603,12 @@ def femnist_figures(path: Path, settings: dict[str, Any], seed: int) -> dict[str
     people = partition.by_user(writer).clients(x, y, classes=62)
     train, _, test = (  # the second part is for validation, and nothing is chosen here
         people[torch.isin(people.id, torch.from_numpy(group))]
-        for group in celeba.split_users(writer, tuple(settings["fraction"]), seed=seed)
+        for group in faces.split_users(writer, tuple(settings["fraction"]), seed=seed)
     )
     student = DomainClassifier((1, 28, 28), settings["domains"])
     net = DomainNet(models.femnist_cnn(), settings["domains"], ("conv2",), student)
     gcn = DomainGCN("bottleneck", factor=settings["factor"])
-    figures = celeba.client_statistics(writer, 1)
+    figures = faces.client_statistics(writer, 1)
     return figures | on_new_clients("FEMNIST", net.net, net, train, test, settings, seed, gcn)
 
 
@@ -679,7 +679,10 @@ def uneven(world: World) -> World:
 
 def probe() -> running.Probe:
     """Two rounds of each arm on a small network and eight clients with generated images."""
-    images, network = generated(250, (1, 8, 8), 10), StridedCNN((1, 8, 8), (2, 2), (2, 2), (4, 10))
+    images, network = (
+        generated(250, (1, 8, 8), 10),
+        models.CNN((1, 8, 8), (2, 2), (4, 10), 3, 1, pool=1, strides=(2, 2)),
+    )
     settings = SETTINGS | {"train": 72, "test": 40, "clients": 8, "scarce clients": 8, "scarce test": 40}
     settings["scarce"] = SETTINGS["scarce"] | {"epochs": 2}
     turned = uneven(turned_world(settings, 0, images=images, network=network))
@@ -710,15 +713,15 @@ def probe() -> running.Probe:
 def probe_paper() -> running.Probe:
     """Two rounds of both methods on small networks and six clients with generated images."""
     x, y = generated(60, (3, 16, 16), 2)
-    plain = celeba.CelebACNN((3, 16, 16), filters=2)
-    net = celeba.CelebANet(plain, 2, ("conv4",), DomainClassifier(plain.image, 2, "pooled", (2, 2)))
-    faces = plain, net, DomainGCN(), (x, y)
+    plain = faces.CelebACNN((3, 16, 16), filters=2)
+    net = faces.CelebANet(plain, 2, ("conv4",), DomainClassifier(plain.image, 2, "pooled", (2, 2)))
+    portraits = plain, net, DomainGCN(), (x, y)
     x, y = generated(60, (1, 8, 8), 4)
     cnn = models.CNN((1, 8, 8), (2, 2), (4, 4))
     net = DomainNet(cnn, 2, ("conv2",), DomainClassifier((1, 8, 8), 2, "pooled", (2, 2)))
     characters = cnn, net, DomainGCN("bottleneck", factor=4), (x, y)
     numbers = {}
-    for name, (network, net, gcn, (x, y)) in {"CelebA": faces, "FEMNIST": characters}.items():
+    for name, (network, net, gcn, (x, y)) in {"CelebA": portraits, "FEMNIST": characters}.items():
         data = partition.iid(y[:57], 6, 0).clients(x, y)
         for title, (own, algorithm) in printed(network, net, 2, gcn, lr=0.1, batch_size=5).items():
             with warnings.catch_warnings():

@@ -19,14 +19,17 @@ from torch import Tensor
 
 import fedlib
 from book.experiments import running
-from fedlib import evaluation, mmd, models, tabular
+from fedlib import evaluation, models
+from fedlib.algorithm import Algorithm
 from fedlib.algorithms import FedAvg, LGFedAvg, LocalOnly
 from fedlib.algorithms.fedsgcnn import same_sizes
 from fedlib.algorithms.lg_fedavg import first_layer
+from fedlib.client import mmd
 from fedlib.data import Batch, ClientData
-from fedlib.federation import Algorithm
 from fedlib.losses import cross_entropy, mse
 from fedlib.params import Params
+from fedlib.partition import tabular
+from fedlib.reports import statistics
 
 Settings = Mapping[str, Any]
 Scores = dict[str, float]
@@ -340,7 +343,7 @@ def measure_contest(settings: Settings, name: str, codes: str, seed: int) -> dic
     alone = runs["standalone"]
     scores = {}
     for m, run in runs.items():
-        worse = evaluation.negative_transfer(run.of_chosen_round(), alone.of_chosen_round(), run.world.score)
+        worse = statistics.negative_transfer(run.of_chosen_round(), alone.of_chosen_round(), run.world.score)
         scores[f"{name}, {codes}: {m}"] = numbers(run) | {"worse than standalone": worse}
     y = alone.world.sets["test"].y[0]
     if not y.is_floating_point():

@@ -23,13 +23,17 @@ from torch import Tensor
 
 import fedlib
 from book.experiments import running
-from fedlib import ClientData, Key, evaluation, models, siamese, tabular, transfer
+from fedlib import ClientData, Key, evaluation, models
+from fedlib.algorithm import Algorithm
 from fedlib.algorithms import LGCFL, FedSGCNN, LGFedAvg, LocalOnly
 from fedlib.algorithms.fedsgcnn import dbscan, same_sizes
 from fedlib.algorithms.lg_fedavg import split_layers
-from fedlib.federation import Algorithm, Result
+from fedlib.evaluation import Result
 from fedlib.losses import cross_entropy, mse
 from fedlib.params import Params, broadcast, sub, to_matrix
+from fedlib.partition import tabular
+from fedlib.reports import statistics
+from fedlib.server import model_graph, transfer
 
 SHARED = ("dense2", "dense3")  # layers that all clients have in common
 EPS = tuple(float(e) for e in np.round(np.arange(0.05, 1, 0.05), 2))
@@ -215,12 +219,12 @@ def learned_distances(
 ) -> dict[str, Tensor]:
     """Distances of clients by predictors that learn from the gains of pairs; `epochs` of the Siamese networks."""
     first, *_, last = settings["snapshots"]
-    graphs = [siamese.model_graph(shots[e], SHARED) for e in settings["snapshots"]]
+    graphs = [model_graph.model_graph(shots[e], SHARED) for e in settings["snapshots"]]
     update, numbers = to_matrix(sub(shots[first], shots[0])), transfer.hand_made(shots[last], SHARED)
     shuffled = gain[torch.from_numpy(np.random.RandomState(seed).permutation(len(gain)))]
 
-    def graph_network(recipe: siamese.Recipe, some: list[siamese.ModelGraphs], gain: Tensor) -> Tensor:
-        return siamese.train_siamese(some, pairs, gain, recipe, seed, epochs).distance(some)
+    def graph_network(recipe: model_graph.Recipe, some: list[model_graph.ModelGraphs], gain: Tensor) -> Tensor:
+        return model_graph.train_siamese(some, pairs, gain, recipe, seed, epochs).distance(some)
 
     makers = {
         "logistic, flat updates": lambda: transfer.logistic_pairs(update, pairs, gain <= 0, seed)(update),
@@ -328,7 +332,7 @@ def scored(world: World, algorithm: Algorithm, end: Result) -> Scores:
         "clusters": len(sizes),
         "largest": int(sizes.max()),
         "single": int((sizes == 1).sum()),
-        "ARI": evaluation.cluster_scores(world.clients.planted, found)["ari"],
+        "ARI": statistics.cluster_scores(world.clients.planted, found)["ari"],
     }
 
 
@@ -491,10 +495,10 @@ def probe() -> running.Probe:
 
 
 def few_steps(
-    graphs: list[siamese.ModelGraphs], pairs: Tensor, gain: Tensor, seed: int, recipe: siamese.Recipe
-) -> siamese.PairPredictor:
+    graphs: list[model_graph.ModelGraphs], pairs: Tensor, gain: Tensor, seed: int, recipe: model_graph.Recipe
+) -> model_graph.PairPredictor:
     """A predictor for the probe."""
-    return siamese.train_siamese(graphs, pairs, gain, recipe, seed, 15)
+    return model_graph.train_siamese(graphs, pairs, gain, recipe, seed, 15)
 
 
 # ---- preset "paper": Tables 2, 3 and 5 ----
@@ -633,7 +637,7 @@ def tables_2_and_3(
     )
     stack = algorithm.local_training(broadcast(starts[0], clients), dealt.train.sorted(), Key(seed)).params
     stack = split_layers(stack, ("dense1",))[0]
-    graphs = [siamese.model_graph(stack, ("dense2", "dense3", "dense4"))]
+    graphs = [model_graph.model_graph(stack, ("dense2", "dense3", "dense4"))]
     gain = found.gain[0]  # of one start only, as a server would; the second one shows the noise
     negative, order = gain <= 0, np.random.RandomState(seed).permutation(clients)
     fixed = {"L2 distance": transfer.l2_distance(stack), "cosine": transfer.cosine_distance(stack)}
@@ -645,7 +649,7 @@ def tables_2_and_3(
         at = transfer.between(found.pairs, test)
         for n in numbers:
             some = transfer.between(found.pairs, rest[:n])
-            learned = siamese.train_siamese(graphs, found.pairs[some], gain[some], "paper", seed, epochs)
+            learned = model_graph.train_siamese(graphs, found.pairs[some], gain[some], "paper", seed, epochs)
             tried = {f"SGCNN, {n} clients": (learned.distance(graphs), 0.5)}
             if n == max(numbers):
                 i, j = found.pairs[some].T

@@ -36,11 +36,12 @@ from fedlib.algorithms import (
     Scaffold,
 )
 from fedlib.algorithms.cfl import calibrate
+from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.data import Batch, ClientData, stack_rows
-from fedlib.domains import DomainClassifier, em_domains
 from fedlib.losses import cross_entropy
 from fedlib.params import Params
-from fedlib.residual import DomainNet
+from fedlib.reports import statistics
+from fedlib.server.mixture import em_domains
 
 SETTINGS = {
     "digits": 4000,
@@ -258,14 +259,14 @@ class Board:
         run, group = self.train(name, kind, seed, rate), self.world(kind, seed).group
         found = {
             "accuracy": run.test["accuracy"].mean(),
-            "worst decile": evaluation.summary(run.test)["worst decile"],
-            "negative transfer": evaluation.negative_transfer(run.test, pd.DataFrame(alone)),
+            "worst decile": statistics.summary(run.test)["worst decile"],
+            "negative transfer": statistics.negative_transfer(run.test, pd.DataFrame(alone)),
         }
         if name in FINDS:
             assignment = run.state.assignment.cpu().numpy()
             found["clusters"] = len(np.unique(assignment))
             if group is not None:
-                found["ARI"] = evaluation.cluster_scores(group, assignment)["ari"]
+                found["ARI"] = statistics.cluster_scores(group, assignment)["ari"]
         for way in ("down", "up"):  # round 0 included
             found[f"kB {way}"] = run.history[f"bytes_{way}"].sum() / (self.rounds * self.clients * 1e3)
         return {what: round(float(value), 5) for what, value in (found | {"rate": run.rate}).items()}

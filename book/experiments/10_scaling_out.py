@@ -41,11 +41,11 @@ import fedlib
 from benchmarks import flower_run
 from fedlib import Key, losses, models
 from fedlib.algorithms import FedAvg
-from fedlib.clustering import bipartition, cosine_similarity
 from fedlib.data import local_batches
-from fedlib.flower import leaves_client
+from fedlib.engines.flower import leaves_client
 from fedlib.local import local_update
 from fedlib.params import broadcast
+from fedlib.server.clusters import bipartition, cosine_similarity
 
 from . import running
 
@@ -213,7 +213,8 @@ def plain_vmap(work: Work, dtype: torch.dtype) -> Run:
 
 def by_fedlib(work: Work, dtype: torch.dtype, layers: bool) -> Run:
     """The stack of fedlib: its own layers, or any module."""
-    start, predict = (work.model.init(work.seed), work.model) if layers else models.from_module(work.network(dtype))
+    predict = work.model if layers else models.Model(work.network(dtype))
+    start = predict.init(work.seed) if layers else predict.params
     x, y = work.data(dtype)
     data, loss = fedlib.stack_clients(list(x), list(y)), work.loss(predict)
     stack = broadcast({name: p.to(dtype) for name, p in start.items()}, work.clients)

@@ -20,7 +20,8 @@ from typing import Any
 import torch
 
 import fedlib
-from fedlib import datasets, evaluation, results
+from fedlib import datasets, evaluation
+from fedlib.reports import results
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -45,7 +46,7 @@ class Experiment:
     data : tuple of str
         Data sets of `fedlib.datasets` whose checksums are stored.
     claims : dict
-        What the experiment asks: sentence -> (place of A, place of B); see `fedlib.results.verdicts`.
+        What the experiment asks: sentence -> (place of A, place of B); see `fedlib.reports.results.verdicts`.
     """
 
     result: str

@@ -1,72 +1,19 @@
-"""Federated learning algorithms, one short file each.
+"""Federated learning algorithms: one paper, one file.
 
-A file is imported when its algorithm is first asked for.
+Each class in the ``__all__`` of a file in this folder stands here too, if it is an algorithm.
 """
 
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
 
-if TYPE_CHECKING:
-    from .cfl import CFL
-    from .fedavg import FedAvg
-    from .fedgroup import FedGroup
-    from .fedopt import FedAdagrad, FedAdam, FedAvgM, FedYogi
-    from .fedprox import FedProx
-    from .fedsgcnn import FedSGCNN
-    from .fesem import FeSEM
-    from .ifca import IFCA
-    from .kmeans import ClusteredKMeans
-    from .lg_cfl import LGCFL
-    from .lg_fedavg import LGFedAvg
-    from .local_only import LocalOnly
-    from .scaffold import Scaffold
+from ..algorithm import Algorithm
 
-__all__ = [
-    "CFL",
-    "IFCA",
-    "LGCFL",
-    "ClusteredKMeans",
-    "FeSEM",
-    "FedAdagrad",
-    "FedAdam",
-    "FedAvg",
-    "FedAvgM",
-    "FedCG",
-    "FedGroup",
-    "FedProx",
-    "FedSGCNN",
-    "FedYogi",
-    "LGFedAvg",
-    "LocalOnly",
-    "Scaffold",
-]
+__all__: list[str] = []
 
-_FILES = {
-    "CFL": "cfl",
-    "IFCA": "ifca",
-    "ClusteredKMeans": "kmeans",
-    "FeSEM": "fesem",
-    "FedAdagrad": "fedopt",
-    "FedAdam": "fedopt",
-    "FedAvg": "fedavg",
-    "FedAvgM": "fedopt",
-    "FedCG": "fedcg",
-    "FedGroup": "fedgroup",
-    "FedProx": "fedprox",
-    "FedSGCNN": "fedsgcnn",
-    "FedYogi": "fedopt",
-    "LGCFL": "lg_cfl",
-    "LGFedAvg": "lg_fedavg",
-    "LocalOnly": "local_only",
-    "Scaffold": "scaffold",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _FILES:
-        raise AttributeError(f"module {__name__!r} has no algorithm {name!r}; it has {', '.join(__all__)}")
-    return getattr(import_module(f".{_FILES[name]}", __name__), name)
-
-
-def __dir__() -> list[str]:
-    return [*globals(), *__all__]
+for _file in sorted(Path(__file__).parent.glob("[a-z]*.py")):
+    _module = import_module(f".{_file.stem}", __name__)
+    for _name in _module.__all__:
+        _kind = getattr(_module, _name)
+        if isinstance(_kind, type) and issubclass(_kind, Algorithm):
+            globals()[_name] = _kind
+            __all__ += [_name]

@@ -8,12 +8,12 @@ from typing import Any, Literal
 import torch
 from torch import Tensor
 
-from ..clustering import bipartition, cosine_similarity
+from ..algorithm import Algorithm, Update
+from ..costs import server_time
 from ..data import ClientData
-from ..federation import Algorithm, Update
 from ..keys import Key
-from ..ledger import server_time
 from ..params import Params, broadcast, mix, norm, number_of_rows, sub, take
+from ..server.clusters import bipartition, cosine_similarity
 
 __all__ = ["CFL", "CFLState", "Split", "calibrate", "replay"]
 
@@ -41,7 +41,7 @@ class Split:
     start : Params
         Stack of one row: the model that was split.
     directions : Params
-        Stack of two rows: the mean direction of the updates of each part, by which `CFL.enroll` sends on new clients.
+        Stack of two rows: the mean direction of the updates of each part, by which new clients are sent on.
     """
 
     round: int
@@ -100,7 +100,7 @@ class CFL(Algorithm):
     clients are *incongruent* when some update is long. Then the cluster is cut in two, so that the largest cosine
     across the cut is as small as can be, and both parts go on from the same model.
 
-    Parameters as in `fedlib.federation.Algorithm`, and
+    Parameters as in `fedlib.algorithm.Algorithm`, and
 
     Parameters
     ----------
@@ -118,7 +118,7 @@ class CFL(Algorithm):
     schedule : sequence of int
         Rounds at which to split, with ``trigger="schedule"``.
     method : {"exact", "complete", "average"}
-        How to cut; see `fedlib.clustering.bipartition`.
+        How to cut; see `fedlib.server.clusters.bipartition`.
     min_size : int
         A cut that leaves fewer clients on a side is refused, and the cluster stays whole. 1: the paper.
     memory : int
@@ -188,14 +188,14 @@ class CFL(Algorithm):
         end = self.local_training(start, data, key)
         steps = end.steps.to(data.n.device)
         return Update(
-            clients, rows={"update": sub(end.params, start), "n": data.n, "steps": steps}, log={"loss": end.loss}
+            clients, per_client={"update": sub(end.params, start), "n": data.n, "steps": steps}, log={"loss": end.loss}
         )
 
     def aggregate(self, state: CFLState, update: Update) -> CFLState:
         """Theta <- theta + weighted mean of updates (Alg. 1, line 7); then the split criterion (Alg. 2, lines 3-7)."""
-        delta, mine = update.rows["update"], state.assignment[update.clients]
+        delta, mine = update.per_client["update"], state.assignment[update.clients]
         m = number_of_rows(state.models)
-        member = (mine == torch.arange(m, device=mine.device)[:, None]) * update.rows["n"].double()  # (M, C)
+        member = (mine == torch.arange(m, device=mine.device)[:, None]) * update.per_client["n"].double()  # (M, C)
         mean = mix(member / member.sum(1, keepdim=True).clamp(min=1), delta)
         state = replace(
             state,
@@ -217,10 +217,10 @@ class CFL(Algorithm):
     def _known(self, state: CFLState, update: Update) -> tuple[CFLState, dict[str, Any]]:
         """The updates that the server may judge by, with the positions of their clients, ascending."""
         if self.memory == 1:
-            return state, {"clients": update.clients, **update.rows}
+            return state, {"clients": update.clients, **update.per_client}
         old, here = state.latest, update.clients
-        now = {"n": update.rows["n"], "steps": update.rows["steps"], "round": here * 0 + state.round}
-        stack = {name: p.index_copy(0, here, update.rows["update"][name]) for name, p in old["update"].items()}
+        now = {"n": update.per_client["n"], "steps": update.per_client["steps"], "round": here * 0 + state.round}
+        stack = {name: p.index_copy(0, here, update.per_client["update"][name]) for name, p in old["update"].items()}
         latest: dict[str, Any] = {
             "update": stack,
             **{name: old[name].index_copy(0, here, rows) for name, rows in now.items()},
@@ -309,7 +309,7 @@ class CFL(Algorithm):
         """Each client holds the model of its cluster."""
         return take(state.models, state.assignment[clients])
 
-    def enroll(self, state: CFLState, data: ClientData, key: Key, rounds: int) -> CFLState:
+    def new_clients(self, state: CFLState, data: ClientData, key: Key, rounds: int) -> CFLState:
         """A new client walks down the split tree: at each node it trains the model once and goes where it points to."""
         assignment = torch.zeros(len(data), dtype=torch.int64, device=data.n.device)
         for cut in state.splits:

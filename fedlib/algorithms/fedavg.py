@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from ..aggregate import cluster_means, cluster_sums
+from ..algorithm import Algorithm, Update
 from ..data import ClientData
-from ..federation import Algorithm, Update
 from ..keys import Key
 from ..params import Params, broadcast, take
 
@@ -31,7 +31,7 @@ class FedAvgState:
 class FedAvg(Algorithm):
     """Clients train the server's model on their own data; the server takes the mean, weighted by examples.
 
-    Parameters as in `fedlib.federation.Algorithm`. With ``batch_size=None, epochs=1`` and SGD a round is one step of
+    Parameters as in `fedlib.algorithm.Algorithm`. With ``batch_size=None, epochs=1`` and SGD a round is one step of
     gradient descent on the cohort's data (FedSGD).
 
     Notes
@@ -52,16 +52,16 @@ class FedAvg(Algorithm):
         """theta_k <- theta, then E epochs on the client's own examples (FedCG Eq. 1)."""
         end = self.local_training(self.client_params(state, clients), data, key)
         sums = cluster_sums(end.params, torch.zeros_like(clients), data.n, models=1)
-        return Update(clients, sums=sums, log={"loss": end.loss})
+        return Update(clients, summed=sums, log={"loss": end.loss})
 
     def aggregate(self, state: FedAvgState, update: Update) -> FedAvgState:
         """Theta <- sum of n_k theta_k / sum of n_k (FedCG Eq. 2)."""
-        return replace(state, models=cluster_means(update.sums, previous=state.models))
+        return replace(state, models=cluster_means(update.summed, previous=state.models))
 
     def client_params(self, state: FedAvgState, clients: Tensor) -> Params:
         """Everybody holds the server's model."""
         return take(state.models, torch.zeros_like(clients))
 
-    def enroll(self, state: FedAvgState, data: ClientData, key: Key, rounds: int) -> FedAvgState:
+    def new_clients(self, state: FedAvgState, data: ClientData, key: Key, rounds: int) -> FedAvgState:
         """A new client holds the server's model too."""
         return state

@@ -9,15 +9,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..aggregate import Sums, cluster_means, cluster_sums
+from ..algorithm import Algorithm, Update
+from ..client.domain_net import DomainNet, part
+from ..costs import TRAINING
 from ..data import Batch, ClientData, to_features
-from ..domains import assign, spread
-from ..federation import Algorithm, Update
-from ..graph import DomainGCN, adjacency, domain_adjacency
 from ..keys import Key
-from ..ledger import TRAINING
 from ..losses import weighted_mean
 from ..params import Params, broadcast, row, take
-from ..residual import DomainNet, part
+from ..server.domain_graph import DomainGCN, adjacency, domain_adjacency
+from ..server.mixture import assign, spread
 
 __all__ = ["FedCG", "FedCGState"]
 
@@ -78,7 +78,7 @@ class FedCG(Algorithm):
         ``net(params, x, w_d)``; `predict` is `net`.
     teacher : {"argmax", "centred", "sinkhorn", "loss"} or callable
         Who says the domains of training samples. "argmax": a second network like the student, by its largest logit
-        (Eq. 3). "centred", "sinkhorn": so, with a bias on the logits as in `fedlib.domains.domain_bias`, of which the
+        (Eq. 3). "centred", "sinkhorn": so, with a bias on the logits as in `fedlib.server.mixture.domain_bias`, of which the
         server takes one step in each round. "loss": the domain whose module gives the sample the smallest loss. Or a
         function ``teacher(data, key) -> w (K, N, D)``, called once before round 1 with all clients in ascending order
         of ids.
@@ -96,7 +96,7 @@ class FedCG(Algorithm):
         None: the modules are used as they are.
     adjacency : {"distance", "eye", "uniform", "random"} or D rows of D numbers
         "distance": Eq. 6, computed by the server after each round from round `warm_up` on. The others stay as
-        they are (`fedlib.graph.adjacency`, `fedlib.graph.hamming`).
+        they are (`fedlib.server.domain_graph.adjacency`, `fedlib.server.domain_graph.hamming`).
     first : {"eye", "uniform", "random"}
         A before "distance" is computed.
     warm_up : int
@@ -108,7 +108,7 @@ class FedCG(Algorithm):
     frozen : tuple of str
         Parameters that stay as they are, such as ``("lam.dense1",)``.
 
-    The other parameters are those of `fedlib.federation.Algorithm`.
+    The other parameters are those of `fedlib.algorithm.Algorithm`.
 
     Raises
     ------
@@ -174,7 +174,7 @@ class FedCG(Algorithm):
         "paper": a random teacher that becomes the student ten times in `rounds`, the student's learning rate 1e-4, w_d
         one-hot, A the identity until the teacher changes for the first time, the prior of no client. "book": w_d from
         the student, A the identity for 20 rounds, each client's own prior; give it a `teacher` that finds domains,
-        such as `fedlib.domains.em_domains`.
+        such as `fedlib.server.mixture.em_domains`.
         """
         if name not in ("paper", "book"):
             raise ValueError(f"the recipe is 'paper' or 'book', got {name!r}")
@@ -258,7 +258,7 @@ class FedCG(Algorithm):
         sums |= {name: cluster_sums(p, everybody, data.n, models=1) for name, p in means.items() if p}
         return Update(
             clients,
-            sums=sums | {"modules": _module_sums(heads["V"], counts)},
+            summed=sums | {"modules": _module_sums(heads["V"], counts)},
             log={"loss": end.loss, "student": learned.loss},
             purpose={"student": DOMAINS, "domains": DOMAINS, "graph": GRAPH},
         )
@@ -325,7 +325,7 @@ class FedCG(Algorithm):
 
     def aggregate(self, state: FedCGState, update: Update) -> FedCGState:
         """Weighted means of theta, W and the student (Eq. 2); A from the new modules (Eq. 6); perhaps a new teacher."""
-        sums, t = update.sums, state.round + 1
+        sums, t = update.summed, state.round + 1
         shared = {n: p for n, p in state.models.items() if not n.startswith("V.")}
         own = {n: p[0] for n, p in state.models.items() if n.startswith("V.")}
         count = {n: p[0] for n, p in sums["modules"]["params"].items()}, sums["modules"]["weight"][0]
@@ -374,7 +374,7 @@ class FedCG(Algorithm):
             GRAPH: graph | (take(state.graph, one) if state.graph else {}),
         }
 
-    def enroll(self, state: FedCGState, data: ClientData, key: Key, rounds: int) -> FedCGState:
+    def new_clients(self, state: FedCGState, data: ClientData, key: Key, rounds: int) -> FedCGState:
         """A new client holds the server's model; its shares of the domains come from the student, without labels."""
         d = len(state.bias)
         prior = torch.ones(len(data), d).to(state.bias)

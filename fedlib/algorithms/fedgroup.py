@@ -6,10 +6,10 @@ from numbers import Integral
 import torch
 from torch import Tensor
 
-from ..clustering import kmeans
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params, mix, to_matrix
+from ..server.clusters import kmeans
 from .kmeans import ClusteredKMeans, KMeansState
 
 __all__ = ["FedGroup", "decomposed_cosines"]
@@ -46,7 +46,7 @@ class FedGroup(ClusteredKMeans):
     updates is its direction. (5) Every other client trains too and joins the group whose direction has the largest
     cosine with its update. After that each group is a federation of its own, with FedAvg, and nobody changes.
 
-    Parameters as in `fedlib.federation.Algorithm`, and
+    Parameters as in `fedlib.algorithm.Algorithm`, and
 
     Parameters
     ----------

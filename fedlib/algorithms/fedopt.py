@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from ..aggregate import cluster_means
+from ..algorithm import Update
 from ..data import ClientData
-from ..federation import Update
 from ..keys import Key
 from ..params import Params, broadcast
 from .fedavg import FedAvg, FedAvgState
@@ -49,7 +49,7 @@ class _FedOpt(FedAvg):
 
     def aggregate(self, state: FedOptState, update: Update) -> FedOptState:  # type: ignore[override]
         """Delta <- mean update; m, v and theta by the rule (Reddi et al., Algorithm 2)."""
-        mean = cluster_means(update.sums, previous=state.models)
+        mean = cluster_means(update.summed, previous=state.models)
         m, v, models = {}, {}, {}
         for name, theta in state.models.items():
             delta = mean[name] - theta
@@ -75,7 +75,7 @@ class _FedOpt(FedAvg):
 class FedAvgM(_FedOpt):
     """FedAvg with momentum on the server: m <- beta1 m + Delta, theta <- theta + server_lr m.
 
-    Parameters as in `fedlib.federation.Algorithm`, and
+    Parameters as in `fedlib.algorithm.Algorithm`, and
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ class FedAvgM(_FedOpt):
 class FedAdagrad(_FedOpt):
     """The server divides its steps by the root of all squared updates so far: v <- v + Delta^2.
 
-    Parameters as in `fedlib.federation.Algorithm`, and
+    Parameters as in `fedlib.algorithm.Algorithm`, and
 
     Parameters
     ----------

@@ -6,8 +6,8 @@ import torch
 from torch import Tensor
 
 from ..aggregate import cluster_sums
+from ..algorithm import Update
 from ..data import Batch, ClientData
-from ..federation import Update
 from ..keys import Key
 from ..params import Params
 from .fedavg import FedAvg, FedAvgState
@@ -19,7 +19,7 @@ __all__ = ["FedProx"]
 class FedProx(FedAvg):
     """FedAvg whose clients add mu/2 ||theta - theta_t||^2 to their loss, where theta_t is what the server sent.
 
-    Parameters as in `fedlib.federation.Algorithm`, and
+    Parameters as in `fedlib.algorithm.Algorithm`, and
 
     Parameters
     ----------
@@ -52,7 +52,7 @@ class FedProx(FedAvg):
         start = self.client_params(state, clients)
         end = self.local_training(start, data, key, extras=(start,), loss=self._proximal_loss)
         sums = cluster_sums(end.params, torch.zeros_like(clients), data.n, models=1)
-        return Update(clients, sums=sums, log={"loss": end.loss})
+        return Update(clients, summed=sums, log={"loss": end.loss})
 
     def _proximal_loss(self, params: Params, batch: Batch, start: Params) -> Tensor:
         distance = sum((p - start[name]).square().sum() for name, p in params.items())

@@ -13,13 +13,13 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from ..costs import message_bytes, record, server_time
 from ..data import ClientData
 from ..evaluation import positions
 from ..keys import Key
-from ..ledger import message_bytes, record, server_time
 from ..params import Params, broadcast, row
-from ..siamese import ModelGraphs, model_graph, train_siamese
-from ..transfer import Score, federated_score, positive_transfer
+from ..server.model_graph import ModelGraphs, model_graph, train_siamese
+from ..server.transfer import Score, federated_score, positive_transfer
 from .lg_fedavg import LGFedAvg, LGFedAvgState, split_layers
 
 __all__ = ["FedSGCNN", "FedSGCNNState", "dbscan", "linkage", "same_sizes"]
@@ -29,7 +29,7 @@ _GIANT = 0.9  # a cluster with this share of the clients is a single federation 
 
 
 class Predictor(Protocol):
-    """What learned from measured pairs who helps whom; `fedlib.siamese.PairPredictor` is one."""
+    """What learned from measured pairs who helps whom; `fedlib.server.model_graph.PairPredictor` is one."""
 
     def distance(self, graphs: Sequence[ModelGraphs]) -> Tensor:
         """Distances (K, K) from 0 to 1 of these clients, with a diagonal of 0."""
@@ -83,11 +83,11 @@ class FedSGCNN(LGFedAvg):
         Rows on which gains are measured and levels compared, matched by id; or the share of each client's training
         rows held back for that, rounded and at least one. All training rows are used from round 1 on.
     score : {"loss", "r2", "accuracy"} or callable
-        What is gained, as in `fedlib.transfer.positive_transfer`. Pairs whose gain is NaN teach nothing.
+        What is gained, as in `fedlib.server.transfer.positive_transfer`. Pairs whose gain is NaN teach nothing.
     snapshots : sequence of int
         Local epochs after which a network is looked at, each from the common start.
     predictor : {"paper", "book"} or callable
-        Recipe of `fedlib.siamese.train_siamese`; or ``predictor(graphs, pairs, gain, seed)``, which gives an object
+        Recipe of `fedlib.server.model_graph.train_siamese`; or ``predictor(graphs, pairs, gain, seed)``, which gives an object
         with ``distance(graphs)``.
     clustering : {"dbscan", "linkage"}
         How the distances make clusters; see `dbscan` and `linkage`.
@@ -110,7 +110,7 @@ class FedSGCNN(LGFedAvg):
     -----
     Algorithm 1 and Steps 1 to 10 of the paper's section 4.2. Only shared layers are looked at, so the clients' graphs
     have the same shape. The text calls a pair with a score *above* that of local training positive, while its formula
-    subtracts losses; `fedlib.transfer` follows the text. Pairs are measured without MMD. What happened before round 1
+    subtracts losses; `fedlib.server.transfer` follows the text. Pairs are measured without MMD. What happened before round 1
     does not go into it: all clients start again from the common start. The costs are in round 0 of the history, with
     the purposes "transfer" (measured pairs) and "clustering" (snapshots and trials). One level that makes one cluster,
     and ``mmd=0``, is LG-FedAvg. Chapter 08.

@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 
 from ..aggregate import cluster_means, cluster_sums
-from ..clustering import nearest
+from ..algorithm import Update
+from ..costs import message_bytes, record, server_time
 from ..data import ClientData
-from ..federation import Update
 from ..keys import Key
-from ..ledger import message_bytes, record, server_time
 from ..params import Params, put, to_matrix
+from ..server.clusters import nearest
 from .kmeans import ClusteredKMeans, KMeansState
 
 __all__ = ["FeSEM"]
@@ -25,7 +25,7 @@ class FeSEM(ClusteredKMeans):
     cluster's centre and sends its model; the server assigns it to the centre at the smallest Euclidean distance
     (E-step); each centre becomes the mean of the models assigned to it (M-step).
 
-    Parameters as in `fedlib.federation.Algorithm`, and
+    Parameters as in `fedlib.algorithm.Algorithm`, and
 
     Parameters
     ----------
@@ -77,12 +77,12 @@ class FeSEM(ClusteredKMeans):
         """W_k <- local training from the centre of its cluster; it goes to the server as it is."""
         end = self.local_training(self.client_params(state, clients), data, key)
         rows = {"model": end.params} | ({"n": data.n} if self.by_examples else {})
-        return Update(clients, rows=rows, log={"loss": end.loss})
+        return Update(clients, per_client=rows, log={"loss": end.loss})
 
     def aggregate(self, state: KMeansState, update: Update) -> KMeansState:
         """E-step: the nearest centre of each client's model. M-step: the mean of each centre's models."""
-        models = update.rows["model"]
+        models = update.per_client["model"]
         with server_time("clustering"):
             chosen = nearest(to_matrix(state.models), models)
-        centres = self._means(state, models, chosen, update.rows.get("n"))
+        centres = self._means(state, models, chosen, update.per_client.get("n"))
         return replace(state, models=centres, assignment=put(state.assignment, update.clients, chosen))

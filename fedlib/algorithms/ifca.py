@@ -9,10 +9,10 @@ import torch
 from torch import Tensor
 
 from ..aggregate import cluster_means, cluster_sums
+from ..algorithm import Algorithm, Update
+from ..costs import TRAINING, current_costs, flops_of, record
 from ..data import ClientData
-from ..federation import Algorithm, Update
 from ..keys import Key
-from ..ledger import TRAINING, current_ledger, flops_of, record
 from ..params import Params, broadcast, number_of_rows, put, row, take
 
 __all__ = ["IFCA", "IFCAState"]
@@ -44,7 +44,7 @@ class IFCA(Algorithm):
     The server then takes the mean of each model's clients, weighted by examples. No client is asked what it is like:
     clusters come about because a model gets better for the clients that took it.
 
-    Parameters as in `fedlib.federation.Algorithm`, and
+    Parameters as in `fedlib.algorithm.Algorithm`, and
 
     Parameters
     ----------
@@ -133,7 +133,7 @@ class IFCA(Algorithm):
         losses = torch.vmap(torch.vmap(self.loss, (None, 0)), (0, None))  # of each model, of each client
         chunks = torch.arange(len(data), device=data.n.device).split(size)
         values = torch.cat([losses(models, data[chunk].all_rows(dtype)) for chunk in chunks], 1)  # (M, C)
-        if current_ledger() is not None:
+        if current_costs() is not None:
             batch = data[:1].batch(data.n[:1, None] * 0, data.n[:1, None] > 0, dtype)
             flops = flops_of(self.loss, row(models, 0), tuple(part[0] for part in batch))
             record(_CLUSTERING, flops=m * int(data.n.sum()) * flops)
@@ -145,12 +145,12 @@ class IFCA(Algorithm):
         end = self.local_training(take(state.models, cluster), data, key)
         sums = cluster_sums(end.params, cluster, data.n, self.clusters)
         rows, purpose = {"cluster": cluster}, {"cluster": _CLUSTERING}
-        return Update(clients, sums=sums, rows=rows, log={"loss": end.loss}, purpose=purpose)
+        return Update(clients, summed=sums, per_client=rows, log={"loss": end.loss}, purpose=purpose)
 
     def aggregate(self, state: IFCAState, update: Update) -> IFCAState:
         """Theta_j <- mean of the clients that took it, weighted by examples."""
-        assignment = put(state.assignment, update.clients, update.rows["cluster"])
-        return replace(state, models=cluster_means(update.sums, previous=state.models), assignment=assignment)
+        assignment = put(state.assignment, update.clients, update.per_client["cluster"])
+        return replace(state, models=cluster_means(update.summed, previous=state.models), assignment=assignment)
 
     def client_params(self, state: IFCAState, clients: Tensor) -> Params:
         """Each client holds the model that it took last."""
@@ -161,6 +161,6 @@ class IFCA(Algorithm):
         others = broadcast({name: p[1:] for name, p in state.models.items()}, len(clients))
         return {TRAINING: self.client_params(state, clients), _CLUSTERING: others}
 
-    def enroll(self, state: IFCAState, data: ClientData, key: Key, rounds: int) -> IFCAState:
+    def new_clients(self, state: IFCAState, data: ClientData, key: Key, rounds: int) -> IFCAState:
         """A new client takes the model with the smallest loss on its examples."""
         return replace(state, assignment=self.choose(state.models, data))

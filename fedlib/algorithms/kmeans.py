@@ -7,12 +7,12 @@ import torch
 from torch import Tensor
 
 from ..aggregate import cluster_means, cluster_sums
-from ..clustering import kmeans, nearest
+from ..algorithm import Algorithm, Update
+from ..costs import message_bytes, record, server_time
 from ..data import ClientData
-from ..federation import Algorithm, Update
 from ..keys import Key
-from ..ledger import message_bytes, record, server_time
 from ..params import Params, broadcast, count, sub, take, to_matrix
+from ..server.clusters import kmeans, nearest
 
 __all__ = ["ClusteredKMeans", "KMeansState"]
 
@@ -47,7 +47,7 @@ class ClusteredKMeans(Algorithm):
 
     After that each cluster is a federation of its own, with FedAvg from the common start.
 
-    Parameters as in `fedlib.federation.Algorithm`, and
+    Parameters as in `fedlib.algorithm.Algorithm`, and
 
     Parameters
     ----------
@@ -66,7 +66,7 @@ class ClusteredKMeans(Algorithm):
     Notes
     -----
     The baseline "K-means" of FedCG's Table 4, where the paper leaves open how long clients train and from where; see
-    `fedlib.clustering.kmeans`. All clients take part in the first training and none is slow or lost. It costs a model
+    `fedlib.server.clusters.kmeans`. All clients take part in the first training and none is slow or lost. It costs a model
     to each client and an update back, with the purpose "clustering" in round 0 of the history. The server sees every
     first update, and K updates are in memory at once. A cluster none of whose clients is in a cohort keeps its model.
     Chapter 04.
@@ -128,16 +128,16 @@ class ClusteredKMeans(Algorithm):
         """As FedAvg, from the model of the client's cluster."""
         end = self.local_training(self.client_params(state, clients), data, key)
         sums = cluster_sums(end.params, state.assignment[clients], data.n, self.clusters)
-        return Update(clients, sums=sums, log={"loss": end.loss})
+        return Update(clients, summed=sums, log={"loss": end.loss})
 
     def aggregate(self, state: KMeansState, update: Update) -> KMeansState:
         """The mean of each cluster's clients, weighted by examples."""
-        return replace(state, models=cluster_means(update.sums, previous=state.models))
+        return replace(state, models=cluster_means(update.summed, previous=state.models))
 
     def client_params(self, state: KMeansState, clients: Tensor) -> Params:
         """Each client holds the model of its cluster."""
         return take(state.models, state.assignment[clients])
 
-    def enroll(self, state: KMeansState, data: ClientData, key: Key, rounds: int) -> KMeansState:
+    def new_clients(self, state: KMeansState, data: ClientData, key: Key, rounds: int) -> KMeansState:
         """A new client does the first training too, and goes where its update belongs."""
         return replace(state, assignment=self.place(state, self.first_updates(state, data, key)))

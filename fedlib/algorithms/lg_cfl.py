@@ -7,10 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..algorithm import Update
+from ..costs import TRAINING
 from ..data import ClientData
-from ..federation import Update
 from ..keys import Key
-from ..ledger import TRAINING
 from ..params import Params, broadcast, sub, take
 from .cfl import CFL, CFLState, _cosine
 from .lg_fedavg import split_layers, train_local_layers
@@ -79,7 +79,7 @@ class LGCFL(CFL):
         end = self.local_training(start, data, key)
         shared, own = split_layers(end.params, self.local)
         rows = {"update": sub(shared, start), "n": data.n, "steps": end.steps.to(data.n.device)}
-        return Update(clients, rows=rows, kept={"local": own}, log={"loss": end.loss})
+        return Update(clients, per_client=rows, client_state={"local": own}, log={"loss": end.loss})
 
     def client_params(self, state: LGCFLState, clients: Tensor) -> Params:  # type: ignore[override]
         """A client's own layers, and the shared ones of its cluster."""
@@ -90,7 +90,7 @@ class LGCFL(CFL):
         """The shared layers."""
         return {TRAINING: super().client_params(state, clients)}
 
-    def enroll(self, state: LGCFLState, data: ClientData, key: Key, rounds: int) -> LGCFLState:  # type: ignore[override]
+    def new_clients(self, state: LGCFLState, data: ClientData, key: Key, rounds: int) -> LGCFLState:  # type: ignore[override]
         """A new client walks down the split tree, with local layers fitted to the model of each node.
 
         These it trains for `rounds` rounds from the common start while the shared layers stay as they are; then, as in

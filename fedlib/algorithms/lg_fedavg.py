@@ -10,14 +10,14 @@ import torch
 from torch import Tensor
 
 from ..aggregate import cluster_means, cluster_sums
+from ..algorithm import Algorithm, Update
+from ..client.mmd import mmd, mmd2
+from ..costs import TRAINING, record, server_time
 from ..data import Batch, ClientData
-from ..federation import Algorithm, Update
 from ..keys import Key
-from ..layers import dense
-from ..ledger import TRAINING, record, server_time
 from ..local import Loss
-from ..mmd import mmd, mmd2
 from ..params import Params, broadcast, number_of_rows, put, take
+from ..stacked import dense
 
 __all__ = ["LGFedAvg", "LGFedAvgState", "first_layer", "split_layers", "train_local_layers"]
 
@@ -73,7 +73,7 @@ class LGFedAvg(Algorithm):
     Clients are in clusters, each of which is a federation of its own. With ``mmd > 0`` they also learn to embed their
     examples alike: a client's loss grows with the distance of its embeddings from those of its cluster.
 
-    Parameters as in `fedlib.federation.Algorithm`, and
+    Parameters as in `fedlib.algorithm.Algorithm`, and
 
     Parameters
     ----------
@@ -91,9 +91,9 @@ class LGFedAvg(Algorithm):
         Rows of the centroid: so many of all embeddings that the cluster's clients sent last, drawn anew in each round,
         each set equally likely. Where there are fewer, all of them, repeated in turn in a random order.
     squared : bool
-        Take `fedlib.mmd.mmd2` in place of the norm, `fedlib.mmd.mmd`.
+        Take `fedlib.client.mmd.mmd2` in place of the norm, `fedlib.client.mmd.mmd`.
     kernel : {"rbf", "linear"}
-        As in `fedlib.mmd.mmd2`.
+        As in `fedlib.client.mmd.mmd2`.
     against : {"centroid", "mean", "pairs"}
         What a client's embeddings are compared with: the centroid; one row, the mean embedding of the cluster; or
         those of every other client of the cluster, one after another, and the mean taken (HHHFL).
@@ -249,12 +249,12 @@ class LGFedAvg(Algorithm):
 
     def aggregate(self, state: LGFedAvgState, update: Update) -> LGFedAvgState:
         """Step 9: the mean of each cluster's shared layers, weighted by examples, and new centroids."""
-        models = cluster_means(update.sums, previous=state.models) if state.models else {}
+        models = cluster_means(update.summed, previous=state.models) if state.models else {}
         state = replace(state, models=models, round=state.round + 1)
         if not self.mmd:
             return state
         with server_time(_MMD):
-            state = replace(state, embeddings=put(state.embeddings, update.clients, update.rows["embeddings"]))
+            state = replace(state, embeddings=put(state.embeddings, update.clients, update.per_client["embeddings"]))
             return replace(state, pool=self._pool(state))
 
     def _pool(self, state: LGFedAvgState) -> Tensor:
@@ -303,7 +303,7 @@ class LGFedAvg(Algorithm):
         pool = {_MMD: state.pool[mine]} if self.mmd and self.against != "pairs" else {}
         return {TRAINING: self._shared(state, mine)} | pool
 
-    def enroll(self, state: LGFedAvgState, data: ClientData, key: Key, rounds: int) -> LGFedAvgState:
+    def new_clients(self, state: LGFedAvgState, data: ClientData, key: Key, rounds: int) -> LGFedAvgState:
         """A new client fits local layers to each cluster's shared ones, and takes the cluster with the smallest loss.
 
         It trains them for `rounds` rounds, with MMD where the others had it, while the shared layers stay as they are.
@@ -375,7 +375,7 @@ def train_local_layers(
     key : Key
     rounds : int
     extras, loss
-        As in `fedlib.federation.Algorithm.local_training`.
+        As in `fedlib.algorithm.Algorithm.local_training`.
 
     Returns
     -------

@@ -6,8 +6,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from ..algorithm import Algorithm, Update
 from ..data import ClientData
-from ..federation import Algorithm, Update
 from ..keys import Key
 from ..params import Params, broadcast, take
 
@@ -34,7 +34,7 @@ class LocalOnlyState:
 class LocalOnly(Algorithm):
     """Each client trains its own model on its own data; nothing is sent.
 
-    Parameters as in `fedlib.federation.Algorithm`. Called "standalone" in FedSGCNN. Chapter 01.
+    Parameters as in `fedlib.algorithm.Algorithm`. Called "standalone" in FedSGCNN. Chapter 01.
     """
 
     def init(self, params: Params, data: ClientData, key: Key) -> LocalOnlyState:
@@ -45,7 +45,7 @@ class LocalOnly(Algorithm):
     def train(self, state: LocalOnlyState, data: ClientData, clients: Tensor, key: Key) -> Update:
         """Train on; what comes out never leaves the client."""
         end = self.local_training(self.client_params(state, clients), data, key)
-        return Update(clients, kept={"local": end.params}, log={"loss": end.loss})
+        return Update(clients, client_state={"local": end.params}, log={"loss": end.loss})
 
     def aggregate(self, state: LocalOnlyState, update: Update) -> LocalOnlyState:
         """The server has nothing to do."""
@@ -59,7 +59,7 @@ class LocalOnly(Algorithm):
         """Nothing is sent."""
         return {}
 
-    def enroll(self, state: LocalOnlyState, data: ClientData, key: Key, rounds: int) -> LocalOnlyState:
+    def new_clients(self, state: LocalOnlyState, data: ClientData, key: Key, rounds: int) -> LocalOnlyState:
         """A new client starts where the others started, and trains alone for `rounds` rounds."""
         local = take(state.start, torch.arange(len(data), device=data.n.device))
         for t in range(1, rounds + 1):

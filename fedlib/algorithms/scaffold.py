@@ -7,10 +7,10 @@ import torch
 from torch import Tensor
 
 from ..aggregate import cluster_means, cluster_sums
+from ..algorithm import Algorithm, Update
+from ..costs import TRAINING
 from ..data import Batch, ClientData
-from ..federation import Algorithm, Update
 from ..keys import Key
-from ..ledger import TRAINING
 from ..params import Params, broadcast, mix, row, take
 
 __all__ = ["Scaffold", "ScaffoldState"]
@@ -43,7 +43,7 @@ class Scaffold(Algorithm):
     """FedAvg whose clients take the gradient g(theta) - c_i + c in place of g(theta).
 
     c_i estimates the client's mean gradient and c that of all examples, so that the correction takes out what pulls the
-    client away from the others. Parameters as in `fedlib.federation.Algorithm`.
+    client away from the others. Parameters as in `fedlib.algorithm.Algorithm`.
 
     Raises
     ------
@@ -92,11 +92,11 @@ class Scaffold(Algorithm):
         change = {name: change_of(name, p) for name, p in end.params.items()}
         return Update(
             clients,
-            sums={
+            summed={
                 "models": cluster_sums(end.params, torch.zeros_like(clients), data.n, models=1),
                 "change of c_i": mix(data.n[None], change),
             },
-            kept={"c_i": {name: old[name] + delta for name, delta in change.items()}},
+            client_state={"c_i": {name: old[name] + delta for name, delta in change.items()}},
             log={"loss": end.loss},
         )
 
@@ -107,8 +107,8 @@ class Scaffold(Algorithm):
 
     def aggregate(self, state: ScaffoldState, update: Update) -> ScaffoldState:
         """Theta <- weighted mean; c <- c + (sum over the cohort of n_k times the change of c_k) / N."""
-        models = cluster_means(update.sums["models"], previous=state.models)
-        change = row(update.sums["change of c_i"], 0)
+        models = cluster_means(update.summed["models"], previous=state.models)
+        change = row(update.summed["change of c_i"], 0)
         c = {name: (c + change[name] / state.examples).to(c.dtype) for name, c in state.c.items()}
         return replace(state, models=models, c=c)
 
@@ -121,6 +121,6 @@ class Scaffold(Algorithm):
         c = take(state.c, torch.zeros_like(clients))
         return {TRAINING: {"models": self.client_params(state, clients), "c": c}}
 
-    def enroll(self, state: ScaffoldState, data: ClientData, key: Key, rounds: int) -> ScaffoldState:
+    def new_clients(self, state: ScaffoldState, data: ClientData, key: Key, rounds: int) -> ScaffoldState:
         """A new client holds the server's model, and no control variate yet."""
         return replace(state, c_i={n: torch.zeros_like(p).repeat_interleave(len(data), 0) for n, p in state.c.items()})

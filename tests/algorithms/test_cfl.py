@@ -9,9 +9,9 @@ from twins import classification_loss, client_data, largest_difference, ragged_c
 
 import fedlib
 from fedlib import Key, datasets, partition
+from fedlib.algorithm import Update
 from fedlib.algorithms.cfl import CFL, calibrate, replay
 from fedlib.algorithms.fedavg import FedAvg
-from fedlib.federation import Update
 from fedlib.params import row
 
 PREDICT = twin("MLP")[1]
@@ -125,7 +125,7 @@ def test_indices_after_the_third_split():
     for _ in range(3):
         noise = torch.from_numpy(0.01 * random.standard_normal((10, 3)))
         delta = {"w": torch.tensor([directions[g] for g in group]).double() + noise}
-        state = algorithm.aggregate(state, Update(everybody, rows={"update": delta, "n": one, "steps": one}))
+        state = algorithm.aggregate(state, Update(everybody, per_client={"update": delta, "n": one, "steps": one}))
     assert len(state.splits) == 3 and len(state.models["w"]) == 4
     for cut in state.splits:
         assert cut.members.tolist() == sorted(cut.members.tolist())
@@ -156,7 +156,7 @@ def aggregate(algorithm, state, rows):
     clients = torch.tensor(sorted(rows))
     one = torch.ones_like(clients)
     delta = {"w": torch.tensor([rows[k] for k in sorted(rows)]).double()}
-    return algorithm.aggregate(state, Update(clients, rows={"update": delta, "n": one, "steps": one}))
+    return algorithm.aggregate(state, Update(clients, per_client={"update": delta, "n": one, "steps": one}))
 
 
 def test_the_memory_holds_the_last_updates_for_so_many_rounds():
@@ -204,8 +204,8 @@ def test_small_cohorts_split_with_a_memory(tmp_path):
     state = fedlib.fit(algorithm, **run).state
     groups = [int(k) for k in state.assignment]
     assert len(set(groups)) == 3 and all(groups[k] == groups[k % 3] for k in range(9))
-    fedlib.fit(algorithm, checkpoint=tmp_path / "run", **(run | {"rounds": 7}))
-    resumed = fedlib.fit(algorithm, checkpoint=tmp_path / "run", **run).state
+    fedlib.fit(algorithm, checkpoint=fedlib.Checkpoint(tmp_path / "run"), **(run | {"rounds": 7}))
+    resumed = fedlib.fit(algorithm, checkpoint=fedlib.Checkpoint(tmp_path / "run"), **run).state
     assert torch.equal(state.assignment, resumed.assignment) and torch.equal(state.norms, resumed.norms)
     assert all(torch.equal(p, resumed.models[name]) for name, p in state.models.items())
 
@@ -276,7 +276,7 @@ def test_the_inequalities_are_those_of_the_paper():
     """Mean < eps1 stands still; longest >= eps2 is incongruent: equality splits for eps2 and does not for eps1."""
     two, one = torch.arange(2), torch.ones(2, dtype=torch.int64)
     delta = {"w": torch.tensor([[3.0, 4.0], [-1.0, 0.0]]).double()}  # lengths 5 and 1, mean (1, 2)
-    update = Update(two, rows={"update": delta, "n": one, "steps": one})
+    update = Update(two, per_client={"update": delta, "n": one, "steps": one})
     length = 5**0.5
 
     def splits(eps1, eps2):
@@ -296,8 +296,8 @@ def test_order_of_clients_and_resume(tmp_path):
     run = {"params": params, "rounds": 12, "progress": False}
     whole = fedlib.fit(algorithm, data=data, **run)
     shuffled = fedlib.fit(algorithm, data=data[torch.tensor([4, 0, 8, 2, 6, 1, 7, 3, 5])], **run)
-    fedlib.fit(algorithm, data=data, checkpoint=tmp_path / "run", **(run | {"rounds": 9}))
-    resumed = fedlib.fit(algorithm, data=data, checkpoint=tmp_path / "run", **run)
+    fedlib.fit(algorithm, data=data, checkpoint=fedlib.Checkpoint(tmp_path / "run"), **(run | {"rounds": 9}))
+    resumed = fedlib.fit(algorithm, data=data, checkpoint=fedlib.Checkpoint(tmp_path / "run"), **run)
     assert len(whole.state.splits) >= 2
     for other in (shuffled, resumed):
         assert torch.equal(whole.state.assignment, other.state.assignment)
@@ -314,7 +314,7 @@ def test_new_clients_walk_down_the_tree():
     result = fedlib.fit(algorithm, params, client_data(seen), 20, progress=False)
     assert len(result.state.splits) == 3 and len({cut.model for cut in result.state.splits}) >= 2
     group = torch.arange(16) % 4
-    enrolled = fedlib.enroll(algorithm, result, client_data(new))
+    enrolled = fedlib.new_clients(algorithm, result, client_data(new))
     for g, mine in enumerate(enrolled.state.assignment):
         assert (result.state.assignment[group == g] == mine).all()
 

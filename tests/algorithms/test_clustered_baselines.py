@@ -12,14 +12,14 @@ from twins import SIZES, classification_loss, client_data, largest_difference, r
 
 import fedlib
 from fedlib import Key, datasets, partition, reference
+from fedlib.algorithm import Update
 from fedlib.algorithms.fedavg import FedAvg
 from fedlib.algorithms.fedgroup import FedGroup, decomposed_cosines
 from fedlib.algorithms.fesem import FeSEM
 from fedlib.algorithms.ifca import IFCA
 from fedlib.algorithms.kmeans import ClusteredKMeans, KMeansState
-from fedlib.evaluation import cluster_scores
-from fedlib.federation import Update
 from fedlib.params import row
+from fedlib.reports.statistics import cluster_scores
 
 SEED, ROUNDS, COHORT = 7, 4, 5
 LOCAL = {"lr": 0.1, "batch_size": 8, "epochs": 2}
@@ -212,12 +212,12 @@ def test_fesem_moves_a_client_to_the_nearest_centre():
     algorithm = FeSEM(classification_loss(None), clusters=2)
     models = {"w": torch.tensor([[0.0], [10.0]])}
     state = KMeansState(models, torch.tensor([1, 0, 0, 1]), {"w": torch.zeros(1, 1)}, torch.zeros(2, 1))
-    update = Update(torch.tensor([0, 1, 3]), rows={"model": {"w": torch.tensor([[4.0], [6.0], [9.0]])}})
+    update = Update(torch.tensor([0, 1, 3]), per_client={"model": {"w": torch.tensor([[4.0], [6.0], [9.0]])}})
     new = algorithm.aggregate(state, update)
     assert new.assignment.tolist() == [0, 1, 0, 1]
     assert new.models["w"].tolist() == [[4.0], [7.5]]
     weighted = replace(algorithm, by_examples=True)
-    update = replace(update, rows=update.rows | {"n": torch.tensor([1, 1, 2])})
+    update = replace(update, rows=update.per_client | {"n": torch.tensor([1, 1, 2])})
     assert weighted.aggregate(state, update).models["w"].tolist() == [[4.0], [8.0]]
 
 
@@ -225,7 +225,7 @@ def test_fesem_keeps_a_centre_without_models():
     algorithm = FeSEM(classification_loss(None), clusters=2)
     models = {"w": torch.tensor([[0.0], [10.0]])}
     state = KMeansState(models, torch.tensor([1, 1]), {"w": torch.zeros(1, 1)}, torch.zeros(2, 1))
-    new = algorithm.aggregate(state, Update(torch.arange(2), rows={"model": {"w": torch.tensor([[1.0], [3.0]])}}))
+    new = algorithm.aggregate(state, Update(torch.arange(2), per_client={"model": {"w": torch.tensor([[1.0], [3.0]])}}))
     assert new.assignment.tolist() == [0, 0] and new.models["w"].tolist() == [[2.0], [10.0]]
 
 
@@ -341,8 +341,8 @@ def test_order_of_clients_and_resume(algorithm, tmp_path):
     run = partial(fedlib.fit, made, params, clients_per_round=COHORT, seed=SEED, progress=False)
     whole = run(data, rounds=5)
     shuffled = run(data[torch.tensor([4, 0, 8, 2, 6, 1, 7, 11, 3, 10, 5, 9])], rounds=5)
-    run(data, rounds=3, checkpoint=tmp_path / "run")
-    resumed = run(data, rounds=5, checkpoint=tmp_path / "run")
+    run(data, rounds=3, checkpoint=fedlib.Checkpoint(tmp_path / "run"))
+    resumed = run(data, rounds=5, checkpoint=fedlib.Checkpoint(tmp_path / "run"))
     assert same_state(whole.state, shuffled.state) and same_state(whole.state, resumed.state)
     costs = [c for c in whole.history if "seconds" not in c]
     assert whole.history[costs].equals(resumed.history[costs])
@@ -442,7 +442,7 @@ def test_finds_planted_groups_and_the_place_of_new_clients(algorithm, network):
     group = np.arange(12) % 3
     found = result.state.assignment.numpy()
     assert cluster_scores(group, found)["ari"] == 1
-    enrolled = fedlib.enroll(made, result, client_data(new)).state.assignment
+    enrolled = fedlib.new_clients(made, result, client_data(new)).state.assignment
     assert enrolled.tolist() == [found[k % 3] for k in range(300, 312)]
 
 
@@ -459,7 +459,7 @@ def test_permuted_labels_are_told_apart(algorithm):
     old, new = torch.arange(20), torch.arange(20, 24)
     result = fedlib.fit(made, model.init(0), data[old], 10, seed=3, progress=False)  # IFCA misses seeds 0, 1, 2
     assert cluster_scores(dealt.group[:20], result.state.assignment)["ari"] == 1
-    enrolled = fedlib.enroll(made, result, data[new])
+    enrolled = fedlib.new_clients(made, result, data[new])
     both = torch.cat([result.state.assignment, enrolled.state.assignment])
     assert cluster_scores(dealt.group, both)["ari"] == 1
     assert fedlib.evaluation.evaluate(made, enrolled, test[new])["accuracy"].mean() > 0.6

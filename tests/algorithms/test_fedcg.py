@@ -14,21 +14,20 @@ from twins import client_data, ragged_clients
 import fedlib
 from fedlib import Key
 from fedlib.algorithms import FedAvg, FedCG
+from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.data import to_features
-from fedlib.domains import DomainClassifier, domain_bias, occupancy
-from fedlib.graph import DomainGCN, adjacency, domain_adjacency, hamming
 from fedlib.losses import cross_entropy
 from fedlib.models import CNN, MLP
 from fedlib.params import row
-from fedlib.residual import DomainNet
-from fedlib.strided import StridedCNN
+from fedlib.server.domain_graph import DomainGCN, adjacency, domain_adjacency, hamming
+from fedlib.server.mixture import domain_bias, occupancy
 
 D, SEED = 3, 7
 SIZES, COHORT = (1, 2, 4, 6), 3
 NETS = {
     "MLP": MLP((36, 3, 4)),
     "CNN": CNN((1, 6, 6), (2, 3), (4,), kernel=3, padding=1),
-    "StridedCNN": StridedCNN((1, 6, 6), (2, 3), (2, 1), (4,)),
+    "StridedCNN": CNN((1, 6, 6), (2, 3), (4,), 3, 1, pool=1, strides=(2, 1)),
 }
 LAYERS = {"MLP": ("dense1", "dense2"), "CNN": ("conv2", "dense1"), "StridedCNN": ("conv2",)}
 CLASSIFIER = DomainClassifier((1, 6, 6), D, "flatten", (2, 3), (2, 1))
@@ -377,11 +376,11 @@ def test_chunk_size(case, chunk_size):
 def test_resume(case, tmp_path):
     data, algorithm = small_data(), make(**RUNS[case])
     whole = tensors(run(algorithm, data, rounds=3).state)
-    run(algorithm, data, rounds=2, checkpoint=tmp_path / "run")
-    resumed = tensors(run(algorithm, data, rounds=3, checkpoint=tmp_path / "run").state)
+    run(algorithm, data, rounds=2, checkpoint=fedlib.Checkpoint(tmp_path / "run"))
+    resumed = tensors(run(algorithm, data, rounds=3, checkpoint=fedlib.Checkpoint(tmp_path / "run")).state)
     assert all(torch.equal(p, resumed[n]) for n, p in whole.items()) and len(whole) == len(resumed)
     with pytest.raises(ValueError, match=r"FedCG\.teacher"):
-        run(replace(algorithm, teacher="sinkhorn"), data, rounds=3, checkpoint=tmp_path / "run")
+        run(replace(algorithm, teacher="sinkhorn"), data, rounds=3, checkpoint=fedlib.Checkpoint(tmp_path / "run"))
 
 
 @pytest.mark.parametrize("case", RUNS)
@@ -392,7 +391,7 @@ def test_inputs_are_not_modified(case):
     state = copy.deepcopy(tensors(result.state))
     update = algorithm.train(result.state, data[:2], torch.arange(2), Key(0, 4))
     algorithm.aggregate(result.state, update)
-    algorithm.enroll(result.state, data[:2], Key(0), 1)
+    algorithm.new_clients(result.state, data[:2], Key(0), 1)
     fresh = start(algorithm)
     assert all(torch.equal(p, fresh[n]) and not p.requires_grad for n, p in params.items())
     assert all(torch.equal(getattr(data, n), value) for n, value in columns.items())
@@ -435,7 +434,7 @@ def test_nobody_gets_a_domain_without_samples():
 
     data, algorithm = small_data((8, 5, 4, 6)), make("MLP", teacher=two_of_three, weights="student")
     result = run(algorithm, data[:2], rounds=1, cohort=2)
-    new = fedlib.enroll(algorithm, result, data[2:])
+    new = fedlib.new_clients(algorithm, result, data[2:])
     for state in (result.state, new.state):
         held = row(algorithm.client_params(state, torch.arange(2)), 1)
         w = algorithm.net.weights(held, data.x)
@@ -498,7 +497,7 @@ COUNTS = [[6, 0, 0], [1, 5, 4], [0, 1, 0]]
 def test_new_clients_find_their_shares_with_a_perfect_student():
     algorithm, state = with_student(gain=40.0)
     for data in (colours(COUNTS), longer(colours(COUNTS))):
-        found = algorithm.enroll(state, data, Key(0), 1)
+        found = algorithm.new_clients(state, data, Key(0), 1)
         expected = [[c + D * s for c, s in zip(counts, (0.5, 0.3, 0.2), strict=True)] for counts in COUNTS]
         expected = [[c / (sum(counts) + D) for c in row] for row, counts in zip(expected, COUNTS, strict=True)]
         close(found.prior, torch.tensor(expected, dtype=torch.float64) / state.share, 1e-9)
@@ -506,13 +505,13 @@ def test_new_clients_find_their_shares_with_a_perfect_student():
         held = algorithm.client_params(found, torch.arange(3))
         assert torch.equal(held["prior"], found.prior)
     assert torch.equal(algorithm.client_params(found, torch.arange(3))["V.dense1.bias"][2], held["V.dense1.bias"][0])
-    alone = replace(algorithm, own_prior=False).enroll(state, colours(COUNTS), Key(0), 1)
+    alone = replace(algorithm, own_prior=False).new_clients(state, colours(COUNTS), Key(0), 1)
     assert (alone.prior == 1).all()
 
 
 def test_new_clients_with_an_unsure_student_take_steps_of_em():
     algorithm, state = with_student(gain=1.5)
-    found = algorithm.enroll(state, longer(colours(COUNTS)), Key(0), 1).prior
+    found = algorithm.new_clients(state, longer(colours(COUNTS)), Key(0), 1).prior
     for k, counts in enumerate(COUNTS):
         rows = [[math.exp(1.5 * (d == e)) for e in range(D)] for d in range(D) for _ in range(counts[d])]
         prior = [1.0] * D
@@ -527,7 +526,7 @@ def test_new_clients_with_an_unsure_student_take_steps_of_em():
 def test_enrolled_clients_are_evaluated():
     data, algorithm = small_data(), make("MLP", teacher=by_brightness, weights="student")
     result = run(algorithm, data[:2], rounds=1, cohort=2)
-    new = fedlib.enroll(algorithm, result, data[2:])
+    new = fedlib.new_clients(algorithm, result, data[2:])
     assert new.state.prior.shape == (2, D) and new.ids.tolist() == data.id[2:].tolist()
     assert (new.state.prior - 1).abs().max() > 0.01
     scores = fedlib.evaluate(algorithm, new, data[2:])

@@ -10,15 +10,14 @@ from test_celeba import make_celeba
 import fedlib
 from fedlib import datasets
 from fedlib.algorithms import FedCG
-from fedlib.celeba import CelebACNN, CelebANet, celeba_clients, scores_by_client, split_users
-from fedlib.domains import DomainClassifier
+from fedlib.client.domain_net import DomainClassifier, DomainNet
+from fedlib.datasets.faces import CelebACNN, CelebANet, celeba_clients, scores_by_client, split_users
 from fedlib.evaluation import evaluate, pooled
-from fedlib.graph import DomainGCN
 from fedlib.losses import cross_entropy
 from fedlib.models import femnist_cnn
 from fedlib.params import count
 from fedlib.partition import by_user
-from fedlib.residual import DomainNet
+from fedlib.server.domain_graph import DomainGCN
 
 # The paper's random teacher gives nearly all samples one domain, and the library says so.
 pytestmark = pytest.mark.filterwarnings("ignore:the domains collapsed")
@@ -43,7 +42,7 @@ def celeba_preset(root=None, rounds=100, cohort=10, seed=0, fraction=(0.1, 0.2),
 
     algorithm = FedCG.recipe("paper", rounds, loss=loss, lr=1e-3, batch_size=5, net=net, predict=net)
     result = fedlib.fit(algorithm, net.init(seed), train, rounds, cohort, seed=seed, **options)
-    served = fedlib.enroll(algorithm, result, test, seed=seed)
+    served = fedlib.new_clients(algorithm, result, test, seed=seed)
     return algorithm, result, scores_by_client(net, algorithm, served, test)  # LEAF's test: a client is a batch
 
 
@@ -71,7 +70,7 @@ def femnist_preset(path, rounds=1000, cohort=5, seed=0, factor=16, **options):
     algorithm = FedCG.recipe("paper", rounds, loss=loss, lr=1e-3, batch_size=10, net=net, predict=net, gcn=gcn)
     result = fedlib.fit(algorithm, net.init(seed), train, rounds, cohort, seed=seed, **options)
     scores = {
-        name: evaluate(algorithm, fedlib.enroll(algorithm, result, some, seed=seed), some)
+        name: evaluate(algorithm, fedlib.new_clients(algorithm, result, some, seed=seed), some)
         for name, some in {"validation": validation, "test": test}.items()
     }
     return algorithm, result, scores

@@ -15,7 +15,7 @@ from scipy.spatial.distance import squareform
 from twins import client_data, largest_difference
 
 import fedlib
-from fedlib import Key, tabular
+from fedlib import Key
 from fedlib.algorithms import FedSGCNN, LGFedAvg, fedsgcnn
 from fedlib.algorithms.fedsgcnn import dbscan, linkage, same_sizes
 from fedlib.algorithms.lg_fedavg import LGFedAvgState
@@ -24,8 +24,9 @@ from fedlib.local import local_update
 from fedlib.losses import cross_entropy, mse
 from fedlib.models import MLP
 from fedlib.params import row
-from fedlib.siamese import model_graph, train_siamese
-from fedlib.transfer import positive_transfer
+from fedlib.partition import tabular
+from fedlib.server.model_graph import model_graph, train_siamese
+from fedlib.server.transfer import positive_transfer
 
 SEED, BATCH, EPOCHS = 3, 7, 2
 IDS, SIZES = (4, 7, 9, 12, 20, 21, 33), (8, 6, 10, 5, 12, 7, 9)
@@ -127,7 +128,7 @@ def test_after_round_0_it_is_lg_fedavg(settings, cohort):
 def test_new_clients_enroll_as_in_lg_fedavg():
     new = client_data(rows((50, 51), (6, 5), seed=2))
     ours, theirs = make(), LGFedAvg(loss, **LOCAL, mmd=0.5, assignment=PLANTED)
-    a, b = (fedlib.enroll(algorithm, fit(algorithm, 1), new, rounds=1).state for algorithm in (ours, theirs))
+    a, b = (fedlib.new_clients(algorithm, fit(algorithm, 1), new, rounds=1).state for algorithm in (ours, theirs))
     assert equal(a, b, LGFedAvgState)
 
 
@@ -454,14 +455,16 @@ def test_order_of_clients_and_chunks():
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
     settings = {"validation": CHECK, "levels": (0.5, 2.0), "pool": 9}
     whole = quiet(make(**settings), 4, 4)
-    quiet(make(**settings), 2, 4, checkpoint=tmp_path / "run")
-    resumed = fit(make(**settings), 4, 4, checkpoint=tmp_path / "run")  # what was before round 1 is not done again
+    quiet(make(**settings), 2, 4, checkpoint=fedlib.Checkpoint(tmp_path / "run"))
+    resumed = fit(
+        make(**settings), 4, 4, checkpoint=fedlib.Checkpoint(tmp_path / "run")
+    )  # what was before round 1 is not done again
     assert type(resumed.state) is type(whole.state) and equal(resumed.state, whole.state)
     columns = ["bytes_down", "bytes_up", "bytes_up (clustering)", "examples", "train_loss"]
     assert resumed.history[columns].equals(whole.history[columns]) and len(resumed.history) == 5
     for name, wrong in {"validation": replace(CHECK, y=CHECK.y + 1), "levels": (0.5,), "trainers": 4}.items():
         with pytest.raises(ValueError, match=f"FedSGCNN.{name}: "):
-            fit(make(**settings | {name: wrong}), 4, 4, checkpoint=tmp_path / "run")
+            fit(make(**settings | {name: wrong}), 4, 4, checkpoint=fedlib.Checkpoint(tmp_path / "run"))
 
 
 # --- recipes and mistakes ---------------------------------------------------------------------------------------------

@@ -129,7 +129,7 @@ def test_scaffold_keeps_c_the_mean_of_all_c_i_by_examples(clients):
         mean = {name: torch.einsum("k,k...->...", n / n.sum(), p)[None] for name, p in state.c_i.items()}
         assert largest_difference(mean, state.c) <= 1e-12
 
-    options = {"seed": SEED, "drop_out": 0.3, "callbacks": [holds], "progress": False}
+    options = {"seed": SEED, "lost": 0.3, "callbacks": [holds], "progress": False}
     state = fedlib.fit(algorithm, params, client_data(clients), 6, COHORT, **options).state
     assert largest_difference(state.c, {n: 0 * p for n, p in state.c.items()}) > 1e-3
 

@@ -57,7 +57,7 @@ def test_clusters_go_on_as_federations_of_lg_fedavg():
     state = replace(lg.init(PARAMS, RAGGED, Key(3)), models=before.models, local=before.local)
     update = lg.train(state, RAGGED, torch.arange(len(RAGGED)), Key(3, 4))
     assert largest_difference(after.models, lg.aggregate(state, update).models) <= 1e-12
-    assert same(after.local, update.kept["local"])
+    assert same(after.local, update.client_state["local"])
 
 
 NET = MLP((5, 8, 6, 1))
@@ -84,7 +84,7 @@ def test_planted_clusters_are_found_and_new_clients_join_them():
     found = result.state.assignment
     assert len(result.state.splits) == 1 and ((found == found[0]) == (torch.arange(8) % 2 == 0)).all()
     data = planted(range(20, 26), 1)
-    new = fedlib.enroll(algorithm, result, data, rounds=10).state
+    new = fedlib.new_clients(algorithm, result, data, rounds=10).state
     assert ((new.assignment == found[0]) == (torch.arange(6) % 2 == 0)).all()
     held = algorithm.client_params(new, torch.arange(6))
     assert all(torch.equal(held[name], p[new.assignment]) for name, p in new.models.items())
@@ -122,7 +122,7 @@ def test_what_new_clients_are_given_by_hand():
     sides = [torch.cat([cut.directions[n][s].reshape(-1) for n in node]) for s in (0, 1)]
     cosine = [float(update @ d / d.norm()) for d in sides]
     goes = cut.new if cosine[1] > cosine[0] else 0
-    new = algorithm.enroll(state, one, Key(0), rounds=3)
+    new = algorithm.new_clients(state, one, Key(0), rounds=3)
     assert new.assignment.tolist() == [goes]
     expected = train({n: p[goes] for n, p in state.models.items()}, 3, START_LOCAL)
     assert largest_difference({n: p[0] for n, p in new.local.items()}, {n: expected[n] for n in START_LOCAL}) <= 1e-10
@@ -139,8 +139,8 @@ def test_order_of_clients_and_resume(tmp_path):
     algorithm = LGCFL(LOSS, **LOCAL, **OFTEN)
     whole = fit(algorithm)
     shuffled = fit(algorithm, RAGGED[torch.tensor([4, 0, 2, 6, 1, 7, 3, 5])])
-    fit(algorithm, rounds=5, checkpoint=tmp_path / "run")
-    resumed = fit(algorithm, checkpoint=tmp_path / "run")
+    fit(algorithm, rounds=5, checkpoint=fedlib.Checkpoint(tmp_path / "run"))
+    resumed = fit(algorithm, checkpoint=fedlib.Checkpoint(tmp_path / "run"))
     assert len(whole.state.splits) >= 2
     for other in (shuffled.state, resumed.state):
         assert torch.equal(whole.state.assignment, other.assignment) and len(other.splits) == len(whole.state.splits)

@@ -12,8 +12,8 @@ import fedlib
 from fedlib import Key
 from fedlib.algorithms import FedAvg, LGFedAvg, LocalOnly
 from fedlib.algorithms.lg_fedavg import first_layer
+from fedlib.client.mmd import pairwise_mmd2
 from fedlib.losses import mse
-from fedlib.mmd import pairwise_mmd2
 from fedlib.models import MLP
 
 SEED, BATCH, EPOCHS = 3, 4, 2
@@ -208,7 +208,7 @@ def test_all_shared_is_fedavg_and_nothing_shared_is_standalone(network):
     def run(kind, **more):
         algorithm = kind(classification_loss(predict), **settings, **more)
         result = fedlib.fit(algorithm, params, data, 3, 4, seed=3, eval_data=data, progress=False)
-        enrolled = fedlib.enroll(algorithm, result, new, rounds=2)
+        enrolled = fedlib.new_clients(algorithm, result, new, rounds=2)
         held = [algorithm.client_params(r.state, torch.arange(len(r.ids))) for r in (result, enrolled)]
         costs = ["bytes_up", "bytes_down", "examples", "flops", "train_loss", "test_accuracy"]
         return held, result.history[costs]
@@ -356,10 +356,10 @@ def test_noise_changes_what_is_sent_and_nothing_else():
     a, b = (algorithm.train(state, big, torch.arange(3), Key(SEED, 2)) for algorithm in (quiet, loud))
     assert all(torch.equal(a.sums["params"][n], p) for n, p in b.sums["params"].items())
     assert all(torch.equal(a.kept["local"][n], p) for n, p in b.kept["local"].items())
-    noise = b.rows["embeddings"] - a.rows["embeddings"]
+    noise = b.per_client["embeddings"] - a.per_client["embeddings"]
     assert abs(float(noise.std()) - 0.7) < 0.02 and abs(float(noise.mean())) < 0.03
     again = loud.train(state, big, torch.arange(3), Key(SEED, 3)).rows["embeddings"]
-    assert not torch.equal(b.rows["embeddings"], again)
+    assert not torch.equal(b.per_client["embeddings"], again)
     assert torch.equal(quiet._embeddings(START | broadcast3(), big, Key(1))[0][0], first_layer(START, big.x[:100]))
 
 
@@ -435,13 +435,13 @@ def test_new_clients_find_their_cluster(mmd):
     settings = {"assignment": [2 * (k % 2) for k in range(8)], "lr": 0.02, "mmd": mmd, "pool": 20, "batch_size": 15}
     result, algorithm = fit(25, data=data, **settings), make(**settings)
     new = client_data(opposed(range(20, 26), 20, sign, 1))
-    enrolled = fedlib.enroll(algorithm, result, new, rounds=12)
+    enrolled = fedlib.new_clients(algorithm, result, new, rounds=12)
     assert enrolled.state.assignment.tolist() == [0, 2] * 3
     held = algorithm.client_params(enrolled.state, torch.arange(6))
     for name, p in result.state.models.items():
         assert torch.equal(held[name], p[enrolled.state.assignment])
     predict = replace(algorithm, predict=NET)
-    few, many = (fedlib.evaluate(predict, fedlib.enroll(predict, result, new, r), new)["loss"] for r in (1, 12))
+    few, many = (fedlib.evaluate(predict, fedlib.new_clients(predict, result, new, r), new)["loss"] for r in (1, 12))
     assert many.mean() < 0.7 * few.mean()
 
 
@@ -463,7 +463,7 @@ def test_what_new_clients_are_given_by_hand():
             best.append((float(loss(theta, (x, y, w))), m, theta))
         _, cluster, theta = min(best, key=lambda b: b[0])
         tempting = {name: p[[0, cluster, 2]] for name, p in state.models.items()}  # of the cluster that nobody is in
-        enrolled = make(**settings).enroll(replace(state, models=tempting), new[k : k + 1], Key(0), rounds=3)
+        enrolled = make(**settings).new_clients(replace(state, models=tempting), new[k : k + 1], Key(0), rounds=3)
         chosen.add(cluster)
         assert enrolled.assignment.tolist() == [cluster]
         assert largest_difference({n: p[0] for n, p in enrolled.local.items()}, {n: theta[n] for n in own}) <= 1e-10
@@ -473,13 +473,13 @@ def test_what_new_clients_are_given_by_hand():
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
     settings = {"assignment": CLUSTERS, "mmd": 0.5, "pool": 9, "noise": 0.2, "cohort": 4}
     whole = fit(6, **settings)
-    fit(2, checkpoint=tmp_path / "run", **settings)
-    resumed = fit(6, checkpoint=tmp_path / "run", **settings)
+    fit(2, checkpoint=fedlib.Checkpoint(tmp_path / "run"), **settings)
+    resumed = fit(6, checkpoint=fedlib.Checkpoint(tmp_path / "run"), **settings)
     assert equal(whole.state, resumed.state) and (whole.state.round, whole.state.seed) == (6, SEED)
     assert resumed.state.round == 6 and resumed.state.seed == SEED
     assert whole.history["bytes_up"].equals(resumed.history["bytes_up"])
     with pytest.raises(ValueError, match=r"LGFedAvg.mmd: 0.5 there, 0.4 here"):
-        fit(6, checkpoint=tmp_path / "run", **(settings | {"mmd": 0.4}))
+        fit(6, checkpoint=fedlib.Checkpoint(tmp_path / "run"), **(settings | {"mmd": 0.4}))
 
 
 @pytest.mark.parametrize(

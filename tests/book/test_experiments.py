@@ -10,7 +10,7 @@ import torch
 from every import federation
 
 from book.experiments import running
-from fedlib import results
+from fedlib.reports import results
 
 
 def scores(seed):

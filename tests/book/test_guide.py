@@ -29,7 +29,7 @@ others = [name for name in ("book", "benchmarks", "tools", "twins") if importlib
 code = pytest.main(["-q", "-p", "no:cacheprovider", "-W", "error", "test_ditto.py"])
 names = runpy.run_path("compare.py")
 import fedlib
-from fedlib import flower
+from fedlib.engines import flower
 ends = {name: [float(h["test_accuracy"].iloc[-1]) for h in histories] for name, histories in names["runs"].items()}
 
 # "all of fedlib works with your class"

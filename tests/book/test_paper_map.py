@@ -71,6 +71,10 @@ def test_what_a_row_names_exists(row):
 
 
 def test_what_is_not_there_is_found():
-    assert exists("fedlib.graph.domain_adjacency") and not exists("fedlib.graph.nothing") and not exists("nothing.at")
+    assert (
+        exists("fedlib.server.domain_graph.domain_adjacency")
+        and not exists("fedlib.server.domain_graph.nothing")
+        and not exists("nothing.at")
+    )
     assert place_exists("06_fedcg_graph#The equations") and place_exists("06_fedcg_graph#fig-idea")
     assert not any(map(place_exists, ("06_fedcg_graph#nothing", "99_nothing", "errata#nothing")))

@@ -3,7 +3,7 @@
 import pytest
 
 from book.experiments import running
-from fedlib import results
+from fedlib.reports import results
 
 EXPERIMENTS = {
     f"{name} {preset}": experiment

@@ -57,7 +57,7 @@ WRONG = {
             ),
         ],
         "5": [
-            ("stragglers instead of drop-outs", "server(drop_out=0.5)", "server(stragglers=0.5)"),
+            ("stragglers instead of drop-outs", "server(lost=0.5)", "server(stragglers=0.5)"),
             ("all clients in each round", 'SETTINGS["cohort"]\n', "K\n"),
             ("one round too many", '// 2), SETTINGS["cohort"]', '// 2) + 1, SETTINGS["cohort"]'),
             ("another rate", "lr=0.1", "lr=0.3"),

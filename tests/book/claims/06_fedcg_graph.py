@@ -2,7 +2,7 @@
 
 from book.claiming import at, mean, shows, values, verdict
 
-from fedlib import evaluation
+from fedlib.reports import statistics
 
 PAGE = "notebooks/06_fedcg_graph.ipynb"
 NAME = "06_fedcg_graph"
@@ -18,7 +18,7 @@ def says(read, a, b, what=ACCURACY):
     """Of "a is larger than b", on the seeds that both have: five, and three of the ablation."""
     a, b = at(read(NAME), a, what), at(read(NAME), b, what)
     both = set(a) & set(b)
-    return evaluation.compare({s: a[s] for s in both}, {s: b[s] for s in both})
+    return statistics.compare({s: a[s] for s in both}, {s: b[s] for s in both})
 
 
 def gains(read, a, b, what=ACCURACY):

@@ -3,7 +3,7 @@
 import numpy as np
 from book.claiming import at, compare, mean, shows, values, verdict
 
-from fedlib import evaluation
+from fedlib.reports import statistics
 
 PAGE = "notebooks/08_fedsgcnn.ipynb"
 NAME = "08_fedsgcnn"
@@ -180,7 +180,7 @@ def sign_is_absorbed(read):
 
 
 def sign_means_are_wild(read):
-    return evaluation.interval(values(read(NAME), "boston, sign 1: about", "gain inside"))[1] > 0.5
+    return statistics.interval(values(read(NAME), "boston, sign 1: about", "gain inside"))[1] > 0.5
 
 
 def of_contest(read, world, name, what):

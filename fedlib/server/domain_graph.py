@@ -19,9 +19,9 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor, nn
 
-from .keys import Key
-from .layers import dense, stackable
-from .params import Params, to_matrix
+from ..keys import Key
+from ..params import Params, to_matrix
+from ..stacked import dense, stackable
 
 __all__ = ["DomainGCN", "adjacency", "domain_adjacency", "domain_conv_relu_pool", "domain_dense", "hamming", "route"]
 
@@ -279,7 +279,7 @@ def domain_dense(
     domain_weight, domain_bias : Tensor of shape (D, outputs, inputs) and (D, outputs)
         The domains' modules, V or V-hat.
     lam : Tensor of shape ()
-        lambda of this layer. 0 gives what `fedlib.layers.dense` gives, and the same gradients, bit for bit but for the
+        lambda of this layer. 0 gives what `fedlib.stacked.dense` gives, and the same gradients, bit for bit but for the
         sign of zeros, as long as the branches are finite.
     w : Tensor of shape (B, D)
         Weights of the domains for each sample: one-hot, or probabilities.
@@ -308,7 +308,7 @@ def _domain_conv_relu_pool_stack(
 ) -> Tensor:
     """`domain_conv_relu_pool` with a client axis first in all tensors: two grouped convolutions in channels_last.
 
-    The shared one is that of `fedlib.layers.conv_relu_pool`; one convolution for both would round differently.
+    The shared one is that of `fedlib.stacked.conv_relu_pool`; one convolution for both would round differently.
     """
     clients = len(x)
 
@@ -353,9 +353,9 @@ def domain_conv_relu_pool(
     weight, bias : Tensor of shape (O, I, h, w) and (O,)
     domain_weight, domain_bias : Tensor of shape (D, O, I, h, w) and (D, O)
     lam, w
-        As in `domain_dense`; with lam = 0 this is `fedlib.layers.conv_relu_pool`.
+        As in `domain_dense`; with lam = 0 this is `fedlib.stacked.conv_relu_pool`.
     padding, pool : int
-        As in `fedlib.layers.conv_relu_pool`.
+        As in `fedlib.stacked.conv_relu_pool`.
 
     Returns
     -------

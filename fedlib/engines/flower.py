@@ -1,7 +1,7 @@
 """An algorithm of fedlib as a Flower app: the server and each client are programs of their own.
 
 The ServerApp holds the algorithm's state, draws cohorts and aggregates. A ClientApp holds the examples of one client
-and what that client keeps, and runs `fedlib.federation.Algorithm.train` for it alone: for a state of one client, in
+and what that client keeps, and runs `fedlib.algorithm.Algorithm.train` for it alone: for a state of one client, in
 which only what the server sent and the client's own rows are filled in. Random numbers follow a client's id and the
 round, so the result is that of `fedlib.federation.fit` with the same seed, but for rounding.
 
@@ -23,12 +23,14 @@ import pandas as pd
 import torch
 from torch import Tensor
 
+from ..algorithm import Algorithm, Update
+from ..data import ClientData
+from ..evaluation import Result
+from ..federation import _check_loss, _finite, _whole, choose_device
+from ..keys import Key
+from ..params import Params, flatten, number_of_rows, take, unflatten
 from .checkpoint import Checkpoint, Writer, load_state, save_state
-from .data import ClientData
-from .federation import Algorithm, Result, Update, _check_loss, _finite, _whole, choose_device
 from .identity import run_identity
-from .keys import Key
-from .params import Params, flatten, number_of_rows, take, unflatten
 
 __all__ = ["EXCHANGES", "Exchange", "client_app", "leaves_client", "load_result", "server_app"]
 
@@ -77,7 +79,7 @@ def _exchange(algorithm: Algorithm) -> Exchange:
         if kind.__name__ in EXCHANGES:
             return EXCHANGES[kind.__name__]
     raise ValueError(
-        f"{type(algorithm).__name__} cannot be served: fedlib.flower.EXCHANGES does not say who holds the fields of "
+        f"{type(algorithm).__name__} cannot be served: fedlib.engines.flower.EXCHANGES does not say who holds the fields of "
         f"its state. It has {', '.join(EXCHANGES)}"
     )
 
@@ -146,11 +148,11 @@ def _train(
             f"the loss or the parameters of client {int(data.id[0])} became NaN or infinite in round {key.round}; "
             "lower the learning rate, or look for extreme values in this client's data"
         )
-    sums = flatten({"sums": update.sums})
+    sums = flatten({"sums": update.summed})
     rows = {i for p in sums.values() for i in p.reshape(len(p), -1).any(1).nonzero()[:, 0].tolist()}
     (place,) = rows or {0}  # a client adds to the sums of one model
-    arrays = {path: p[place : place + 1] for path, p in sums.items()} | flatten({"rows": update.rows})
-    return _Answer(arrays, place, {name: float(v[0]) for name, v in update.log.items()}), update.kept
+    arrays = {path: p[place : place + 1] for path, p in sums.items()} | flatten({"rows": update.per_client})
+    return _Answer(arrays, place, {name: float(v[0]) for name, v in update.log.items()}), update.client_state
 
 
 def _aggregate(algorithm: Algorithm, state: Any, answers: Mapping[int, _Answer]) -> Any:
@@ -228,7 +230,7 @@ def server_app(
         Where the server's state is stored after each round; `load_result` reads it. If the file is there, the run goes
         on from it.
     timeout : float, optional
-        Seconds after which a client that has not answered is lost in a round, as with `drop_out` in
+        Seconds after which a client that has not answered is lost in a round, as with `lost` in
         `fedlib.federation.fit`: it forgets the round. None waits for as long as it takes. A client that comes back in
         time, as a new node after a restart, is asked again and nothing is lost; so is one that is silent for 10
         minutes, and then for twice as long each time.

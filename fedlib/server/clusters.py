@@ -11,7 +11,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from .params import Params, number_of_rows, to_matrix
+from ..params import Params, number_of_rows, to_matrix
 
 __all__ = ["Bipartition", "Centres", "bipartition", "cosine_similarity", "kmeans", "nearest"]
 

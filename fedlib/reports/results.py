@@ -20,11 +20,11 @@ from typing import Any
 import pandas as pd
 import torch
 
-from .evaluation import compare, interval
+from .statistics import compare, interval
 
 __all__ = ["load", "save", "table", "verdicts"]
 
-_HOME = Path(__file__).resolve().parents[1]
+_HOME = Path(__file__).resolve().parents[2]
 _PACKAGES = ("numpy", "pandas", "scikit-learn", "torch", "torch-geometric", "torchvision")
 _PARTS = {"figures", "settings", "data", "provenance"}
 
@@ -62,10 +62,10 @@ def load(name: str | os.PathLike) -> dict[str, Any]:
     try:
         record = json.loads(path.read_text(encoding="utf8"))
     except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}); give a file that fedlib.results.save wrote") from error
+        raise ValueError(f"{path} is not JSON ({error}); give a file that fedlib.reports.results.save wrote") from error
     if not isinstance(record, dict) or not set(record) >= _PARTS:
         raise ValueError(
-            f"{path} is no result: it must hold {', '.join(sorted(_PARTS))}, as fedlib.results.save writes"
+            f"{path} is no result: it must hold {', '.join(sorted(_PARTS))}, as fedlib.reports.results.save writes"
         )
     return record
 

@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from . import datasets
-from .data import ClientData, stack_rows
-from .partition import _one_group, _random, feature_subsets
+from .. import datasets
+from ..data import ClientData, stack_rows
+from ..partition import _one_group, _random, feature_subsets
 
 __all__ = ["PLANTS", "SETTINGS", "TABLES", "Setting", "TabularClients", "Table", "deal", "table"]
 

@@ -24,7 +24,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from .data import ClientData, stack_rows
+from ..data import ClientData, stack_rows
 
 __all__ = [
     "Change",

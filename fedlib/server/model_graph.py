@@ -15,8 +15,8 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from .keys import Key
-from .params import Params
+from ..keys import Key
+from ..params import Params
 
 __all__ = ["ModelGraphs", "PairPredictor", "SiameseGCN", "model_graph", "train_siamese"]
 

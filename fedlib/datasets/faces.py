@@ -23,19 +23,20 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 from tqdm import tqdm
 
-from .data import Batch, ClientData
-from .datasets import Arrays, Stats, _need, _package
-from .evaluation import evaluate
-from .graph import _domain_channels, domain_dense
-from .layers import dense, stackable
-from .losses import weighted_mean
-from .models import _init
-from .params import Params
-from .partition import _random
-from .residual import DomainNet
+from ..client.domain_net import DomainNet
+from ..data import Batch, ClientData
+from ..datasets import Arrays, Stats, _need, _package
+from ..evaluation import evaluate
+from ..losses import weighted_mean
+from ..models import _init
+from ..params import Params
+from ..partition import _random
+from ..server.domain_graph import _domain_channels, domain_dense
+from ..stacked import dense, stackable
 
 if TYPE_CHECKING:
-    from .federation import Algorithm, Result
+    from ..algorithm import Algorithm
+    from ..federation import Result
 
 __all__ = [
     "PAPER_ATTRIBUTES",
@@ -306,7 +307,7 @@ class AttributeDomains(NamedTuple):
     domain : ndarray of shape (R,), int64
         Domain of each photo: its attributes read as binary digits, the first one the highest.
     metadata : ndarray of shape (2^n, n), uint8
-        The attributes of each domain, for `fedlib.graph.hamming`.
+        The attributes of each domain, for `fedlib.server.domain_graph.hamming`.
     correlation : dict of str to float
         Correlation of each attribute with Smiling; NaN if one of the two is the same in all photos.
     """
@@ -566,7 +567,7 @@ class CelebANet(DomainNet):
     layers : tuple of str
         Out of ``conv1`` to ``conv4`` and ``dense1``. FedCG's "last convolution" is ``("conv4",)``, "all" names all.
     domains, classifier, shared, start, lam
-        As in `fedlib.residual.DomainNet`.
+        As in `fedlib.client.domain_net.DomainNet`.
 
     Notes
     -----

@@ -19,15 +19,13 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from .clustering import Centres, kmeans
-from .data import ClientData, to_features
-from .keys import Key
-from .ledger import message_bytes, record, server_time
-from .params import Params
-from .strided import StridedCNN
+from ..costs import message_bytes, record, server_time
+from ..data import ClientData, to_features
+from ..keys import Key
+from ..params import Params
+from .clusters import Centres, kmeans
 
 __all__ = [
-    "DomainClassifier",
     "EMResult",
     "RandomFeatures",
     "assign",
@@ -43,60 +41,6 @@ __all__ = [
 _DOMAINS = "domains"  # in the ledger
 _MEAN_COUNT, _VARIANCE_COUNT = 2.0, 20.0  # samples that the prior of the mixture is worth
 _FLOOR = 0.01  # least variance of a component
-
-
-@dataclass(frozen=True)
-class DomainClassifier:
-    """Teacher or student of FedCG: two 3x3 convolutions with ReLU, then an average over the image and a linear layer.
-
-    Parameters
-    ----------
-    image, domains
-        (channels, height, width); and D, the number of logits.
-    head : {"pooled", "flatten"}
-        "pooled" is the paper's. "flatten" gives the linear layer each pixel of each channel: it knows where in the
-        image something is.
-    channels, strides : tuple of int
-        Filters and steps of the convolutions. The paper has 32 and 64, and names no steps; chapter 05 also has a small
-        network, 8 and 16 filters with steps 2 and 1.
-
-    Notes
-    -----
-    Parameters ``conv1.weight`` (o, i, 3, 3), ``conv1.bias``, ..., ``dense1.weight`` (D, inputs), ``dense1.bias``.
-    Convolutions see one row of zeros around the image.
-
-    References
-    ----------
-    Caldarola et al. Cluster-driven graph federated learning over multiple domains. CVPR workshops 2021.
-    """
-
-    image: tuple[int, int, int]
-    domains: int
-    head: str = "pooled"
-    channels: tuple[int, ...] = (32, 64)
-    strides: tuple[int, ...] = (1, 1)
-
-    def __post_init__(self) -> None:
-        if self.head not in ("pooled", "flatten"):
-            raise ValueError(f"head must be 'pooled' or 'flatten', got {self.head!r}")
-        if self.domains < 1:
-            raise ValueError(f"domains must be at least 1; got {self.domains}")
-        _ = self._net  # says what is wrong with the rest
-
-    @property
-    def _net(self) -> StridedCNN:
-        return StridedCNN(self.image, self.channels, self.strides, (self.domains,), self.head == "pooled")
-
-    def init(self, seed: int) -> Params:
-        """Random start, the same on every machine."""
-        return self._net.init(seed)
-
-    def __call__(self, params: Params, x: Tensor) -> Tensor:
-        """Logits of shape (B, D) for x of shape (B, *image)."""
-        return self._net(params, x)
-
-
-# ---- assignments from logits ----
 
 
 def domain_bias(
@@ -287,18 +231,18 @@ def kmeans_labels(updates: Params | Tensor, data: ClientData, domains: int, seed
     data : ClientData
         The K clients.
     domains, seed : int
-        `clusters` and `seed` of `fedlib.clustering.kmeans`.
+        `clusters` and `seed` of `fedlib.server.clusters.kmeans`.
 
     Returns
     -------
     w : Tensor of shape (K, N, D)
     centres : Centres
-        With `fedlib.clustering.nearest` for new clients.
+        With `fedlib.server.clusters.nearest` for new clients.
 
     Raises
     ------
     ValueError
-        As `fedlib.clustering.kmeans`; not one update for each client.
+        As `fedlib.server.clusters.kmeans`; not one update for each client.
 
     Notes
     -----
@@ -508,7 +452,7 @@ def federated_em(
     Notes
     -----
     Before the first iteration a client sends n and the sums of its features and of their squares. The server
-    standardises by the sums of all and groups the clients by mean and mean square (`fedlib.clustering.kmeans`); all
+    standardises by the sums of all and groups the clients by mean and mean square (`fedlib.server.clusters.kmeans`); all
     samples of a client start in its cluster. Then, in each iteration,
 
     - clients send N, S1 and S2, the sums of r, r x and r x^2 for each domain and class, and one number, their part of

@@ -5,29 +5,32 @@ Nothing is pickled, so a checkpoint can be read from anywhere without running it
 """
 
 import dataclasses
+import functools
+import hashlib
 import json
+import math
 import os
 import re
 import sys
 import time
 import warnings
 from collections.abc import Mapping
-from dataclasses import dataclass
-from numbers import Integral, Real
+from numbers import Integral, Number, Real
 from pathlib import Path
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .identity import differences
+from ..algorithm import Algorithm
+from ..data import ClientData
 
 __all__ = ["Checkpoint", "load_state", "save_state"]
 
-Record = dict[str, Any]
+History = list[dict[str, Any]]
+_ROWS = 8  # on which the loss is tried
 
 
-@dataclass(frozen=True)
 class Checkpoint:
     """Where and how often `fedlib.federation.fit` stores a run.
 
@@ -43,73 +46,89 @@ class Checkpoint:
 
     Notes
     -----
-    A lost runtime costs at most the rounds of one interval. Chapter 02.
+    A lost runtime costs at most the rounds of one interval. Of several processes (`fedlib.engines.processes`) the first
+    one writes. A run is known by its settings, by checksums of its data and first parameters, and by what its loss
+    gives on a few rows; a function is not known by how it is written, so a cell may run again. Chapter 02.
     """
 
-    path: str | os.PathLike
-    every_rounds: int | None = None
-    every_seconds: float | None = 30.0
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.path, (str, os.PathLike)):
-            raise TypeError(f"path must be a path, got {self.path!r}")
-        for name, kind, number in (("every_rounds", Integral, "whole number"), ("every_seconds", Real, "number")):
-            value = getattr(self, name)
-            right = value is None or isinstance(value, kind)
-            if not right or (value is not None and not value > 0):
+    def __init__(
+        self, path: str | os.PathLike, every_rounds: int | None = None, every_seconds: float | None = 30.0
+    ) -> None:
+        if not isinstance(path, (str, os.PathLike)):
+            raise TypeError(f"path must be a path, got {path!r}")
+        for name, value, kind, number in (
+            ("every_rounds", every_rounds, Integral, "whole number"),
+            ("every_seconds", every_seconds, Real, "number"),
+        ):
+            if value is not None and not (isinstance(value, kind) and value > 0):
                 raise ValueError(f"{name} must be a positive {number}, or None; got {value!r}")
+        self.path = Path(path).expanduser()
+        self.every_rounds, self.every_seconds = every_rounds, every_seconds
+        self._run: dict[str, Any] = {}
+        self._written = 0.0
 
+    def open(self, settings: Mapping[str, Any], parts: Mapping[str, Any]) -> tuple[int, bool, Any, History] | None:
+        """What is stored of this run; None if there is no file yet.
 
-class Writer:
-    """The checkpoint of one run: reads what is there, refuses what belongs to another run, writes when it is due."""
+        Parameters
+        ----------
+        settings : mapping
+            What decides the numbers of the run: the algorithm, the seed, ...
+        parts : mapping of str to Params or ClientData
+            The start under "params", the examples under "data", evaluation sets under their names.
 
-    def __init__(self, checkpoint: Checkpoint, identity: Mapping[str, Any], machine: Mapping[str, Any]) -> None:
-        self.path, self.checkpoint = Path(checkpoint.path).expanduser(), checkpoint
-        self.identity, self.machine = dict(identity), dict(machine)
-        self.written, self.stopped = time.monotonic(), False
+        Returns
+        -------
+        round, stopped, state, history
+            The last round stored, whether a callback ended the run there, and what there was after it.
+
+        Raises
+        ------
+        ValueError
+            The file belongs to another run, with what differs; it is damaged; it is a folder.
+        """
         if self.path.is_dir():
             raise ValueError(f"the checkpoint {self.path} is a folder; give the name of a file in it")
         self.path.parent.mkdir(parents=True, exist_ok=True)
-
-    def read(self, device: torch.device) -> tuple[int, Any, list[Record]] | None:
-        """The last round stored, the state after it and the records up to it; None if there is no file yet."""
+        device = next(iter(parts["params"].values())).device
+        card = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
+        machine = {"device": card, "torch": torch.__version__, "threads": str(torch.get_num_threads())}
+        self._run, self._written = {"identity": _identity(settings, parts), "machine": machine}, time.monotonic()
         if not self.path.exists():
             return None
         state, meta = load_state(self.path, device)
-        if other := differences(meta.get("identity", {}), self.identity):
+        there, here = meta.get("identity", {}), self._run["identity"]
+        if other := [name for name in {**here, **there} if not _same(there.get(name), here.get(name))]:
+            words = "; ".join(
+                f"{name}: {_short(there.get(name))} there, {_short(here.get(name))} here" for name in other
+            )
             raise ValueError(
-                f"{self.path} is the checkpoint of another run ({'; '.join(other)}). Give another path, delete the "
-                "file to start again, or set back what changed"
+                f"{self.path} is the checkpoint of another run ({words}). Give another path, delete the file to start "
+                "again, or set back what changed"
             )
-        if meta["machine"] != self.machine:
+        if meta["machine"] != machine:
             warnings.warn(
-                f"{self.path} was written on {meta['machine']}, this is {self.machine}: the run goes on, but its last "
+                f"{self.path} was written on {meta['machine']}, this is {machine}: the run goes on, but its last "
                 "bits may differ from those of an uninterrupted run",
-                stacklevel=4,
+                stacklevel=3,
             )
-        self.stopped = meta["stopped"]
-        return meta["round"], state, meta["records"]
+        return meta["round"], meta["stopped"], state, meta["history"]
 
-    def write(self, state: Any, round: int, records: list[Record], last: bool, stopped: bool = False) -> None:
+    def write(self, state: Any, round: int, history: History, last: bool = False, stopped: bool = False) -> None:
         """Store the run if it is time, or the last round; `stopped` if a callback made it the last."""
-        rounds, seconds = self.checkpoint.every_rounds, self.checkpoint.every_seconds
-        due = rounds is not None and round % rounds == 0
-        due = due or (seconds is not None and time.monotonic() - self.written >= seconds)
-        if due or last:
-            meta = {"identity": self.identity, "machine": self.machine, "round": round, "records": records}
-            meta["stopped"] = stopped
-            save_state(self.path, state, meta)
-            self.written = time.monotonic()
-
-    @staticmethod
-    def as_stored(entry: Record) -> Record:
-        """A record as it will be read back; what cannot be stored is said in the first round."""
         try:
-            return json.loads(json.dumps(entry))
+            json.dumps(history[-1:])
         except TypeError as error:
             raise TypeError(
                 f"a checkpoint cannot store the history: {error}. Callbacks must put numbers, strings or None into it"
             ) from error
+        now = time.monotonic()
+        due = last or (self.every_rounds is not None and round % self.every_rounds == 0)
+        due = due or (self.every_seconds is not None and now - self._written >= self.every_seconds)
+        dist = torch.distributed
+        if due and not (dist.is_available() and dist.is_initialized() and dist.get_rank()):
+            save_state(self.path, state, self._run | {"round": round, "history": history, "stopped": stopped})
+            self._written = now
 
 
 def save_state(path: str | os.PathLike, state: Any, meta: Mapping[str, Any]) -> None:
@@ -257,3 +276,78 @@ def _class(kind: str) -> Any:
     if not (isinstance(found, type) and dataclasses.is_dataclass(found)):
         raise _OtherClass(f"holds a {kind}, which is not defined here; import its module first")
     return found
+
+
+# ---- which run it is ----
+
+
+def _identity(settings: Mapping[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
+    """Name of each thing that the numbers of a run depend on, to a text, or to what the loss gives."""
+    found: dict[str, Any] = {name: _text(value) for name, value in settings.items() if name != "algorithm"}
+    algorithm = settings["algorithm"]
+    found["algorithm"] = type(algorithm).__name__
+    for f in dataclasses.fields(algorithm):
+        if f.name != "chunk_size":
+            found[f"{found['algorithm']}.{f.name}"] = _text(getattr(algorithm, f.name))
+    found |= {name: _checksum(part) for name, part in parts.items()}
+    if isinstance(data := parts.get("data"), ClientData):
+        found["what the loss gives"] = _losses(algorithm, parts["params"], data)
+    return found
+
+
+def _losses(algorithm: Algorithm, params: Any, data: ClientData) -> list[float] | str:
+    """Loss of the first and the last client's first rows, at the start."""
+    dtype, position = next(iter(params.values())).dtype, torch.arange(_ROWS, device=data.n.device)
+    two = data[[0, len(data) - 1]]
+    x, y, w = two.batch(position % two.n[:, None], position < two.n[:, None], dtype)
+    with torch.no_grad():
+        return [float(algorithm.loss(params, (x[k], y[k], w[k]))) for k in (0, 1)]
+
+
+def _text(value: Any) -> str:
+    """A setting as a text. Of a function only that it is one."""
+    if isinstance(value, Number) or hasattr(value, "dtype") and getattr(value, "ndim", 1) == 0:
+        return repr(float(value))  # type: ignore[arg-type]
+    if isinstance(value, (str, bytes, torch.dtype)) or value is None:
+        return repr(value)
+    if isinstance(value, (Tensor, ClientData)) or type(value).__module__ == "numpy":
+        return _checksum(value)
+    if isinstance(value, Mapping):
+        return f"{{{', '.join(f'{k}={_text(v)}' for k, v in value.items())}}}"
+    if isinstance(value, (tuple, list)):
+        return f"({', '.join(map(_text, value))})"
+    if isinstance(value, functools.partial):
+        return f"partial({_text(value.func)}, {_text(value.args)}, {_text(value.keywords)})"
+    if isinstance(value, type):
+        return f"{value.__module__}.{value.__qualname__}"
+    if dataclasses.is_dataclass(value):
+        return type(value).__name__ + _text({f.name: getattr(value, f.name) for f in dataclasses.fields(value)})
+    return "a function" if callable(value) else type(value).__name__
+
+
+def _checksum(value: Any) -> str:
+    """Checksum of tensors, in whatever memory they lie."""
+    if dataclasses.is_dataclass(value):
+        value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
+    digest = hashlib.sha256()
+    for name, part in value.items() if isinstance(value, Mapping) else [("", value)]:
+        if part is None:
+            continue
+        part = torch.as_tensor(part).detach()
+        rows = part[:1] if part.ndim and len(part) > 1 and part.stride(0) == 0 else part  # stored once
+        plain = torch.empty(rows.shape, dtype=rows.dtype).copy_(rows)
+        digest.update(f"{name} {part.dtype} {tuple(part.shape)}".encode())
+        digest.update(plain.reshape(-1).view(torch.uint8).numpy().tobytes())
+    return f"#{digest.hexdigest()[:12]}"
+
+
+def _same(a: Any, b: Any) -> bool:
+    """Whether two texts are the same, or two lists of numbers but for rounding."""
+    if not (isinstance(a, list) and isinstance(b, list)):
+        return a == b
+    return all(math.isclose(x, y, rel_tol=1e-5, abs_tol=1e-5) or (x != x and y != y) for x, y in zip(a, b, strict=True))
+
+
+def _short(value: Any) -> str:
+    text = "nothing" if value is None else str(value)
+    return text if len(text) <= 60 else f"{text[:40]}... #{hashlib.sha256(text.encode()).hexdigest()[:12]}"

@@ -1,21 +1,75 @@
 """Networks with a module for each domain in some of their layers (FedCG Eq. 4)."""
 
+import functools
 import math
 from dataclasses import dataclass
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor
 
-from .domains import DomainClassifier
-from .graph import domain_conv_relu_pool, domain_dense, route
-from .keys import Key
-from .layers import conv_relu_pool, dense
-from .models import CNN, MLP
-from .params import Params
-from .strided import StridedCNN, convolve
+from ..keys import Key
+from ..models import CNN, MLP
+from ..params import Params
+from ..server.domain_graph import domain_dense, route
 
-__all__ = ["DomainNet"]
+__all__ = ["DomainClassifier", "DomainNet"]
+
+
+@dataclass(frozen=True)
+class DomainClassifier:
+    """Teacher or student of FedCG: two 3x3 convolutions with ReLU, then an average over the image and a linear layer.
+
+    Parameters
+    ----------
+    image, domains
+        (channels, height, width); and D, the number of logits.
+    head : {"pooled", "flatten"}
+        "pooled" is the paper's. "flatten" gives the linear layer each pixel of each channel: it knows where in the
+        image something is.
+    channels, strides : tuple of int
+        Filters and steps of the convolutions. The paper has 32 and 64, and names no steps; chapter 05 also has a small
+        network, 8 and 16 filters with steps 2 and 1.
+
+    Notes
+    -----
+    Parameters ``conv1.weight`` (o, i, 3, 3), ``conv1.bias``, ..., ``dense1.weight`` (D, inputs), ``dense1.bias``.
+    Convolutions see one row of zeros around the image.
+
+    References
+    ----------
+    Caldarola et al. Cluster-driven graph federated learning over multiple domains. CVPR workshops 2021.
+    """
+
+    image: tuple[int, int, int]
+    domains: int
+    head: str = "pooled"
+    channels: tuple[int, ...] = (32, 64)
+    strides: tuple[int, ...] = (1, 1)
+
+    def __post_init__(self) -> None:
+        if self.head not in ("pooled", "flatten"):
+            raise ValueError(f"head must be 'pooled' or 'flatten', got {self.head!r}")
+        if self.domains < 1:
+            raise ValueError(f"domains must be at least 1; got {self.domains}")
+        _ = self._net  # says what is wrong with the rest
+
+    @functools.cached_property
+    def _net(self) -> CNN:
+        widths, pooled = (self.domains,), self.head == "pooled"
+        return CNN(self.image, self.channels, widths, 3, 1, pool=1, strides=self.strides, pooled=pooled)
+
+    def init(self, seed: int) -> Params:
+        """Random start, the same on every machine."""
+        return self._net.init(seed)
+
+    def __call__(self, params: Params, x: Tensor) -> Tensor:
+        """Logits of shape (B, D) for x of shape (B, *image)."""
+        return self._net(params, x)
+
+
+# ---- assignments from logits ----
 
 
 @dataclass(frozen=True)
@@ -24,7 +78,7 @@ class DomainNet:
 
     Parameters
     ----------
-    net : MLP, CNN or StridedCNN
+    net : MLP or CNN
         The shared layers.
     domains : int
         D.
@@ -51,7 +105,7 @@ class DomainNet:
     ``V.dense1.bias`` (D, o) and ``lam.dense1`` () for each layer. Chapter 06.
     """
 
-    net: CNN | MLP | StridedCNN
+    net: CNN | MLP
     domains: int
     layers: tuple[str, ...]
     classifier: DomainClassifier | None = None
@@ -106,20 +160,18 @@ class DomainNet:
         for layer in range(1, len(self.net.widths) + (1 if convolutions else 0)):
             own = self._layer(params, f"dense{layer}", w_d)
             x = torch.relu(x) if layer > 1 else x
-            x = dense(x, own[0], own[1]) if len(own) == 2 else domain_dense(x, *own)
+            x = F.linear(x, own[0], own[1]) if len(own) == 2 else domain_dense(x, *own)
         return x
 
     def _convolution(self, x: Tensor, layer: int, own: Any) -> Tensor:
         """Output of a convolution and ReLU, with the domains' modules if there are any."""
-        if isinstance(self.net, CNN):
-            own = *own, self.net.padding, self.net.pool
-            return conv_relu_pool(x, *own) if len(own) == 4 else domain_conv_relu_pool(x, *own)
-        stride = self.net.strides[layer - 1]  # type: ignore[union-attr]
-        if len(own) == 2:
-            return torch.relu(convolve(x, own[0], own[1], stride))
-        weight, bias, modules, biases, lam, w_d = own
-        branches = convolve(x, modules.flatten(0, 1), biases.flatten(), stride).unflatten(1, biases.shape)
-        return torch.relu(convolve(x, weight, bias, stride) + lam * route(branches, w_d))
+        net, stride = self.net, self.net.strides[layer - 1]  # type: ignore[union-attr]
+        z = F.conv2d(x, own[0], own[1], stride, net.padding)  # type: ignore[union-attr]
+        if len(own) > 2:
+            modules, biases, lam, w_d = own[2:]
+            branches = F.conv2d(x, modules.flatten(0, 1), biases.flatten(), stride, net.padding)  # type: ignore[union-attr]
+            z = z + lam * route(branches.unflatten(1, biases.shape), w_d)
+        return torch.relu(F.max_pool2d(z, net.pool) if net.pool > 1 else z)  # type: ignore[union-attr]
 
     def _layer(self, params: Params, layer: str, w_d: Tensor) -> tuple[Tensor, ...]:
         """What the layer's function takes: weight and bias; with domains also those of V, lambda and w_d."""

@@ -16,8 +16,8 @@ import pandas as pd
 import torch
 from numpy.typing import ArrayLike
 
-from .data import ClientData
-from .evaluation import interval
+from ..data import ClientData
+from .statistics import interval
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -224,7 +224,7 @@ def similarity_map(
     Parameters
     ----------
     similarity : array of shape (K, K)
-        For example from `fedlib.clustering.cosine_similarity`.
+        For example from `fedlib.server.clusters.cosine_similarity`.
     clusters : array of shape (K,), integer
         The cluster of each client. Black lines part the clusters.
     groups : array of shape (K,), integer, optional

@@ -1,14 +1,15 @@
 """One cohort over several processes, as `torchrun` starts them.
 
 Every process holds the whole state and all data, and trains its share of each cohort; sums are added and rows brought
-together, so that all of them aggregate the same update. `fedlib.federation.fit` does so wherever a process group is
-open: ``torchrun --nproc-per-node 2 -m fedlib run ...``, or a program of one's own that calls `start` first. Rounding
-apart, the result does not depend on the number of processes: tests run 1, 2 and 4 of them with Gloo on CPUs; NCCL on
-cards is not tested.
+together, so that all of them aggregate the same update. A program calls `start`, gives `fit` the algorithm that
+`over_processes` makes, and calls `stop`; ``examples/federate.py`` is one. Rounding apart, the result does not depend on
+the number of processes: tests run 1, 2 and 4 of them with Gloo on CPUs; NCCL on cards is not tested.
 """
 
+import dataclasses
 import json
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -16,24 +17,69 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from .aggregate import Sums
-from .params import flatten, unflatten
+from ..aggregate import Sums
+from ..algorithm import Algorithm, Update
+from ..costs import open_costs, record
+from ..data import ClientData
+from ..keys import Key
+from ..params import flatten, unflatten
+from ..round import train
 
-__all__ = ["rank", "share", "start", "stop", "together", "world"]
+__all__ = ["over_processes", "rank", "start", "stop", "together"]
+
+
+def over_processes(algorithm: Algorithm) -> Algorithm:
+    """The same algorithm, whose clients are trained by all processes, each its share.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+        The same on each process.
+
+    Returns
+    -------
+    Algorithm
+        For `fedlib.federation.fit` on each process; alone, `algorithm` itself. Callbacks run on each of them.
+
+    Notes
+    -----
+    Work before round 1 is done by each process for itself. Chapter 10.
+    """
+    if rank() == 0 and not (dist.is_available() and dist.is_initialized()):
+        return algorithm
+
+    class OverProcesses(type(algorithm)):  # type: ignore[misc]
+        def train(self, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:
+            """What all processes together have trained, the same on each of them."""
+            mine = torch.arange(len(clients), device=clients.device).tensor_split(dist.get_world_size())[rank()]
+            update, failure = Update(clients[:0]), None
+            with open_costs() as costs:
+                try:
+                    if len(mine):
+                        update = train(algorithm, state, data[mine], clients[mine], key)
+                except Exception as error:
+                    failure = error
+            about = {"purpose": update.purpose, "costs": costs.entries}
+            rows: dict[str, Any] = {
+                name: getattr(update, name) for name in ("clients", "per_client", "client_state", "log")
+            }
+            rows = rows if len(mine) else {}
+            summed, rows, answers = together(update.summed, rows, about, failure, data.n.device)
+            for answer in answers:
+                for purpose, amounts in answer["costs"].items():
+                    record(purpose, **amounts)
+            purpose = next((answer["purpose"] for answer in answers if answer["purpose"]), {})
+            rows = {"per_client": {}, "client_state": {}, "log": {}} | rows
+            return Update(summed=summed, purpose=purpose, **rows)
+
+    fields = {f.name: getattr(algorithm, f.name) for f in dataclasses.fields(algorithm)}
+    OverProcesses.__name__ = type(algorithm).__name__
+    return OverProcesses(**fields | {"chunk_size": sys.maxsize})
 
 
 def rank() -> int:
     """Number of this process; 0 where there is only one."""
-    return dist.get_rank() if _open() else 0
-
-
-def world() -> int:
-    """How many processes there are."""
-    return dist.get_world_size() if _open() else 1
-
-
-def _open() -> bool:
-    return dist.is_available() and dist.is_initialized()
+    return dist.get_rank() if dist.is_available() and dist.is_initialized() else 0
 
 
 def start() -> None:
@@ -44,7 +90,7 @@ def start() -> None:
     RuntimeError
         The others cannot be reached; from `torch.distributed.init_process_group`.
     """
-    if "TORCHELASTIC_RUN_ID" not in os.environ or _open():
+    if "TORCHELASTIC_RUN_ID" not in os.environ or dist.is_initialized():
         return
     local = int(os.environ["LOCAL_RANK"])
     if torch.cuda.is_available() and torch.cuda.device_count() > local:
@@ -56,24 +102,8 @@ def start() -> None:
 
 def stop() -> None:
     """Leave the processes in good order."""
-    if _open():
+    if dist.is_available() and dist.is_initialized():
         dist.destroy_process_group()
-
-
-def share(clients: Tensor) -> Tensor:
-    """The part of a cohort that this process trains, in the order of the processes.
-
-    Parameters
-    ----------
-    clients : Tensor of shape (C,), int64
-        Positions of the cohort's clients.
-
-    Returns
-    -------
-    Tensor of shape (about C / world,), int64
-        Empty where there are more processes than clients.
-    """
-    return clients.tensor_split(world())[rank()]
 
 
 def together(
@@ -147,7 +177,7 @@ def _kind(p: Tensor) -> tuple[list[int], str]:
 def _all_texts(text: str, device: torch.device) -> list[str]:
     """The texts of all processes, sent as bytes: nothing is pickled."""
     data = torch.frombuffer(bytearray(text.encode()), dtype=torch.uint8).to(device)
-    sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(world())]
+    sizes = [torch.zeros(1, dtype=torch.int64, device=device) for _ in range(dist.get_world_size())]
     _collect(dist.all_gather, sizes, torch.tensor([len(data)], device=device))
     lengths = [int(n) for n in sizes]
     return [bytes(p.cpu().numpy()).decode() for p in _all_rows(data, lengths)]

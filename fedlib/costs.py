@@ -20,11 +20,11 @@ from torch.overrides import TorchFunctionMode
 __all__ = [
     "COLUMNS",
     "TRAINING",
-    "Ledger",
-    "current_ledger",
+    "Costs",
+    "current_costs",
     "flops_of",
     "message_bytes",
-    "open_ledger",
+    "open_costs",
     "record",
     "server_time",
 ]
@@ -33,7 +33,7 @@ COLUMNS = ("bytes_down", "bytes_up", "examples", "flops", "server_seconds")  #: 
 TRAINING = "training"  #: The purpose of what has no other.
 
 
-class Ledger:
+class Costs:
     """The costs of a round, by purpose and column; and the estimated operations of a training example, by loss."""
 
     def __init__(self) -> None:
@@ -58,18 +58,18 @@ class Ledger:
         return sum(entry[column] for entry in self.entries.values())
 
 
-_current: ContextVar[Ledger | None] = ContextVar("ledger", default=None)
+_current: ContextVar[Costs | None] = ContextVar("ledger", default=None)
 
 
-def current_ledger() -> Ledger | None:
+def current_costs() -> Costs | None:
     """The ledger that is open, if any."""
     return _current.get()
 
 
 @contextmanager
-def open_ledger() -> Iterator[Ledger]:
+def open_costs() -> Iterator[Costs]:
     """Collect in a new ledger what is recorded meanwhile."""
-    ledger = Ledger()
+    ledger = Costs()
     token = _current.set(ledger)
     try:
         yield ledger

@@ -1,7 +1,7 @@
 """Positive transfer: what two clients gain by federating, for all pairs at once, and simple ways to foresee it.
 
 FedSGCNN section 4.1. A predictor gives a distance for each two clients; large means that they should not federate.
-`fedlib.siamese` has the paper's predictor, and here are those to compare it with, and the scores of any of them.
+`fedlib.server.model_graph` has the paper's predictor; here are those to compare it with, and scores of any of them.
 """
 
 from collections.abc import Callable, Sequence
@@ -14,17 +14,19 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from . import evaluation
-from .algorithms.local_only import LocalOnly
-from .clustering import cosine_similarity
-from .data import Batch, ClientData
-from .federation import Algorithm, Predict, _before_round_1, _check_loss, _check_types, _round, _whole
-from .keys import Key
-from .ledger import COLUMNS, open_ledger, record
-from .params import Params, to_matrix
+from .. import evaluation
+from ..algorithm import Algorithm, Predict
+from ..algorithms.local_only import LocalOnly
+from ..checks import check_data, check_loss, check_params, check_whole
+from ..costs import COLUMNS, open_costs, record
+from ..data import Batch, ClientData
+from ..keys import Key
+from ..params import Params, to_matrix
+from ..round import one_round
+from .clusters import cosine_similarity
 
 if TYPE_CHECKING:
-    from .algorithms.lg_fedavg import LGFedAvg
+    from ..algorithms.lg_fedavg import LGFedAvg
 
 __all__ = [
     "Transfer",
@@ -135,12 +137,14 @@ def positive_transfer(
         raise ValueError("starts is empty: give one set of parameters for each repeat")
     if not (callable(score) or score in ("loss", "r2", "accuracy")):
         raise ValueError(f"score must be 'loss', 'r2', 'accuracy' or a function, got {score!r}")
-    _whole(rounds, "rounds")
+    check_whole(rounds, "rounds")
     for start in starts:
-        _check_types(algorithm, start, train, {"validation": validation}, ())
+        check_params(start)
+    check_data(train, "train")
+    check_data(validation, "validation")
     dtype = next(iter(starts[0].values())).dtype
     train = train.to(train.n.device, dtype).sorted()
-    _check_loss(algorithm, starts[0], train, {"validation": validation})
+    check_loss(algorithm.loss, algorithm.predict, starts[0], train, {"validation": validation})
     pairs = all_pairs(len(train)) if pairs is None else _checked(pairs, len(train))
     named, place = pairs.unique(return_inverse=True)  # the clients in pairs, and the pairs as places among these
     alone = train[named]
@@ -213,10 +217,11 @@ def _run(
     """The state after `rounds` rounds with all clients. Unlike `fit`, it takes the same client many times over."""
     like = data.x.new_empty(0, dtype=next(iter(start.values())).dtype)
     start = {name: p.detach().to(like) for name, p in start.items()}
-    with open_ledger() as ledger:
-        _, state, entries = _before_round_1(algorithm, start, data, Key(seed), ledger)
+    with open_costs() as ledger:
+        state = algorithm.prepare(algorithm.init(start, data, Key(seed)), data, Key(seed))
+        entries: list[dict[str, Any]] = [ledger.take()]
         for t in range(1, rounds + 1):
-            state, entry = _round(algorithm, state, data, len(data), 0.0, Key(seed, t), ledger)
+            state, entry = one_round(algorithm, state, data, len(data), Key(seed, t), ledger)
             entries.append(entry)
     record(purpose, **{column: sum(entry[column] for entry in entries) for column in COLUMNS})
     return state
@@ -304,7 +309,7 @@ def between(pairs: Tensor, clients: Tensor | Sequence[int]) -> Tensor:
 def cosine_distance(stack: Params | Tensor) -> Tensor:
     """One minus the cosine of each two rows, from 0 to 2; of shape (K, K), float64.
 
-    As `fedlib.clustering.cosine_similarity`, errors included: fewer than two rows, a row of zeros.
+    As `fedlib.server.clusters.cosine_similarity`, errors included: fewer than two rows, a row of zeros.
     """
     return 1 - cosine_similarity(stack)
 

@@ -1,0 +1,201 @@
+"""What an algorithm is: four functions to write, and the settings of local training that all share."""
+
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import partial
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from .aggregate import Sums
+from .checks import check_number, check_share, check_whole
+from .costs import TRAINING, current_costs, flops_of, record
+from .data import ClientData, local_batches
+from .keys import Key
+from .local import Loss, Trained, local_update
+from .params import Params, row
+
+__all__ = ["Algorithm", "Update"]
+
+Predict = Callable[[Params, Tensor], Tensor]
+_PROBE = 32  # examples on which operations are counted
+_NOT_ENTRY_BY_ENTRY = {"Adafactor", "LBFGS", "Muon"}
+
+
+@dataclass(frozen=True)
+class Update:
+    """What local training gives, sorted by who may see it.
+
+    Attributes
+    ----------
+    clients : Tensor of shape (C,), int64
+        Positions of the clients.
+    summed : dict
+        Sums over clients, such as the sum of n_k theta_k: all the server needs of them. They add over chunks. Each
+        tensor has a leading axis of models; a client adds to one row of it, and that row is what it sends.
+    per_client : dict of str to Tensor or Params
+        What the server sees of each client, with a leading axis of C (CFL's updates).
+    client_state : dict of str to Tensor or Params
+        What never leaves a client: new rows of the state's field of that name. `fit` stores them; `aggregate` does not
+        look at them.
+    log : dict of str to Tensor of shape (C,)
+        Numbers for the history.
+    purpose : dict of str to str
+        What an entry of `summed` or `per_client` is sent for, in the costs; "training" where nothing is said.
+    """
+
+    clients: Tensor
+    summed: Sums = field(default_factory=dict)
+    per_client: dict[str, Any] = field(default_factory=dict)
+    client_state: dict[str, Any] = field(default_factory=dict)
+    log: dict[str, Tensor] = field(default_factory=dict)
+    purpose: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Algorithm(ABC):
+    """Base of all algorithms: the settings of local training, and what a new algorithm must or may define.
+
+    A new algorithm is a frozen dataclass that defines `init`, `train`, `aggregate` and `client_params`. Its state is
+    another frozen dataclass; all that changes stands there, nothing on the algorithm.
+
+    Parameters
+    ----------
+    loss : callable
+        ``loss(params, batch) -> scalar`` of one client, ``batch = (x, y, w)``; w = 0 marks padding.
+    lr : float
+        Learning rate of local training.
+    batch_size : int or None
+        B, examples in a batch; None takes all at once.
+    epochs : int
+        E, local epochs. ``batch_size=None, epochs=1`` is FedSGD.
+    predict : callable, optional
+        ``predict(params, x) -> output`` of one client, for evaluation.
+    optimizer : callable
+        Local optimiser, made anew in each round as ``optimizer(parameters, lr=lr)``: `torch.optim.SGD`,
+        ``partial(torch.optim.SGD, momentum=0.9)``, `torch.optim.Adam`.
+    chunk_size : int or "auto"
+        Clients trained at once at the most; rounding apart, no result depends on it.
+    stragglers : float
+        Chance that a client is slow in a round: it then takes a random number of its steps, each number from 1 to all
+        equally likely. 0: nobody is slow. Chapter 02.
+
+    Raises
+    ------
+    ValueError
+        A setting out of its range; an optimiser that does not treat each entry alone.
+    """
+
+    loss: Loss
+    lr: float = 0.1
+    batch_size: int | None = 20
+    epochs: int = 1
+    predict: Predict | None = None
+    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.SGD
+    chunk_size: int | Literal["auto"] = "auto"
+    stragglers: float = 0.0
+
+    def __post_init__(self) -> None:
+        for name in ("loss", "optimizer", "predict"):
+            value = getattr(self, name)
+            if not (callable(value) or (name == "predict" and value is None)):
+                raise TypeError(f"{name} must be a function, got {value!r}")
+        check_number(self.lr, "lr", above=True)
+        check_whole(self.epochs, "epochs")
+        if self.batch_size is not None:
+            check_whole(self.batch_size, "batch_size", ", or None for all examples")
+        if self.chunk_size != "auto":
+            check_whole(self.chunk_size, "chunk_size", ', or "auto"')
+        check_share(self.stragglers, "stragglers")
+        rule, options = self.optimizer, {}
+        if isinstance(rule, partial):
+            rule, options = rule.func, rule.keywords
+        if "lr" in options:
+            raise ValueError(f"give the learning rate as lr={options['lr']} of the algorithm, not of the optimizer")
+        if getattr(rule, "__name__", "") in _NOT_ENTRY_BY_ENTRY:
+            raise ValueError(
+                f"{rule!r} looks at many entries of a tensor at once, so clients in a stack would mix; use a rule that "
+                "treats each entry alone, such as SGD or Adam"
+            )
+
+    @abstractmethod
+    def init(self, params: Params, data: ClientData, key: Key) -> Any:
+        """State before the first round, from one set of parameters."""
+
+    @abstractmethod
+    def train(self, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:
+        """Client side: train any part of a cohort.
+
+        `data` holds these clients and no others; `clients` (C,) are their positions in the state.
+        """
+
+    @abstractmethod
+    def aggregate(self, state: Any, update: Update) -> Any:
+        """Server side: the next state. Sees no data."""
+
+    @abstractmethod
+    def client_params(self, state: Any, clients: Tensor) -> Params:
+        """The one question every algorithm answers: which parameters do these clients hold? A stack of C rows."""
+
+    def prepare(self, state: Any, data: ClientData, key: Key) -> Any:
+        """Once before round 1; by default nothing."""
+        return state
+
+    def cohort(self, state: Any, ids: Tensor, n: int, key: Key) -> Tensor:
+        """Positions of the `n` clients of a round, in ascending order; by default each set is equally likely."""
+        return key.choose(ids, n, "cohort")
+
+    def download(self, state: Any, clients: Tensor) -> dict[str, Any]:
+        """What the server sends these clients in a round, by purpose: stacks of C rows. By default their models."""
+        return {TRAINING: self.client_params(state, clients)}
+
+    def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> Any:
+        """State for clients never seen in training: rows that belong to clients are those of `data`.
+
+        `rounds` is how many rounds of local training a new client may spend, for algorithms that need any.
+        """
+        raise NotImplementedError(
+            f"{type(self).__name__} does not say how it serves clients never seen in training: define enroll"
+        )
+
+    def local_training(
+        self,
+        start: Params,
+        data: ClientData,
+        key: Key,
+        extras: Sequence[Any] = (),
+        loss: Loss | None = None,
+        frozen: Sequence[str] = (),
+        purpose: str = TRAINING,
+    ) -> Trained:
+        """`fedlib.local.local_update` with this algorithm's settings, for the clients of `data`; enters its costs."""
+        loss = loss or self.loss
+        batches = local_batches(data, self.batch_size, self.epochs, key)
+        if self.stragglers:
+            slow = key.uniform(data.id, "slow") < self.stragglers
+            most = 1 + (key.uniform(data.id, "steps of the slow") * batches.steps.to(slow.device)).long()
+            batches = replace(batches, steps=torch.where(slow, most, batches.steps.to(slow.device)).cpu())
+        end = local_update(loss, start, batches, partial(self.optimizer, lr=self.lr), extras, frozen, self.chunk_size)
+        examples = int(batches.examples.sum())
+        record(purpose, examples=examples, flops=examples * _flops_per_example(loss, start, data, extras))
+        return end
+
+
+def _flops_per_example(loss: Loss, start: Params, data: ClientData, extras: Sequence[Any]) -> float:
+    """Estimated once in a run, on the first client's examples: three times the loss's own operations.
+
+    A step costs about three times its loss: the backward pass makes two products of each.
+    """
+    ledger = current_costs()
+    if ledger is None:
+        return 0.0
+    which = id(getattr(loss, "__func__", loss))
+    if which not in ledger.flops_per_example:
+        position = torch.arange(_PROBE, device=data.n.device)[None] % data.n[:1, None]
+        batch = data[:1].batch(position, torch.ones_like(position, dtype=torch.bool), next(iter(start.values())).dtype)
+        terms = [row(e, 0) if isinstance(e, dict) else e[0] for e in extras]
+        flops = flops_of(loss, row(start, 0), tuple(part[0] for part in batch), *terms)
+        ledger.flops_per_example[which] = 3 * flops / position.shape[1]
+    return ledger.flops_per_example[which]

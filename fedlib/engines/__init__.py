@@ -1,0 +1,1 @@
+"""What runs a federation elsewhere, or again: checkpoints, several processes, Flower."""

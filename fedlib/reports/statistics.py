@@ -1,0 +1,257 @@
+"""What scores say: of clients one by one, of clusters found, of several seeds."""
+
+from collections.abc import Callable, Mapping
+from typing import Any
+
+import numpy as np
+import pandas as pd
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+__all__ = [
+    "cluster_scores",
+    "clusters_over_rounds",
+    "compare",
+    "ecdf",
+    "interval",
+    "negative_transfer",
+    "readings",
+    "summary",
+]
+
+_LOWER_IS_BETTER = {"loss", "mae", "mse"}
+
+
+def summary(scores: pd.DataFrame, column: str = "accuracy") -> dict[str, float]:
+    """How clients fare one by one: what a score pooled over examples hides.
+
+    Parameters
+    ----------
+    scores : pandas.DataFrame
+        From `evaluate`.
+    column : str
+        The score; for ``loss``, ``mse`` and ``mae`` low is good.
+
+    Returns
+    -------
+    dict
+        ``mean`` over clients, each counted once; ``worst decile``, the mean over the worst tenth of the clients
+        (rounded up); ``worst``, the worst client's. Clients without a score (NaN) are left out.
+    """
+    values = np.sort(scores[column].dropna())
+    if not len(values):
+        return dict.fromkeys(("mean", "worst decile", "worst"), float("nan"))
+    values = values[::-1] if column in _LOWER_IS_BETTER else values
+    tenth = -(-len(values) // 10)
+    return {
+        "mean": float(values.mean()),
+        "worst decile": float(values[:tenth].mean()),
+        "worst": float(values[0]),
+    }
+
+
+def ecdf(values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
+    """Empirical distribution function: the values in ascending order, and the share of values at or below each.
+
+    Parameters
+    ----------
+    values : array of shape (K,)
+
+    Returns
+    -------
+    values, share : arrays of shape (distinct values,)
+        Empty for no values. NaN counts as the largest value; leave such clients out before.
+    """
+    distinct, counts = np.unique(np.asarray(values, float), return_counts=True)
+    return distinct, counts.cumsum() / counts.sum()
+
+
+def negative_transfer(scores: pd.DataFrame, local: pd.DataFrame, column: str = "accuracy") -> float:
+    """Share of clients that fare worse in the federation than with their own local model.
+
+    Parameters
+    ----------
+    scores, local : pandas.DataFrame
+        From `evaluate`, of the federation and of `fedlib.algorithms.local_only.LocalOnly`, for the same clients.
+    column : str
+
+    Returns
+    -------
+    float
+        From 0 to 1; a tie is not worse. Clients without a score (NaN) are left out; NaN if none is left.
+
+    Raises
+    ------
+    ValueError
+        The tables hold different clients.
+    """
+    ours, alone = (t.set_index("id")[column].sort_index() for t in (scores, local))
+    if not ours.index.equals(alone.index):
+        raise ValueError(f"the tables hold different clients: {sorted(set(ours.index) ^ set(alone.index))[:5]} differ")
+    both = ours.notna() & alone.notna()
+    worse = ours > alone if column in _LOWER_IS_BETTER else ours < alone
+    return float(worse[both].mean())
+
+
+def readings(history: pd.DataFrame, column: str = "accuracy") -> pd.DataFrame:
+    """The three ways to read one number from a run, always together: they differ, and papers seldom say which is meant.
+
+    Parameters
+    ----------
+    history : pandas.DataFrame
+        Of a run with evaluation sets called "validation" and "test".
+    column : str
+        The score; for ``loss``, ``mse`` and ``mae`` low is good.
+
+    Returns
+    -------
+    pandas.DataFrame
+        Columns ``round`` and ``test``, the test score in that round; rows "last round"; "chosen by validation", the
+        first round with the best validation score; "max on test", which many papers report: an optimistic number,
+        since the test set chose it.
+
+    Raises
+    ------
+    ValueError
+        The history lacks one of the two sets, or has no such score.
+    """
+    validation, test = f"validation_{column}", f"test_{column}"
+    if missing := [name for name in (validation, test) if name not in history or history[name].isna().all()]:
+        there = [name for name in history if name.startswith(("validation_", "test_"))]
+        raise ValueError(
+            f"the history has no {missing}, only {there}: give fit eval_data={{'validation': ..., 'test': ...}}"
+        )
+    scored = history.dropna(subset=[validation, test], how="all").reset_index(drop=True)
+    sign = -1 if column in _LOWER_IS_BETTER else 1
+    places = [
+        len(scored) - 1,
+        int(np.nanargmax(sign * scored[validation])),
+        int(np.nanargmax(sign * scored[test])),
+    ]
+    chosen = scored.iloc[places]
+    return pd.DataFrame(
+        {"round": chosen["round"].to_numpy(), "test": chosen[test].to_numpy()},
+        index=["last round", "chosen by validation", "max on test"],
+    )
+
+
+def cluster_scores(true: ArrayLike, found: ArrayLike) -> dict[str, float]:
+    """How well found clusters agree with the true groups.
+
+    Parameters
+    ----------
+    true, found : arrays of shape (K,)
+        Numbers of groups, on any device; which number a cluster has does not matter.
+
+    Returns
+    -------
+    dict
+        ``ari``, adjusted Rand index, and ``ami``, adjusted mutual information: 1 for the same groups, about 0 for
+        chance. ``purity``: share of clients whose cluster has their own group as its most frequent one; it is 1 also
+        when every client is a cluster of its own, so never read it alone.
+    """
+    from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
+    from sklearn.metrics.cluster import contingency_matrix
+
+    true, found = (np.asarray(g.cpu() if isinstance(g, Tensor) else g) for g in (true, found))
+    if true.shape != found.shape or true.ndim != 1:
+        raise ValueError(
+            f"true and found must name a group for each client; got the shapes {true.shape}, {found.shape}"
+        )
+    table = contingency_matrix(true, found)
+    return {
+        "ari": float(adjusted_rand_score(true, found)),
+        "ami": float(adjusted_mutual_info_score(true, found)),
+        "purity": float(table.max(axis=0).sum() / table.sum()),
+    }
+
+
+def clusters_over_rounds(true: ArrayLike, field: str = "assignment") -> Callable[[int, Any, dict[str, Any]], None]:
+    """A callback for `fedlib.federation.fit` that adds `cluster_scores` and the number of clusters to each round.
+
+    Parameters
+    ----------
+    true : array of shape (K,)
+        True group of each client, in ascending order of ids, such as ``partition.group``.
+    field : str
+        The field of the state that holds each client's cluster (K,).
+
+    Returns
+    -------
+    callable
+        Adds ``ari``, ``ami``, ``purity`` and ``clusters`` to the history.
+    """
+
+    def callback(round: int, state: Any, entry: dict[str, Any]) -> None:
+        found = getattr(state, field).cpu().numpy()
+        entry |= cluster_scores(true, found)
+        entry["clusters"] = len(np.unique(found))
+
+    return callback
+
+
+def interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
+    """Mean over seeds, and the half width of its interval by Student's t.
+
+    Parameters
+    ----------
+    values : array of shape (seeds,)
+    level : float
+        Coverage of the interval, if the values are normally distributed.
+
+    Returns
+    -------
+    mean, half_width : float
+        With one seed the half width is not known (NaN).
+
+    Raises
+    ------
+    ValueError
+        No values; a level that is not between 0 and 1.
+    """
+    from scipy.special import stdtrit  # the quantile of scipy.stats.t, which takes a second to import
+
+    if not 0 < level < 1:
+        raise ValueError(f"level must lie between 0 and 1, such as 0.95; got {level!r}")
+    values = np.asarray(values, float)
+    if not len(values):
+        raise ValueError("there are no values to take the mean of")
+    if len(values) < 2:
+        return float(values.mean()), float("nan")
+    half = stdtrit(len(values) - 1, (1 + level) / 2) * values.std(ddof=1) / np.sqrt(len(values))
+    return float(values.mean()), float(half)
+
+
+def compare(a: Mapping[Any, float], b: Mapping[Any, float], level: float = 0.95) -> dict[str, Any]:
+    """Compare two settings seed by seed, to see whether a is larger than b.
+
+    Parameters
+    ----------
+    a, b : mapping of seed to float
+        The same score of both settings for the same seeds.
+    level : float
+
+    Returns
+    -------
+    dict
+        ``difference`` (mean of a - b) and ``half_width`` of its interval; ``agree``, the number of seeds with a > b;
+        ``seeds``; ``verdict``: "holds" when the whole interval lies above 0, "the opposite holds" when it lies below,
+        else "undecided".
+
+    Raises
+    ------
+    ValueError
+        The two have different seeds.
+    """
+    if set(a) != set(b):
+        raise ValueError(f"the settings must have the same seeds; got {sorted(a)} and {sorted(b)}")
+    gaps = np.array([a[seed] - b[seed] for seed in a])
+    mean, half = interval(gaps, level)
+    verdict = "holds" if mean - half > 0 else "the opposite holds" if mean + half < 0 else "undecided"
+    return {
+        "difference": mean,
+        "half_width": half,
+        "agree": int((gaps > 0).sum()),
+        "seeds": len(gaps),
+        "verdict": verdict,
+    }

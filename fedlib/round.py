@@ -1,0 +1,126 @@
+"""One round of any federation: draw a cohort, let it train, aggregate. The file to read first."""
+
+import time
+from dataclasses import replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .aggregate import add_sums
+from .algorithm import Algorithm, Update
+from .costs import TRAINING, Costs, message_bytes, record, server_time
+from .data import ClientData
+from .keys import Key
+from .local import clients_at_once
+from .params import put
+
+__all__ = ["one_round", "train"]
+
+
+def one_round(
+    algorithm: Algorithm, state: Any, data: ClientData, size: int, key: Key, costs: Costs, lost: float = 0.0
+) -> tuple[Any, dict[str, Any]]:
+    """One round of a federation.
+
+    Parameters
+    ----------
+    algorithm : Algorithm
+    state : object
+        The algorithm's state before the round.
+    data : ClientData
+        Training examples of all clients, in ascending order of ids.
+    size : int
+        C, clients in the cohort.
+    key : Key
+        Of this round.
+    costs : Costs
+        Open, so that what the round costs is entered there.
+    lost : float
+        Chance that a client is lost in mid-round; 0: nobody is.
+
+    Returns
+    -------
+    state, entry
+        The next state, and what the history says of the round. Chapter 01.
+    """
+    start = time.perf_counter()
+    costs.entries.clear()  # of what callbacks did
+    cohort = arrived = algorithm.cohort(state, data.id, size, key).sort().values
+    if lost:
+        arrived = cohort[key.uniform(data.id[cohort], "drop-out") >= lost]
+    entry: dict[str, Any] = {"round": key.round, "clients": len(arrived)}
+    update = train(algorithm, state, data[arrived], arrived, key) if len(arrived) else None  # on the clients
+    for purpose, message in algorithm.download(state, cohort[:1]).items():
+        record(purpose, bytes_down=len(cohort) * message_bytes(message))
+    if update is not None:
+        for name, message in (*update.summed.items(), *update.per_client.items()):
+            record(update.purpose.get(name, TRAINING), bytes_up=len(arrived) * message_bytes(message))
+        with server_time(TRAINING):
+            state = algorithm.aggregate(state, update)  # on the server
+            weight = data.n[arrived].cpu().double()
+            for name, values in update.log.items():  # on a GPU this waits for the server's work
+                entry[f"train_{name}"] = float((values.cpu() * weight).sum() / weight.sum())
+        for name, values in update.client_state.items():  # each client's own memory
+            state = replace(state, **{name: put(getattr(state, name), update.clients, values)})
+    return state, entry | {"seconds": time.perf_counter() - start} | costs.take()
+
+
+def train(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:
+    """The update of a cohort, chunk by chunk, so that memory suffices.
+
+    `data` holds the cohort and no others; `clients` (C,) are its positions in the state.
+
+    Raises
+    ------
+    FloatingPointError
+        A client's loss or parameters became NaN or infinite.
+    """
+    size = algorithm.chunk_size
+    if size == "auto":
+        size = clients_at_once(algorithm.client_params(state, clients[:1]), data, algorithm.batch_size)
+    parts: list[Update] = []
+    for place in torch.arange(len(clients), device=clients.device).split(size):
+        parts.append(algorithm.train(state, data[place], clients[place], key))
+        refuse_divergence(parts[-1], data[place].id, key)
+        if len(parts) > 1:  # sums add up at once: they are as large as the models
+            parts[0] = replace(parts[0], summed=add_sums(parts[0].summed, parts[-1].summed))
+            parts[-1] = replace(parts[-1], summed={})
+    if len(parts) == 1:
+        return parts[0]
+    joined = {
+        name: join([getattr(p, name) for p in parts]) for name in ("clients", "per_client", "client_state", "log")
+    }
+    return replace(parts[0], **joined)
+
+
+def join(trees: list[Any]) -> Any:
+    """Nested dictionaries of tensors with a leading axis of clients, one after another."""
+    if isinstance(trees[0], dict):
+        return {name: join([tree[name] for tree in trees]) for name in trees[0]}
+    return torch.cat(trees)
+
+
+def refuse_divergence(update: Update, ids: Tensor, key: Key) -> None:
+    """Name the client whose training diverged, by the ids (C,) of those in the update, before it spoils the average."""
+    if all_finite((update.log, update.summed, update.per_client, update.client_state)):
+        return
+    finite = torch.stack([torch.ones_like(ids, dtype=torch.bool), *(v.isfinite() for v in update.log.values())]).all(0)
+    bad = ids[~finite].tolist()
+    who = f"the loss of client {bad[0]}" if bad else f"parameters among clients {ids[:5].tolist()}"
+    raise FloatingPointError(
+        f"{who} became NaN or infinite in round {key.round}; lower the learning rate, or look for extreme values in "
+        "the data"
+    )
+
+
+def all_finite(tree: Any) -> bool:
+    """Whether all numbers in nested tuples and dictionaries of tensors are finite; asks the device once."""
+
+    def flags(tree: Any) -> list[Tensor]:
+        if isinstance(tree, Tensor):
+            return [tree.isfinite().all()]
+        return [flag for branch in (tree.values() if isinstance(tree, dict) else tree) for flag in flags(branch)]
+
+    found = flags(tree)
+    return not found or bool(torch.stack(found).all())
