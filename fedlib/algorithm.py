@@ -17,11 +17,22 @@ from .keys import Key
 from .local import Loss, Trained, local_update
 from .params import Params, row
 
-__all__ = ["Algorithm", "Update"]
+__all__ = ["Algorithm", "Update", "held"]
 
 Predict = Callable[[Params, Tensor], Tensor]
 _PROBE = 32  # examples on which operations are counted
 _NOT_ENTRY_BY_ENTRY = {"Adafactor", "LBFGS", "Muon"}
+
+
+def held(by: Literal["server and clients", "server and its cluster", "client"], **options: Any) -> Any:
+    """A field of a state, and who holds it beside the server; without `held`, the server alone.
+
+    "server and clients": all clients of a cohort are sent the whole of it. "server and its cluster": a stack of M rows
+    of which a client is sent the row of its ``assignment``. "client": a stack of K rows, each held by its client, and
+    by nobody else. The other options are those of `dataclasses.field`. Chapter 10: `fedlib.engines.flower` sends what
+    stands here.
+    """
+    return field(metadata={"held": by}, **options)
 
 
 @dataclass(frozen=True)

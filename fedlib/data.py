@@ -5,7 +5,7 @@ hold is stored once, and a batch is gathered and converted when it is used.
 """
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
@@ -25,7 +25,7 @@ __all__ = [
     "to_features",
 ]
 
-Batch = tuple[Tensor, Tensor, Tensor]  # x, y, w; w = 0 marks padding
+Batch = tuple[Tensor, ...]  # x, y, w and further columns, if there are any; w = 0 marks padding
 
 
 @dataclass(frozen=True)
@@ -47,6 +47,9 @@ class ClientData:
         Number of examples of each client.
     id : Tensor of shape (K,), int64
         Ids, all different. Random draws follow the id, not the position.
+    columns : dict of str to Tensor of shape (K, n_max, ...)
+        What else is known of each example, such as the weights of its domains, in the order of `index`. A batch then
+        ends with them: ``(x, y, w, *columns)``. Mostly there are none.
     """
 
     x: Tensor
@@ -54,6 +57,7 @@ class ClientData:
     y: Tensor
     n: Tensor
     id: Tensor
+    columns: dict[str, Tensor] = field(default_factory=dict)
 
     def __len__(self) -> int:
         return len(self.n)
@@ -64,7 +68,17 @@ class ClientData:
             if clients.ndim != 1 or clients.is_floating_point() or not len(clients):
                 raise TypeError(f"index clients by a slice or a list of positions, not by {clients.tolist()}")
             clients = clients if clients.dtype == torch.bool else clients.long()
-        return replace(self, index=self.index[clients], y=self.y[clients], n=self.n[clients], id=self.id[clients])
+        some = {name: getattr(self, name)[clients] for name in ("index", "y", "n", "id")}
+        return replace(self, **some, columns={name: column[clients] for name, column in self.columns.items()})
+
+    def with_columns(self, **columns: Tensor) -> "ClientData":
+        """The same examples, with further columns of shape (K, n_max, ...)."""
+        for name, column in columns.items():
+            if column.shape[:2] != self.index.shape:
+                raise ValueError(
+                    f"{name} must have the shape {tuple(self.index.shape)} first; got {tuple(column.shape)}"
+                )
+        return replace(self, columns=self.columns | columns)
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "ClientData":
         """The same data on another device, floating-point features and targets in another type."""
@@ -75,7 +89,8 @@ class ClientData:
                 return t[:1].to(device).expand_as(t)
             return t.to(device)
 
-        return ClientData(*(move(getattr(self, f)) for f in ("x", "index", "y", "n", "id")))
+        moved = {name: move(getattr(self, name)) for name in ("x", "index", "y", "n", "id")}
+        return ClientData(**moved, columns={name: move(column) for name, column in self.columns.items()})
 
     def sorted(self) -> "ClientData":
         """The same clients in ascending order of their ids."""
@@ -95,11 +110,13 @@ class ClientData:
 
         Returns
         -------
-        x of shape (K, B, ...), y of shape (K, B), w of shape (K, B)
+        x of shape (K, B, ...), y of shape (K, B), w of shape (K, B), and each of `columns`, of shape (K, B, ...)
         """
         x = to_features(self.x[self.index.gather(1, position)], dtype)
-        y = self.y.gather(1, position)
-        return x, y.to(dtype) if y.is_floating_point() else y, real.to(dtype)
+        client = torch.arange(len(self), device=position.device)[:, None]
+        y, *more = (self.y.gather(1, position), *(column[client, position] for column in self.columns.values()))
+        y, *more = (t.to(dtype) if t.is_floating_point() else t for t in (y, *more))
+        return x, y, real.to(dtype), *more
 
     def all_rows(self, dtype: torch.dtype) -> Batch:
         """One batch of each client that holds all its examples, padded to the largest client."""
