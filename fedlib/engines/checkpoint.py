@@ -24,6 +24,7 @@ from torch import Tensor
 
 from ..algorithm import Algorithm
 from ..data import ClientData
+from ..params import flatten
 
 __all__ = ["Checkpoint", "load_state", "save_state"]
 
@@ -330,9 +331,7 @@ def _checksum(value: Any) -> str:
     if dataclasses.is_dataclass(value):
         value = {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
     digest = hashlib.sha256()
-    for name, part in value.items() if isinstance(value, Mapping) else [("", value)]:
-        if part is None:
-            continue
+    for name, part in (flatten(dict(value)) if isinstance(value, Mapping) else {"": value}).items():
         part = torch.as_tensor(part).detach()
         rows = part[:1] if part.ndim and len(part) > 1 and part.stride(0) == 0 else part  # stored once
         plain = torch.empty(rows.shape, dtype=rows.dtype).copy_(rows)
