@@ -18,14 +18,15 @@ __all__ = ["check_data", "check_loss", "check_number", "check_params", "check_sh
 _WRONG = (RuntimeError, KeyError, IndexError, TypeError, ValueError, AttributeError)  # of a loss that does not fit
 
 
-def check_whole(number: Any, name: str, otherwise: str = "", least: int = 1) -> int:
-    """A count, if it is a whole number of at least `least`; `otherwise` says what else may be given."""
+def check_whole(number: Any, name: str, otherwise: str = "", least: int = 1, most: int | None = None) -> int:
+    """A count, if it is a whole number from `least` to `most`; `otherwise` says what else may be given."""
     try:
         value = operator.index(number)
     except TypeError:
         value = least - 1
-    if value < least:
-        raise ValueError(f"{name} must be a whole number of at least {least}{otherwise}; got {number!r}")
+    if value < least or (most is not None and value > most):
+        words = f"of at least {least}" if most is None else f"from {least} to {most}"
+        raise ValueError(f"{name} must be a whole number {words}{otherwise}; got {number!r}")
     return value
 
 
@@ -75,10 +76,10 @@ def check_loss(
     # Three real rows, one with the largest label: real rows are what padding is made of.
     places = [(0, 0), (len(data) - 1, int(data.n[-1]) - 1), divmod(int(data.y.argmax()), data.y.shape[1])]
     x = to_features(data.x[torch.stack([data.index[k, i] for k, i in places])], dtype)
-    y = torch.stack([data.y[k, i] for k, i in places])
+    y, *more = (torch.stack([column[k, i] for k, i in places]) for column in (data.y, *data.columns.values()))
 
     def attempt(rows: list[int], w: list[float]) -> Tensor:
-        batch = x[rows], y[rows], torch.tensor(w, dtype=dtype, device=x.device)
+        batch = x[rows], y[rows], torch.tensor(w, dtype=dtype, device=x.device), *(column[rows] for column in more)
         try:
             with torch.no_grad():
                 value = loss(moved, batch)

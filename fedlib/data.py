@@ -19,6 +19,7 @@ __all__ = [
     "Batches",
     "ClientData",
     "local_batches",
+    "positions",
     "same_rows",
     "stack_clients",
     "stack_rows",
@@ -122,6 +123,16 @@ class ClientData:
         """One batch of each client that holds all its examples, padded to the largest client."""
         position = torch.arange(self.index.shape[1], device=self.n.device).expand_as(self.index)
         return self.batch(position, position < self.n[:, None], dtype)
+
+
+def positions(ids: Tensor, data: ClientData, name: str) -> Tensor:
+    """Where the clients of `data` stand among the training clients `ids`, which ascend."""
+    wanted = data.id.to(ids.device)
+    place = torch.searchsorted(ids, wanted).clamp(max=len(ids) - 1)
+    unknown = wanted[ids[place] != wanted]
+    if len(unknown):
+        raise ValueError(f"{name} has clients that are not in training: ids {unknown[:5].tolist()}")
+    return place
 
 
 def to_features(rows: Tensor, dtype: torch.dtype) -> Tensor:

@@ -9,14 +9,13 @@ import torch
 from torch import Tensor
 
 from .algorithm import Algorithm
-from .data import ClientData, to_features
+from .data import ClientData, positions, to_features
 from .params import Params, row
 
 __all__ = [
     "Result",
     "evaluate",
     "pooled",
-    "positions",
     "score",
 ]
 
@@ -98,36 +97,24 @@ def held_params(algorithm: Algorithm, state: Any, clients: Tensor) -> Params:
         ) from error
 
 
-def positions(ids: Tensor, data: ClientData, name: str) -> Tensor:
-    """Where the clients of `data` stand among the training clients `ids`, which ascend."""
-    wanted = data.id.to(ids.device)
-    found = torch.searchsorted(ids, wanted).clamp(max=len(ids) - 1)
-    unknown = wanted[ids[found] != wanted]
-    if len(unknown):
-        raise ValueError(f"{name} has clients that are not in training: ids {unknown[:5].tolist()}")
-    return found
-
-
 def score(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor) -> pd.DataFrame:
     """The scores of `evaluate` for clients at positions (K,) of the state; the loss only without `predict`."""
     table: dict[str, Any] = {"id": data.id.cpu().numpy(), "n": data.n.cpu().numpy()}
     predict = algorithm.predict
     if predict is None:
         return pd.DataFrame(table | {"loss": _losses(algorithm, state, data, clients).numpy()})
-    parts = []
+    one = algorithm.client_params(state, clients[:1])
+    dtype, parts = next(iter(one.values())).dtype, []
     with torch.no_grad():
-        some_params = algorithm.client_params(state, clients[:1])
-        dtype = next(iter(some_params.values())).dtype
         if _one_model(algorithm, state, clients):
-            parts.append(_compare(_shared_answers(algorithm, row(some_params, 0), data), data))
+            parts.append(_compare(_shared_answers(algorithm, row(one, 0), data), data))
         else:
             for chunk in _chunks(data):
                 params, some = algorithm.client_params(state, clients[chunk]), data[chunk]
-                x, y, _ = some.all_rows(dtype)
+                x, y, *_ = some.all_rows(dtype)
                 answers = torch.vmap(lambda p, x, y: _answer(predict(p, x), y))(params, x, y)
                 parts.append(_compare(answers, some))
-    scores = {name: torch.cat([p[name] for p in parts]).numpy() for name in parts[0]}
-    return pd.DataFrame(table | scores)
+    return pd.DataFrame(table | {name: torch.cat([p[name] for p in parts]).numpy() for name in parts[0]})
 
 
 def pooled(scores: pd.DataFrame) -> dict[str, float]:
@@ -140,23 +127,18 @@ def pooled(scores: pd.DataFrame) -> dict[str, float]:
     def mean(values: pd.Series) -> float:
         return float((values * n).sum() / n.sum())
 
-    pool = {
-        name: mean(scores[name])
-        for name in scores.columns
-        if name not in ("id", "n", "r2", "target_mean", "target_variance")
-    }
+    pool = {name: mean(scores[name]) for name in scores if name in ("loss", "accuracy", "mse", "mae")}
     if "r2" in scores:
         centre = mean(scores["target_mean"])
-        spread = mean(scores["target_variance"] + (scores["target_mean"] - centre) ** 2)
+        variance = mean(scores["target_variance"] + (scores["target_mean"] - centre) ** 2)
         constant = scores["target_mean"].nunique() == 1 and not scores["target_variance"].any()
-        pool["r2"] = float("nan") if constant else 1 - pool["mse"] / spread
+        pool["r2"] = float("nan") if constant else 1 - pool["mse"] / variance
     return pool
 
 
 def _one_model(algorithm: Algorithm, state: Any, clients: Tensor) -> bool:
     """Whether all clients hold the same row of a stack, which `params.take` then broadcasts."""
-    pair = algorithm.client_params(state, clients[:2])
-    return len(clients) == 1 or all(p.stride(0) == 0 for p in pair.values())
+    return len(clients) == 1 or all(p.stride(0) == 0 for p in algorithm.client_params(state, clients[:2]).values())
 
 
 def _shared_answers(algorithm: Algorithm, params: Params, data: ClientData) -> Tensor:

@@ -11,8 +11,8 @@ import torch
 from .algorithm import Algorithm
 from .checks import check_data, check_loss, check_params, check_share, check_whole
 from .costs import open_costs
-from .data import ClientData
-from .evaluation import Result, held_params, pooled, positions, score
+from .data import ClientData, positions
+from .evaluation import Result, held_params, pooled, score
 from .keys import Key
 from .params import Params
 from .progress_bar import rounds_of
@@ -92,34 +92,31 @@ def fit(
     -----
     The same seed gives the same result for any order of the clients, and for evaluation on or off. Chapter 01.
     """
-    evaluations = {"test": eval_data} if isinstance(eval_data, ClientData) else dict(eval_data or {})
-    _check(
-        algorithm,
-        params,
-        {"data": data} | {f"eval_data[{n!r}]": e for n, e in evaluations.items()},
-        callbacks,
-        checkpoint,
-    )
-    check_whole(rounds, "rounds"), check_whole(eval_every, "eval_every")
-    size = len(data) if clients_per_round is None else check_whole(clients_per_round, "clients_per_round")
-    if size > len(data):
-        raise ValueError(f"clients_per_round must lie between 1 and the {len(data)} clients there are; got {size}")
+    tests = {"test": eval_data} if isinstance(eval_data, ClientData) else dict(eval_data or {})
+    _check(algorithm, callbacks, checkpoint, tests)
+    check_params(params)
+    check_data(data, "data")
+    for name, some in tests.items():
+        check_data(some, f"eval_data[{name!r}]")
+    check_whole(rounds, "rounds")
+    check_whole(eval_every, "eval_every")
     check_share(lost, "lost")
+    size = (
+        len(data) if clients_per_round is None else check_whole(clients_per_round, "clients_per_round", most=len(data))
+    )
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise TypeError(f"dtype must be a floating-point type such as torch.float64, got {dtype!r}")
-    if "train" in evaluations:
-        raise ValueError('an evaluation set cannot be called "train": train_loss is the loss in training')
     device, dtype = choose_device(device), dtype or next(iter(params.values())).dtype
     params = {name: p.detach().to(device, dtype).contiguous() for name, p in params.items()}
     data = data.to(device, dtype).sorted()
-    evaluations = {name: some.to(device, dtype) for name, some in evaluations.items()}
-    check_loss(algorithm.loss, algorithm.predict, params, data, evaluations)
-    tests = {n: (some, positions(data.id, some, f"the evaluation set {n!r}")) for n, some in evaluations.items()}
+    tests = {name: some.to(device, dtype) for name, some in tests.items()}
+    places = {name: positions(data.id, some, f"the evaluation set {name!r}") for name, some in tests.items()}
+    check_loss(algorithm.loss, algorithm.predict, params, data, tests)
     done, stopped, state = 0, False, None
     history: list[dict[str, Any]] = []
     if checkpoint is not None:
         settings = {"seed": seed, "clients_per_round": size, "lost": lost, "eval_every": eval_every}
-        stored = checkpoint.open(settings | {"algorithm": algorithm}, {"params": params, "data": data} | evaluations)
+        stored = checkpoint.open(settings | {"algorithm": algorithm}, {"params": params, "data": data} | tests)
         done, stopped, state, history = stored or (done, stopped, state, history)
         if done > rounds:
             raise ValueError(
@@ -139,8 +136,8 @@ def fit(
         for t in range(done + 1, rounds + 1):
             state, entry = one_round(algorithm, state, data, size, Key(seed, t), costs, lost)
             if t % eval_every == 0 or t == rounds:
-                for name, (some, places) in tests.items():
-                    scores = pooled(score(algorithm, state, some, places))
+                for name, some in tests.items():
+                    scores = pooled(score(algorithm, state, some, places[name]))
                     entry |= {f"{name}_{column}": value for column, value in scores.items()}
             for callback in callbacks:
                 try:
@@ -156,16 +153,15 @@ def fit(
     return Result(state, data.id, pd.DataFrame(history))
 
 
-def _check(algorithm: Any, params: Any, data: Mapping[str, Any], callbacks: Any, checkpoint: Any) -> None:
+def _check(algorithm: Any, callbacks: Any, checkpoint: Any, tests: Mapping[str, Any]) -> None:
     if not isinstance(algorithm, Algorithm):
         raise TypeError(f"algorithm must be an instance such as FedAvg(loss), got {algorithm!r}")
-    check_params(params)
-    for name, some in data.items():
-        check_data(some, name)
-    if checkpoint is not None and not hasattr(checkpoint, "write"):
-        raise TypeError(f"checkpoint must be an object such as fedlib.Checkpoint(path), got {checkpoint!r}")
     if not all(callable(c) for c in callbacks):
         raise TypeError("callbacks must be a list of functions callback(round, state, record)")
+    if checkpoint is not None and not hasattr(checkpoint, "write"):
+        raise TypeError(f"checkpoint must be an object such as fedlib.Checkpoint(path), got {checkpoint!r}")
+    if "train" in tests:
+        raise ValueError('an evaluation set cannot be called "train": train_loss is the loss in training')
 
 
 def new_clients(algorithm: Algorithm, result: Result, data: ClientData, rounds: int = 1, seed: int = 0) -> Result:
