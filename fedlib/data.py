@@ -119,10 +119,15 @@ class ClientData:
         y, *more = (t.to(dtype) if t.is_floating_point() else t for t in (y, *more))
         return x, y, real.to(dtype), *more
 
+    @property
+    def real(self) -> Tensor:
+        """Which places of `index` hold an example and are no padding, of shape (K, n_max), bool."""
+        return torch.arange(self.index.shape[1], device=self.n.device) < self.n[:, None]
+
     def all_rows(self, dtype: torch.dtype) -> Batch:
         """One batch of each client that holds all its examples, padded to the largest client."""
         position = torch.arange(self.index.shape[1], device=self.n.device).expand_as(self.index)
-        return self.batch(position, position < self.n[:, None], dtype)
+        return self.batch(position, self.real, dtype)
 
 
 def positions(ids: Tensor, data: ClientData, name: str) -> Tensor:
@@ -225,10 +230,8 @@ def stack_rows(
     flat_x, flat_y = _array(x, "x"), _labels(y, classes, "y")
     if len(flat_x) != len(flat_y):
         raise ValueError(f"x has {len(flat_x)} rows and y has {len(flat_y)}; they must have as many")
-    if isinstance(rows, Mapping):
-        raise TypeError("rows is a mapping; give rows=list(rows.values()) and ids=list(rows)")
-    if not len(rows):
-        raise ValueError("no clients: give at least one list of rows")
+    if isinstance(rows, Mapping) or not len(rows):
+        raise ValueError("give at least one list of rows, and of a mapping rows=list(m.values()) and ids=list(m)")
     names = _ids(ids, len(rows))
     lists = [_row_numbers(r, len(flat_x), k) for k, r in zip(names.tolist(), rows, strict=True)]
     n = np.array([len(r) for r in lists])
@@ -270,15 +273,12 @@ def stack_clients(
     tx = [_array(x, f"x of client {k}") for k, x in zip(names, xs, strict=True)]
     ty = [_labels(y, classes, f"y of client {k}") for k, y in zip(names, ys, strict=True)]
     for client, x, y in zip(names, tx, ty, strict=True):
-        if len(x) != len(y):
-            raise ValueError(f"client {client}: x has {len(x)} rows and y has {len(y)}; they must have as many")
-        if x.shape[1:] != tx[0].shape[1:]:
+        if x.shape != (len(y), *tx[0].shape[1:]):
             raise ValueError(
-                f"client {client} has rows of shape {tuple(x.shape[1:])}, client {names[0]} of "
-                f"{tuple(tx[0].shape[1:])}; pad narrower clients with zero columns first"
+                f"client {client} has x of shape {tuple(x.shape)} and {len(y)} labels; give one label a row, and rows "
+                f"of shape {tuple(tx[0].shape[1:])} as client {names[0]} has: pad narrower clients with zero columns"
             )
-    ends = np.cumsum([len(x) for x in tx])
-    rows = [np.arange(e - len(x), e) for e, x in zip(ends, tx, strict=True)]
+    rows = np.split(np.arange(sum(map(len, tx))), np.cumsum([len(x) for x in tx])[:-1])
     return stack_rows(torch.cat(tx), torch.cat(ty), rows, ids, classes)
 
 

@@ -12,12 +12,7 @@ from .algorithm import Algorithm
 from .data import ClientData, positions, to_features
 from .params import Params, row
 
-__all__ = [
-    "Result",
-    "evaluate",
-    "pooled",
-    "score",
-]
+__all__ = ["Result", "evaluate", "pooled", "score"]
 
 _CHUNK_ENTRIES = 2**24  # feature entries in one forward pass: 64 MB of float32
 
@@ -171,8 +166,7 @@ def _answer(output: Tensor, y: Tensor) -> Tensor:
 
 def _compare(answers: Tensor, data: ClientData) -> dict[str, Tensor]:
     """Each client's scores, of its answers (K, n_max)."""
-    real = torch.arange(data.y.shape[1], device=data.y.device) < data.n[:, None]
-    n = data.n.cpu()
+    real, n = data.real, data.n.cpu()
 
     def mean(values: Tensor) -> Tensor:
         return values.masked_fill(~real, 0).sum(1).cpu().double() / n
