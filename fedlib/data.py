@@ -94,7 +94,9 @@ class ClientData:
         return ClientData(**moved, columns={name: move(column) for name, column in self.columns.items()})
 
     def sorted(self) -> "ClientData":
-        """The same clients in ascending order of their ids."""
+        """The same clients in ascending order of their ids, which must differ."""
+        if len(self.id.unique()) != len(self):
+            raise ValueError(f"the data hold a client twice; ids must differ, got {self.id[:10].tolist()}")
         return self[self.id.argsort()]
 
     def batch(self, position: Tensor, real: Tensor, dtype: torch.dtype) -> Batch:

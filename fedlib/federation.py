@@ -93,17 +93,8 @@ def fit(
     The same seed gives the same result for any order of the clients, and for evaluation on or off. Chapter 01.
     """
     tests = {"test": eval_data} if isinstance(eval_data, ClientData) else dict(eval_data or {})
-    _check(algorithm, callbacks, checkpoint, tests)
+    _check(algorithm, callbacks, checkpoint, {"data": data} | {f"eval_data[{n!r}]": some for n, some in tests.items()})
     check_params(params)
-    check_data(data, "data")
-    for name, some in tests.items():
-        check_data(some, f"eval_data[{name!r}]")
-    check_whole(rounds, "rounds")
-    check_whole(eval_every, "eval_every")
-    check_share(lost, "lost")
-    size = (
-        len(data) if clients_per_round is None else check_whole(clients_per_round, "clients_per_round", most=len(data))
-    )
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise TypeError(f"dtype must be a floating-point type such as torch.float64, got {dtype!r}")
     device, dtype = choose_device(device), dtype or next(iter(params.values())).dtype
@@ -111,6 +102,11 @@ def fit(
     data = data.to(device, dtype).sorted()
     tests = {name: some.to(device, dtype) for name, some in tests.items()}
     places = {name: positions(data.id, some, f"the evaluation set {name!r}") for name, some in tests.items()}
+    check_whole(rounds, "rounds")
+    check_whole(eval_every, "eval_every")
+    check_share(lost, "lost")
+    size = len(data) if clients_per_round is None else clients_per_round
+    check_whole(size, "clients_per_round", most=len(data))
     check_loss(algorithm.loss, algorithm.predict, params, data, tests)
     done, stopped, state = 0, False, None
     history: list[dict[str, Any]] = []
@@ -153,14 +149,17 @@ def fit(
     return Result(state, data.id, pd.DataFrame(history))
 
 
-def _check(algorithm: Any, callbacks: Any, checkpoint: Any, tests: Mapping[str, Any]) -> None:
+def _check(algorithm: Any, callbacks: Any, checkpoint: Any, data: Mapping[str, Any]) -> None:
     if not isinstance(algorithm, Algorithm):
         raise TypeError(f"algorithm must be an instance such as FedAvg(loss), got {algorithm!r}")
     if not all(callable(c) for c in callbacks):
         raise TypeError("callbacks must be a list of functions callback(round, state, record)")
     if checkpoint is not None and not hasattr(checkpoint, "write"):
         raise TypeError(f"checkpoint must be an object such as fedlib.Checkpoint(path), got {checkpoint!r}")
-    if "train" in tests:
+    for name, some in data.items():
+        if not isinstance(some, ClientData):
+            raise TypeError(f"{name} must be ClientData, as stack_clients or stack_rows makes; got {type(some)}")
+    if "eval_data['train']" in data:
         raise ValueError('an evaluation set cannot be called "train": train_loss is the loss in training')
 
 

@@ -55,7 +55,7 @@ def one_round(
         record(purpose, bytes_down=len(cohort) * message_bytes(message))
     if update is not None:
         for name, message in (*update.summed.items(), *update.per_client.items()):
-            record(update.purpose.get(name, TRAINING), bytes_up=len(arrived) * message_bytes(message))
+            record(update.purpose.get(name, TRAINING), bytes_up=len(update.clients) * message_bytes(message))
         with server_time(TRAINING):
             state = algorithm.aggregate(state, update)  # on the server
             weight = data.n[arrived].cpu().double()
