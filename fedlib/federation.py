@@ -118,7 +118,7 @@ def fit(
             raise ValueError(
                 f"the checkpoint is at round {done}, beyond rounds={rounds}; give more rounds or another path"
             )
-        rounds = done if stopped and callbacks else rounds  # a callback ended this run
+        rounds, stopped = (done if stopped and callbacks else rounds), False  # a callback ended the run there
     with open_costs() as costs, rounds_of(type(algorithm).__name__, rounds, progress) as advance:
         if state is None:
             start = time.perf_counter()
