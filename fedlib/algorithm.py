@@ -120,11 +120,10 @@ class Algorithm(ABC):
         if self.chunk_size != "auto":
             check_whole(self.chunk_size, "chunk_size", ', or "auto"')
         check_share(self.stragglers, "stragglers")
-        rule, options = self.optimizer, {}
-        if isinstance(rule, partial):
-            rule, options = rule.func, rule.keywords
-        if "lr" in options:
-            raise ValueError(f"give the learning rate as lr={options['lr']} of the algorithm, not of the optimizer")
+        rule: Any = self.optimizer
+        if "lr" in getattr(rule, "keywords", {}):
+            raise ValueError(f"give the learning rate as lr={rule.keywords['lr']} of the algorithm, not the optimizer")
+        rule = getattr(rule, "func", rule)  # of a partial
         if getattr(rule, "__name__", "") in _NOT_ENTRY_BY_ENTRY:
             raise ValueError(
                 f"{rule!r} looks at many entries of a tensor at once, so clients in a stack would mix; use a rule that "
