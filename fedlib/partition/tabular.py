@@ -16,7 +16,8 @@ from torch import Tensor
 
 from .. import datasets
 from ..data import ClientData, stack_rows
-from ..partition import _one_group, _random, feature_subsets
+from .groups import feature_subsets
+from .labels import one_group, random_of
 
 __all__ = ["PLANTS", "SETTINGS", "TABLES", "Setting", "TabularClients", "Table", "deal", "table"]
 
@@ -286,7 +287,7 @@ def deal(
     if not 0 <= strength < math.inf:
         raise ValueError(f"strength must be a finite number from 0; got {strength}")
     test, train, further = _rows(len(table.x), clients, rows, validation, hold_out, overlap, seed)
-    parted = feature_subsets(_one_group(list(train)), len(table.blocks), features, groups, seed)
+    parted = feature_subsets(one_group(list(train)), len(table.blocks), features, groups, seed)
     real = [sorted(c for raw in own for c in table.blocks[raw]) for own in parted.columns]
     widths = torch.tensor([len(own) for own in real])
     seen = np.full((clients, int(widths.max())), table.x.shape[1])  # the column of zeros
@@ -295,7 +296,7 @@ def deal(
     x = np.pad(table.x.astype(float), ((0, 0), (0, 1)))
     planted = np.zeros(clients, np.int64)
     if plant is not None:
-        planted[_random("planted", seed).permutation(clients)[: clients // 2]] = 1
+        planted[random_of("planted", seed).permutation(clients)[: clients // 2]] = 1
     factor, shift = {"scale": (math.exp(-2 * strength), 0.0), "offset": (1.0, 3 * strength)}.get(
         plant or "", (-1.0 if plant == "sign" and strength > 0 else 1.0, 0.0)
     )
@@ -334,11 +335,11 @@ def _rows(
             f"{who} of {rows} + {validation} rows and a hold-out of {hold_out} need {hold_out + need} rows; there are "
             f"{total}: lower one of them" + ("" if overlap else ", or set overlap=True")
         )
-    order = _random("hold-out", seed).permutation(total)
+    order = random_of("hold-out", seed).permutation(total)
     test, rest = np.sort(order[:hold_out]), order[hold_out:]
     # Training rows come from the front, validation rows from the back: neither depends on the number of the other.
     if overlap:
-        own = np.stack([_random("rows", seed, k).permutation(rest) for k in range(clients)])
+        own = np.stack([random_of("rows", seed, k).permutation(rest) for k in range(clients)])
         train, further = own[:, :rows], own[:, ::-1][:, :validation]
     else:
         train = rest[: clients * rows].reshape(clients, rows)
