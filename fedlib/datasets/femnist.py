@@ -122,8 +122,9 @@ def _joined(
     for file in tqdm([*train, *test], "FEMNIST", unit="file"):
         try:
             names, x, y = read(file)
-            if y.dtype.kind != "i" or not len(names) == len(x) == len(y) or y.min() < 0 or y.max() > 61:
-                raise ValueError("each row must have an image of 784 pixels and a class from 0 to 61")
+            wrong = y.dtype.kind != "i" or y.min() < 0 or y.max() > 61 or None in names
+            if wrong or not len(names) == len(x) == len(y):
+                raise ValueError("each row must have a writer, an image of 784 pixels and a class from 0 to 61")
         except _DAMAGED as error:
             raise ValueError(f"{file} is damaged or not FEMNIST from {source} ({error}): copy it again") from error
         writers += names

