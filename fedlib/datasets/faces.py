@@ -134,7 +134,7 @@ def _place(root: str | Path | None) -> Path:
 def _words(place: Path, file: str, form: str, verify: bool, head: int = 0) -> list[list[str]]:
     """The words of each line, which must have the given form after `head` others; the first line may be a count."""
     content = need(place / file, _MD5[file] if verify else None, _GET).decode(errors="replace")
-    lines = [line.split() for line in content.splitlines()][head:]
+    lines = [line.split() for line in content.rstrip().splitlines()][head:]
     if wrong := [line for line in lines[head:] if not re.fullmatch(form, " ".join(line))]:
         raise ValueError(f"{place / file} is damaged or another file: it has the line {wrong[0]}. Copy it again")
     return lines
