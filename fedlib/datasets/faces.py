@@ -106,7 +106,7 @@ def celeba_clients(
     Caldas et al. LEAF: A benchmark for federated settings. 2018.
     """
     place, persons = _place(root), identities(root, verify)
-    names, *table = _words(place, _ATTRIBUTES, r"\S+( +-?1)+", verify, head=1)
+    _, names, *table = _words(place, _ATTRIBUTES, r"\S+( +-?1)+", verify, head=2)
     if TARGET not in names or len(table) != len(persons) or {len(row) for row in table} != {len(names) + 1}:
         raise ValueError(
             f"{place / _ATTRIBUTES} is another file: expected in line 2 names of attributes, {TARGET} among them, then "
@@ -132,9 +132,9 @@ def _place(root: str | Path | None) -> Path:
 
 
 def _words(place: Path, file: str, form: str, verify: bool, head: int = 0) -> list[list[str]]:
-    """The words of each line, which must have the given form after `head` others; the first line may be a count."""
+    """The words of each line; all lines but the first `head` ones must have the given form."""
     content = need(place / file, _MD5[file] if verify else None, _GET).decode(errors="replace")
-    lines = [line.split() for line in content.rstrip().splitlines()][head:]
+    lines = [line.split() for line in content.rstrip().splitlines()]
     if wrong := [line for line in lines[head:] if not re.fullmatch(form, " ".join(line))]:
         raise ValueError(f"{place / file} is damaged or another file: it has the line {wrong[0]}. Copy it again")
     return lines
