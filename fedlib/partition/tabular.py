@@ -15,8 +15,10 @@ import torch
 from torch import Tensor
 
 from .. import datasets
+from ..checks import check_number, check_whole
 from ..data import ClientData, stack_rows
-from ..partition import _one_group, _random, feature_subsets
+from .groups import feature_subsets
+from .labels import one_group, random_of
 
 __all__ = ["PLANTS", "SETTINGS", "TABLES", "Setting", "TabularClients", "Table", "deal", "table"]
 
@@ -52,26 +54,8 @@ class Table:
     classes: int | None = None
 
     def __post_init__(self):
-        if self.x.ndim != 2 or self.y.shape != self.x.shape[:1] or len(self.columns) != self.x.shape[1]:
-            raise ValueError(
-                f"table {self.name!r} needs x (R, p), y (R,) and p column names; got x {self.x.shape}, y "
-                f"{self.y.shape} and {len(self.columns)} names"
-            )
-        if sorted(c for block in self.blocks for c in block) != list(range(len(self.columns))) or () in self.blocks:
-            raise ValueError(
-                f"table {self.name!r}: each of the {len(self.columns)} columns must belong to one block, and no block "
-                f"may be empty; got {self.blocks}"
-            )
-        if (self.y.dtype.kind == "f") == (self.classes is not None):
-            raise ValueError(
-                f"table {self.name!r}: classes must be None for targets (floats) and a number for labels (integers); "
-                f"got classes={self.classes} for y of type {self.y.dtype}"
-            )
-
-    @property
-    def raw(self) -> tuple[str, ...]:
-        """Names of the raw columns, in the order of `blocks`."""
-        return tuple(self.columns[block[0]].split("=")[0] for block in self.blocks)
+        if sorted(c for block in self.blocks for c in block) != list(range(self.x.shape[1])) or () in self.blocks:
+            raise ValueError(f"each of the {self.x.shape[1]} columns must belong to one block; got {self.blocks}")
 
 
 def table(name: str, root: str | Path | None = None, download: bool = False, without: Iterable[str] = ()) -> Table:
@@ -95,7 +79,7 @@ def table(name: str, root: str | Path | None = None, download: bool = False, wit
     Raises
     ------
     ValueError
-        The name is not in `TABLES`, the table has no column of a name in `without`, or none is left.
+        The name is not in `TABLES`, or the table has no column of a name in `without`.
 
     Notes
     -----
@@ -110,8 +94,6 @@ def table(name: str, root: str | Path | None = None, download: bool = False, wit
     if unknown := sorted(left_out - set(raw)):
         raise ValueError(f"{name} has no raw column {', '.join(unknown)}; it has {', '.join(dict.fromkeys(raw))}")
     kept = [c for c, r in enumerate(raw) if r not in left_out]
-    if not kept:
-        raise ValueError(f"without={sorted(left_out)} leaves no column of {name}; name fewer")
     blocks: dict[str, list[int]] = {}
     for place, c in enumerate(kept):
         blocks.setdefault(raw[c], []).append(place)
@@ -274,19 +256,14 @@ def deal(
     """
     if hold_out is None:
         hold_out = SETTINGS[table.name].hold_out if table.name in SETTINGS else len(table.x) // 5
-    if min(clients, hold_out) < 1 or rows < 2 or validation < 0:
-        raise ValueError(
-            "clients and hold_out must be at least 1, rows at least 2 (one row alone is its own mean, so that all its "
-            f"features become 0), and validation at least 0; got {clients}, {hold_out}, {rows} and {validation}"
-        )
-    if plant not in (None, *PLANTS):
-        raise ValueError(f"plant must be None or one of {', '.join(PLANTS)}; got {plant!r}")
-    if plant is not None and table.classes is not None:
-        raise ValueError(f"plant={plant!r} changes targets of a regression; {table.name!r} has classes: plant nothing")
-    if not 0 <= strength < math.inf:
-        raise ValueError(f"strength must be a finite number from 0; got {strength}")
+    for name, value, least in (("clients", clients, 1), ("hold_out", hold_out, 1), ("validation", validation, 0)):
+        check_whole(value, name, least=least)
+    check_whole(rows, "rows", least=2)  # one row alone is its own mean: all its features become 0
+    check_number(strength, "strength")
+    if plant not in (None, *PLANTS) or (plant is not None and table.classes is not None):
+        raise ValueError(f"plant must be None, or for a regression one of {', '.join(PLANTS)}; got {plant!r}")
     test, train, further = _rows(len(table.x), clients, rows, validation, hold_out, overlap, seed)
-    parted = feature_subsets(_one_group(list(train)), len(table.blocks), features, groups, seed)
+    parted = feature_subsets(one_group(list(train)), len(table.blocks), features, groups, seed)
     real = [sorted(c for raw in own for c in table.blocks[raw]) for own in parted.columns]
     widths = torch.tensor([len(own) for own in real])
     seen = np.full((clients, int(widths.max())), table.x.shape[1])  # the column of zeros
@@ -295,50 +272,41 @@ def deal(
     x = np.pad(table.x.astype(float), ((0, 0), (0, 1)))
     planted = np.zeros(clients, np.int64)
     if plant is not None:
-        planted[_random("planted", seed).permutation(clients)[: clients // 2]] = 1
-    factor, shift = {"scale": (math.exp(-2 * strength), 0.0), "offset": (1.0, 3 * strength)}.get(
-        plant or "", (-1.0 if plant == "sign" and strength > 0 else 1.0, 0.0)
-    )
+        planted[random_of("planted", seed).permutation(clients)[: clients // 2]] = 1
+    factor = {"scale": math.exp(-2 * strength), "sign": -1 if strength > 0 else 1}.get(plant or "", 1)
+    shift = 3 * strength if plant == "offset" else 0.0
+    mean, deviation = _moments(x[train[:, :, None], seen[:, None]])
+    y_mean, y_deviation = _moments(table.y[train].astype(float))
 
     def part(rows: np.ndarray) -> ClientData:
-        new = (x[rows[:, :, None], seen[:, None]] - mean) / spread
+        new = (x[rows[:, :, None], seen[:, None]] - mean) / deviation
         y = table.y[rows]
         if table.classes is None:
-            y = (y - y_mean) / y_spread
+            y = (y - y_mean) / y_deviation
             y = np.where(planted[:, None] == 1, y * factor + shift, y).astype(np.float32)
-        flat = np.arange(rows.size).reshape(rows.shape)
-        new = new.reshape(rows.size, -1).astype(np.float32)
-        return stack_rows(new, y.ravel(), list(flat), classes=table.classes)
+        new, places = new.reshape(rows.size, -1).astype(np.float32), np.arange(rows.size).reshape(rows.shape)
+        return stack_rows(new, y.ravel(), list(places), classes=table.classes)
 
-    mean, spread = _moments(x[train[:, :, None], seen[:, None]])
-    y_mean, y_spread = _moments(table.y[train].astype(float))
-    return TabularClients(
-        part(train),
-        part(further) if validation else None,
-        part(np.broadcast_to(test, (clients, hold_out))),
-        parted.columns,
-        widths,
-        parted.group,
-        planted,
-    )
+    common = part(np.broadcast_to(test, (clients, hold_out)))
+    held = part(further) if validation else None
+    return TabularClients(part(train), held, common, parted.columns, widths, parted.group, planted)
 
 
 def _rows(
     total: int, clients: int, rows: int, validation: int, hold_out: int, overlap: bool, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """Row numbers of the hold-out (H,), of training (K, rows) and of validation (K, validation), each ascending."""
-    need = (rows + validation) * (1 if overlap else clients)
-    if hold_out + need > total:
-        who = "one client" if overlap else f"{clients} clients without overlap"
+    apart = 1 if overlap else clients
+    if hold_out + apart * (rows + validation) > total:
         raise ValueError(
-            f"{who} of {rows} + {validation} rows and a hold-out of {hold_out} need {hold_out + need} rows; there are "
-            f"{total}: lower one of them" + ("" if overlap else ", or set overlap=True")
+            f"{apart} x ({rows} + {validation}) rows and a hold-out of {hold_out} are more than the {total} rows there "
+            "are: lower one of them, or set overlap=True"
         )
-    order = _random("hold-out", seed).permutation(total)
+    order = random_of("hold-out", seed).permutation(total)
     test, rest = np.sort(order[:hold_out]), order[hold_out:]
     # Training rows come from the front, validation rows from the back: neither depends on the number of the other.
     if overlap:
-        own = np.stack([_random("rows", seed, k).permutation(rest) for k in range(clients)])
+        own = np.stack([random_of("rows", seed, k).permutation(rest) for k in range(clients)])
         train, further = own[:, :rows], own[:, ::-1][:, :validation]
     else:
         train = rest[: clients * rows].reshape(clients, rows)
@@ -348,5 +316,5 @@ def _rows(
 
 def _moments(values: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation over the rows, axis 1, which stays; 1 for the deviation of what is constant."""
-    spread = values.std(1, keepdims=True)
-    return values.mean(1, keepdims=True), np.where(np.ptp(values, 1, keepdims=True) == 0, 1.0, spread)
+    deviation = values.std(1, keepdims=True)
+    return values.mean(1, keepdims=True), np.where(np.ptp(values, 1, keepdims=True) == 0, 1.0, deviation)

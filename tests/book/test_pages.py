@@ -46,7 +46,7 @@ def test_data_sets_are_used_where_the_page_says():
     """
     lines = re.findall(r"^\| (`.+`) \|(.*)\|(.*)\|$", text("data"), re.M)
     used = {name: chapters for names, *chapters in lines for name in re.findall(r"`(\w+)`", names)}
-    assert set(used) | {"wine", "emnist"} == set(datasets.names())
+    assert set(used) | {"wine"} == set(datasets.names())
     for path in notebooks.paths():
         chapter = str(int(path.stem[:2]))
         page = "\n".join(c.source for c in notebooks.code_cells(notebooks.read(path)))

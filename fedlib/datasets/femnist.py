@@ -1,0 +1,137 @@
+"""FEMNIST, handwritten characters by writer, from the files of LEAF or of Flower."""
+
+import io
+import json
+from collections.abc import Callable, Sequence
+from functools import lru_cache
+from pathlib import Path
+
+import numpy as np
+from tqdm import tqdm
+
+from .registry import Arrays, Stats, package
+
+__all__ = ["flwr_femnist", "leaf"]
+
+_LEAF, _FLOWER = "https://github.com/TalwalkarLab/leaf", "https://huggingface.co/datasets/flwrlabs/femnist"
+_DAMAGED = (AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)  # what a wrong file gives
+
+Rows = tuple[list[str], np.ndarray, np.ndarray]  # writers, images (R, 784) from 0 to 255, classes (R,)
+
+
+def leaf(path: str | Path) -> Arrays:
+    """Load FEMNIST from the JSON files of LEAF's ``preprocess.sh`` (chapter 06).
+
+    Parameters
+    ----------
+    path : path
+        The folder that holds ``train/*.json`` and, if there, ``test/*.json``: LEAF's ``data/femnist/data``.
+
+    Returns
+    -------
+    Arrays
+        Images (R, 1, 28, 28); LEAF's pixels are k/255, so uint8 loses nothing, and its white paper stays white.
+        Classes 0..61 are 0-9, A-Z, a-z. Writers are numbered in sorted order of LEAF's user names over both
+        splits: the same number is the same person. Rows are ordered by file name, then as in the file.
+
+    Raises
+    ------
+    FileNotFoundError
+        ``train`` holds no JSON file.
+    ValueError
+        A file is damaged, or is of another set of LEAF's.
+
+    Notes
+    -----
+    LEAF's ``-t sample`` puts every writer into both splits, ``-t user`` into one of them. After ``-s iid`` the
+    users are no persons: LEAF deals all images to made-up users.
+
+    References
+    ----------
+    Caldas et al. LEAF: A benchmark for federated settings. 2018.
+    """
+    train, test = (sorted((Path(path) / split).glob("*.json")) for split in ("train", "test"))
+    if not train:
+        raise FileNotFoundError(
+            f"{Path(path) / 'train'} holds no JSON file: expected train/*.json and, if there, test/*.json in {path}, "
+            "as LEAF's preprocess.sh writes them into data/femnist/data"
+        )
+    note = "LEAF repeats the first image of every writer but one; split by sample, a copy may be in each split."
+    licence = "LEAF: BSD 2-Clause; NIST's images: none stated"
+    return _joined(_leaf_rows, train, test, _LEAF, licence, note)
+
+
+def flwr_femnist(path: str | Path) -> Arrays:
+    """Load FEMNIST from the parquet files of Flower's copy.
+
+    Parameters
+    ----------
+    path : path
+        A local copy of https://huggingface.co/datasets/flwrlabs/femnist. Expected are ``data/train-*.parquet`` with
+        the columns ``image`` (struct with PNG ``bytes``), ``writer_id`` (string) and ``character`` (integer 0..61).
+
+    Returns
+    -------
+    Arrays
+        Images (R, 1, 28, 28) as they are stored. Classes 0..61 are 0-9, A-Z, a-z. Writers are numbered in sorted
+        order of ``writer_id``. Rows are ordered by file name, then as in the file. There is no test split.
+
+    Raises
+    ------
+    FileNotFoundError
+        There is no parquet file, or not as many as their names state (``...-of-00002.parquet``).
+    ValueError
+        A file is damaged, or has other columns, labels or images.
+    ModuleNotFoundError
+        The package pyarrow is missing.
+    """
+    files = sorted(Path(path).glob("data/train-*.parquet"))
+    if not files or len(files) != int(files[-1].stem.rsplit("-", 1)[-1]):
+        raise FileNotFoundError(
+            f"{path} holds {len(files)} files data/train-*.parquet: copy all of one version from {_FLOWER}"
+        )
+    note = "The published set has 814,277 rows and no test split."
+    return _joined(_flwr_rows, files, [], _FLOWER, "BSD 2-Clause", note)
+
+
+def _leaf_rows(file: Path) -> Rows:
+    # 256 shared floats instead of one for each pixel
+    users = json.loads(file.read_text("utf-8"), parse_float=lru_cache(1 << 12)(float))["user_data"]
+    people = {name: rows for name, rows in users.items() if rows["y"]}  # LEAF leaves those whom it drops, empty
+    writers = [name for name, rows in people.items() for _ in rows["y"]]
+    x = np.array([image for rows in people.values() for image in rows["x"]], float).reshape(-1, 784) * 255
+    if not np.isclose(x, np.rint(x), rtol=0, atol=0.02).all():
+        raise ValueError("pixels must be k / 255")
+    return writers, np.rint(x), np.array([label for rows in people.values() for label in rows["y"]])
+
+
+def _flwr_rows(file: Path) -> Rows:
+    parquet, pillow = package("pyarrow.parquet"), package("PIL.Image")
+    rows = parquet.read_table(file, columns=["image", "writer_id", "character"]).to_pylist()
+    images = [np.asarray(pillow.open(io.BytesIO(row["image"]["bytes"])).convert("L")) for row in rows]
+    x = np.reshape(images, (-1, 784))
+    return [row["writer_id"] for row in rows], x, np.array([row["character"] for row in rows])
+
+
+def _joined(
+    read: Callable[[Path], Rows], train: Sequence[Path], test: Sequence[Path], source: str, licence: str, note: str
+) -> Arrays:
+    """The rows of all files, training files first."""
+    writers: list[str] = []
+    parts: list[tuple[np.ndarray, np.ndarray]] = []
+    for file in tqdm([*train, *test], "FEMNIST", unit="file"):
+        try:
+            names, x, y = read(file)
+            wrong = y.dtype.kind != "i" or y.min() < 0 or y.max() > 61 or None in names
+            if wrong or not len(names) == len(x) == len(y):
+                raise ValueError("each row must have a writer, an image of 784 pixels and a class from 0 to 61")
+        except _DAMAGED as error:
+            raise ValueError(f"{file} is damaged or not FEMNIST from {source} ({error}): copy it again") from error
+        writers += names
+        parts.append((x.astype(np.uint8), y.astype(np.int64)))
+    x, y = (np.concatenate(part) for part in zip(*parts, strict=True))
+    ids, r = np.unique(writers, return_inverse=True)[1].astype(np.int64), sum(len(y) for _, y in parts[: len(train)])
+    x, info = x.reshape(-1, 1, 28, 28), Stats(r, len(x) - r, (1, 28, 28), 62, source, licence, {}, note)
+    if not test:
+        return Arrays(x, y, writer=ids, stats=info)
+    return Arrays(x[:r], y[:r], x[r:], y[r:], writer=ids[:r], writer_test=ids[r:], stats=info)

@@ -1,0 +1,474 @@
+"""Who holds which rows of a data set, and how skewed the labels are.
+
+`iid`, `quantity`, `dirichlet`, `pathological` and `by_user` deal rows out to clients; each gives a `Partition`.
+"""
+
+import math
+import zlib
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from numbers import Integral
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import ArrayLike
+from torch import Tensor
+
+from ..data import ClientData, stack_rows
+
+__all__ = ["Change", "Partition", "by_user", "dirichlet", "iid", "pathological", "quantity"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """What groups do to their samples.
+
+    Attributes
+    ----------
+    kind : str
+        Name of the function that planted it.
+    values : tuple
+        One entry a group: the new label of each class (label_permutation), degrees (rotation), a name (style); one
+        entry a client: its columns, ascending (feature_subsets).
+    seed : int
+        Decides the noise of a style.
+    width : int
+        Columns that x must have (feature_subsets).
+    """
+
+    kind: str
+    values: tuple[Any, ...]
+    seed: int = 0
+    width: int = 0
+
+    def labels(self, y: Tensor, group: np.ndarray) -> Tensor:
+        """Labels as their groups see them; the shapes of `y` and `group` broadcast."""
+        if y.is_floating_point():
+            raise TypeError(f"label_permutation needs class labels, whole numbers; y holds {y.dtype}")
+        return torch.tensor(self.values)[group, y.cpu()].to(y.device)
+
+    def features(self, x: Tensor, rows: np.ndarray, seen_by: np.ndarray) -> Tensor:
+        """Row ``rows[i]`` of `x` as group (feature_subsets: client) ``seen_by[i]`` sees it; a copy."""
+        if self.kind == "feature_subsets":
+            if x.ndim != 2 or x.shape[1] != self.width:
+                raise ValueError(f"columns were drawn for x of shape (R, {self.width}); got {tuple(x.shape)}")
+            x = x if x.is_floating_point() else x.float()
+            table = np.full((len(self.values), max(map(len, self.values))), self.width)  # the column of zeros
+            for client, columns in enumerate(self.values):
+                table[client, : len(columns)] = columns
+            padded = torch.cat([x, x.new_zeros(len(x), 1)], 1)
+            return padded[rows[:, None], table[seen_by]]
+        new = x[rows]
+        for g in np.unique(seen_by):
+            own = np.flatnonzero(seen_by == g)
+            if self.kind == "rotation":
+                new[own] = _rotated(new[own], self.values[g])
+            else:
+                new[own] = _styled(new[own], self.values[g], rows[own], self.seed)
+        return new
+
+
+def _rotated(x: Tensor, degrees: float) -> Tensor:
+    if x.ndim < 3:
+        raise ValueError(f"rotation needs images, one row (..., height, width); got {tuple(x.shape[1:])}: reshape x")
+    turns = degrees / 90
+    if turns in (1, 3) and x.shape[-1] != x.shape[-2]:
+        raise ValueError(f"a turn by {degrees} degrees needs square images, got {tuple(x.shape[-2:])}: crop or pad x")
+    if turns == int(turns):
+        return torch.rot90(x, int(turns), (-2, -1))
+    from scipy.ndimage import rotate
+
+    new = rotate(x.cpu().double().numpy(), degrees, axes=(-2, -1), reshape=False, order=1)
+    return torch.from_numpy(new if x.is_floating_point() else np.rint(new)).to(x)  # no value leaves the range of x
+
+
+def _styled(x: Tensor, name: str, rows: np.ndarray, seed: int) -> Tensor:
+    if x.dtype != torch.uint8:
+        raise TypeError(f"style needs uint8 images, 0 to 255; got {x.dtype}: give the bytes, training scales them")
+    if name == "inverted":
+        return 255 - x
+    if name == "low contrast":
+        return x // 4 + 96
+    if name == "noisy":
+        # A row has its own noise, whoever holds it and in whatever order.
+        noise = np.stack([random_of("noise", seed, row).randint(-128, 128, x.shape[1:]) for row in rows.tolist()])
+        return (x + torch.from_numpy(noise).to(x.device)).clamp(0, 255).to(torch.uint8)
+    return x
+
+
+@dataclass(frozen=True, eq=False)
+class Partition:
+    """Who holds which rows, and sees them how.
+
+    Attributes
+    ----------
+    rows : tuple of K integer arrays
+        Row numbers of each client, ascending. No row belongs to two clients.
+    group : array of shape (K,), int
+        True group of each client, the main one if it has two; all 0 where no groups are planted.
+    sample_group : tuple of K integer arrays
+        True group of each sample, aligned with `rows`; differs from `group` in mixtures only.
+    id : array of shape (K,), int64
+        Ids of the clients: 0 to K - 1, or those of the writers.
+    change : Change or None
+        What a group does to its samples; None: nothing.
+    total : int or None
+        R, the rows of the data that were dealt out; None: unknown.
+    """
+
+    rows: tuple[np.ndarray, ...]
+    group: np.ndarray
+    sample_group: tuple[np.ndarray, ...]
+    id: np.ndarray
+    change: Change | None = None
+    total: int | None = None
+
+    @property
+    def columns(self) -> tuple[np.ndarray, ...]:
+        """Columns of each client, ascending: K integer arrays. `feature_subsets` draws them, others have none."""
+        if self.change is None or not self._by_client:
+            raise AttributeError("all clients see all columns; make the partition with feature_subsets")
+        return tuple(np.array(c) for c in self.change.values)
+
+    def clients(self, x: ArrayLike | Tensor, y: ArrayLike | Tensor, classes: int | None = None) -> ClientData:
+        """The clients as training data, each sample as its group sees it.
+
+        Parameters
+        ----------
+        x : array of shape (R, ...)
+            Never modified. A tensor is shared with the result if no features change; else the result holds a changed
+            copy of the R' rows that the clients hold, after `feature_subsets` of shape (R', k_max): a client's columns
+            in ascending order, then zeros.
+        y : array of shape (R,)
+        classes : int, optional
+            As in `fedlib.data.stack_rows`.
+
+        Returns
+        -------
+        ClientData
+        """
+        x, y = self._checked(x, y, classes)
+        rows, sizes = self.rows, [len(r) for r in self.rows]
+        held = np.concatenate(rows)
+        if len(x) != (self.total or len(x)) or held.max() >= len(x):
+            raise ValueError(
+                f"{self.total or held.max() + 1} rows were dealt out, but x has {len(x)}; give the rows of which the "
+                "partition was made. A common test set goes to tests()"
+            )
+        if self.change is not None and self.change.kind == "label_permutation":
+            y[held] = self.change.labels(y[held], np.concatenate(self.sample_group))
+        elif self.change is not None:
+            seen_by = np.repeat(np.arange(len(rows)), sizes) if self._by_client else np.concatenate(self.sample_group)
+            x, y = self.change.features(x, held, seen_by), y[held]
+            rows = tuple(np.split(np.arange(len(held)), np.cumsum(sizes)[:-1]))
+        return stack_rows(x, y, rows, self.id.tolist(), classes)
+
+    def tests(self, x: ArrayLike | Tensor, y: ArrayLike | Tensor, classes: int | None = None) -> ClientData:
+        """A common test set for every client, as its own group sees it.
+
+        Parameters
+        ----------
+        x : array of shape (R, ...)
+            Stored once if no features change, else once for each group, after `feature_subsets` for each client.
+        y : array of shape (R,)
+        classes : int, optional
+            As in `fedlib.data.stack_rows`.
+
+        Returns
+        -------
+        ClientData
+            Every client has all R rows, in order. A mixed client sees them under its groups in the proportions of its
+            own samples, spread evenly over the rows of each label. Nothing is drawn.
+
+        References
+        ----------
+        Sattler, Müller, Samek. Clustered federated learning. 2019.
+        """
+        x, y = self._checked(x, y, classes)
+        r, k = len(y), len(self.rows)
+        index, labels = torch.arange(r).expand(k, r), y.expand(k, r)
+        if self.change is not None and self.change.kind == "label_permutation":
+            labels = self.change.labels(y, self._seen_by(y))
+        elif self.change is not None:
+            views = np.arange(len(self.change.values))
+            x = self.change.features(x, np.tile(np.arange(r), len(views)), np.repeat(views, r))
+            index = torch.from_numpy(self._seen_by(y) * r + np.arange(r))
+        return ClientData(x, index, labels, torch.tensor([r]).expand(k), torch.from_numpy(self.id.copy()))
+
+    @property
+    def _by_client(self) -> bool:
+        return self.change is not None and self.change.kind == "feature_subsets"
+
+    def _checked(self, x: ArrayLike | Tensor, y: ArrayLike | Tensor, classes: int | None) -> tuple[Tensor, Tensor]:
+        if self.change is not None and self.change.kind == "label_permutation":
+            classes = len(self.change.values[0])
+        one = stack_rows(x, y, [np.arange(len(y))], classes=classes)  # type: ignore[arg-type]
+        return one.x, one.y[0]  # y is a copy
+
+    def _seen_by(self, y: Tensor) -> np.ndarray:
+        """Entry of the change under which each client sees each of R common rows, shape (K, R)."""
+        main = np.arange(len(self.rows)) if self._by_client else self.group
+        seen, order = np.repeat(main[:, None], len(y), 1), np.argsort(y.cpu().numpy(), kind="stable")
+        for k, own in enumerate(self.sample_group):
+            if (own != self.group[k]).any():
+                groups, counts = np.unique(own, return_counts=True)
+                sizes = apportion(len(y), counts)
+                places = np.concatenate([(np.arange(n) + 0.5) / n for n in sizes])  # in [0, 1]: each group evenly
+                seen[k, order] = np.repeat(groups, sizes)[np.argsort(places, kind="stable")]
+        return seen
+
+    def split(self, fractions: Sequence[float] = (0.6, 0.2, 0.2), seed: int = 0) -> tuple["Partition", ...]:
+        """Split the rows of each client at random, into training, validation and test rows for instance.
+
+        Parameters
+        ----------
+        fractions : sequence of float
+            Share of each part; they add up to 1. ``(1,)`` gives back the whole.
+        seed : int
+            With the client's id it decides the draw: other clients do not matter.
+
+        Returns
+        -------
+        tuple of Partition
+            One a part, with the same clients, groups and change. Sizes are as near to the fractions as whole numbers
+            allow, and at least 1: a client with fewer rows than parts is an error.
+        """
+        shares, parts = shares_of(fractions, "fractions"), []
+        for client, rows in zip(self.id.tolist(), self.rows, strict=True):
+            if len(rows) < len(shares):
+                raise ValueError(
+                    f"client {client} has {len(rows)} rows, {len(shares)} parts need {len(shares)}; raise min_rows or "
+                    "take fewer clients"
+                )
+            order = random_of("split", seed, client).permutation(len(rows))
+            ends = np.cumsum(apportion(len(rows), shares, least=1))[:-1]
+            parts.append([np.sort(part) for part in np.split(order, ends)])
+        return tuple(
+            replace(
+                self,
+                rows=tuple(r[o] for r, o in zip(self.rows, part, strict=True)),
+                sample_group=tuple(g[o] for g, o in zip(self.sample_group, part, strict=True)),
+            )
+            for part in zip(*parts, strict=True)
+        )
+
+
+# ---- draws ----
+
+
+def random_of(purpose: str, seed: int, *numbers: int) -> np.random.RandomState:
+    """A stream for each purpose: with one for all, a split would put the samples that a mixture drew into one part."""
+    words = (n >> shift & 0xFFFFFFFF for n in numbers for shift in (0, 32))
+    return np.random.RandomState([zlib.crc32(purpose.encode()), seed, *words])
+
+
+def apportion(total: int, shares: ArrayLike, least: int = 0) -> np.ndarray:
+    """Whole numbers that add up to `total`, by the largest remainder; of equal remainders the first wins."""
+    exact = total * np.asarray(shares, float) / math.fsum(np.asarray(shares))
+    sizes = np.floor(exact).astype(int)
+    sizes[np.argsort(-np.round(exact - sizes, 9), kind="stable")[: total - sizes.sum()]] += 1
+    while sizes.min() < least:
+        sizes[sizes.argmax()] -= 1
+        sizes[sizes.argmin()] += 1
+    return sizes
+
+
+def shares_of(values: Sequence[float], what: str) -> list[float]:
+    """The values, if they are shares of a whole."""
+    shares = [float(v) for v in values]
+    if not shares or not min(shares) > 0 or not abs(math.fsum(shares) - 1) < 1e-6:
+        raise ValueError(f"{what} must be positive and add up to 1; got {tuple(shares)}")
+    return shares
+
+
+def one_group(rows: Sequence[np.ndarray], total: int | None = None, ids: np.ndarray | None = None) -> Partition:
+    """These rows, in the hands of clients that see them alike."""
+    ids = np.arange(len(rows)) if ids is None else ids
+    samples = tuple(np.zeros(len(r), np.int64) for r in rows)
+    return Partition(tuple(map(np.sort, rows)), np.zeros(len(rows), np.int64), samples, ids, total=total)
+
+
+# ---- dealing ----
+
+
+def _labels(y: ArrayLike, n_clients: int) -> np.ndarray:
+    y = np.asarray(y)
+    if y.ndim != 1:
+        raise ValueError(f"y must have one label a row, shape (R,); got {y.shape}")
+    if not (isinstance(n_clients, Integral) and 1 <= n_clients <= len(y)):
+        raise ValueError(f"n_clients must be a whole number from 1 to the {len(y)} rows there are; got {n_clients!r}")
+    return y
+
+
+def iid(y: ArrayLike, n_clients: int, seed: int = 0) -> Partition:
+    """Deal rows out evenly at random: all clients have the same distribution (chapter 01).
+
+    Parameters
+    ----------
+    y : array of shape (R,)
+    n_clients : int
+        K; sizes differ by one at the most.
+    seed : int
+
+    Returns
+    -------
+    Partition
+    """
+    y = _labels(y, n_clients)
+    return one_group(np.array_split(np.random.RandomState(seed).permutation(len(y)), n_clients), len(y))
+
+
+def quantity(y: ArrayLike, n_clients: int, sigma: float, seed: int = 0) -> Partition:
+    """Same distribution, different amounts: sizes are log-normal (chapter 01).
+
+    Parameters
+    ----------
+    y : array of shape (R,)
+    n_clients : int
+    sigma : float
+        Standard deviation of the logarithm of the sizes; 0 gives equal sizes.
+    seed : int
+
+    Returns
+    -------
+    Partition
+        Every client has at least one row.
+    """
+    y = _labels(y, n_clients)
+    if not 0 <= sigma < np.inf:
+        raise ValueError(f"sigma must be at least 0 and finite, got {sigma}")
+    random = np.random.RandomState(seed)
+    draw = sigma * random.standard_normal(n_clients)
+    share = np.exp(draw - draw.max())  # no overflow
+    # One row each, the rest by share.
+    ends = np.round(np.cumsum(share / share.sum()) * (len(y) - n_clients)).astype(int) + np.arange(1, n_clients + 1)
+    return one_group(np.split(random.permutation(len(y)), ends[:-1]), len(y))
+
+
+def dirichlet(
+    y: ArrayLike, n_clients: int, alpha: float, seed: int = 0, min_rows: int = 1, attempts: int = 1000
+) -> Partition:
+    """Label skew: of each class, clients get shares drawn from a Dirichlet distribution (chapter 01).
+
+    Parameters
+    ----------
+    y : array of shape (R,)
+        Class labels.
+    n_clients : int
+    alpha : float
+        Concentration. Near 0 each class goes to a few clients; large values approach `iid`.
+    seed : int
+    min_rows : int
+        Draw again until every client has at least so many rows.
+    attempts : int
+        How often to try.
+
+    Returns
+    -------
+    Partition
+        Sizes differ too, the more so the smaller `alpha` is.
+
+    References
+    ----------
+    Hsu, Qi, Brown. Measuring the effects of non-identical data distribution for federated visual classification. 2019.
+    Yurochkin et al. Bayesian nonparametric federated learning of neural networks. ICML 2019 (this variant).
+    """
+    y = _labels(y, n_clients)
+    if not (alpha > 0 and np.isfinite(alpha)):
+        raise ValueError(f"alpha must be a positive number, got {alpha}; use iid for equal shares")
+    if min_rows * n_clients > len(y):
+        raise ValueError(f"{n_clients} clients of at least {min_rows} rows need more than the {len(y)} rows there are")
+    random = np.random.RandomState(seed)
+    for _ in range(attempts):
+        rows: list[list[np.ndarray]] = [[] for _ in range(n_clients)]
+        for label in np.unique(y):
+            members = random.permutation(np.flatnonzero(y == label))
+            with np.errstate(invalid="ignore"):
+                share = random.dirichlet(np.full(n_clients, alpha))
+            if np.isnan(share).any():  # alpha so small that all draws underflow: one client takes the class
+                share = np.eye(n_clients)[random.randint(n_clients)]
+            ends = np.round(np.cumsum(share)[:-1] * len(members)).astype(int)
+            for held, part in zip(rows, np.split(members, ends), strict=True):
+                held.append(part)
+        merged = [np.concatenate(r) for r in rows]
+        if min(map(len, merged)) >= min_rows:
+            return one_group(merged, len(y))
+    raise ValueError(
+        f"no draw in {attempts} gave each of {n_clients} clients at least {min_rows} rows with alpha = {alpha}; "
+        "raise alpha, lower min_rows or n_clients"
+    )
+
+
+def pathological(y: ArrayLike, n_clients: int, shards_per_client: int = 2, seed: int = 0) -> Partition:
+    """Label skew as in the first FedAvg paper: rows sorted by label, cut into shards, dealt out (chapter 01).
+
+    Parameters
+    ----------
+    y : array of shape (R,)
+        Class labels.
+    n_clients : int
+    shards_per_client : int
+        Shards that each client gets; with 2 most clients see two classes.
+    seed : int
+
+    Returns
+    -------
+    Partition
+
+    References
+    ----------
+    McMahan et al. Communication-efficient learning of deep networks from decentralized data. AISTATS 2017.
+    """
+    y = _labels(y, n_clients)
+    shards = n_clients * shards_per_client
+    if not 1 <= shards <= len(y):
+        raise ValueError(
+            f"{n_clients} clients x {shards_per_client} shards make {shards} shards, but there are {len(y)} rows"
+        )
+    random = np.random.RandomState(seed)
+    shuffled = random.permutation(len(y))
+    parts = np.array_split(shuffled[np.argsort(y[shuffled], kind="stable")], shards)
+    dealt = random.permutation(shards).reshape(n_clients, shards_per_client)
+    return one_group([np.concatenate([parts[s] for s in own]) for own in dealt], len(y))
+
+
+def by_user(user: ArrayLike, n_clients: int | None = None, min_rows: int = 1, seed: int = 0) -> Partition:
+    """One client a writer: the natural partition (chapter 02).
+
+    Parameters
+    ----------
+    user : array of shape (R,), int
+        Who wrote each row, for example ``writer`` of `fedlib.datasets.Arrays`.
+    n_clients : int, optional
+        Keep so many writers, drawn at random; all by default.
+    min_rows : int
+        Leave out writers with fewer rows.
+    seed : int
+        Matters only if `n_clients` is given.
+
+    Returns
+    -------
+    Partition
+        Clients in ascending order of their ids, which are the writers'.
+
+    References
+    ----------
+    Caldas et al. LEAF: A benchmark for federated settings. 2018.
+    """
+    user = np.asarray(user)
+    if user.ndim != 1 or user.dtype.kind not in "iu":
+        raise TypeError(
+            f"user must hold one whole number a row, shape (R,); got {user.dtype} {user.shape}; number names with "
+            "np.unique(names, return_inverse=True)[1]"
+        )
+    order = np.argsort(user, kind="stable")
+    ids, start, size = np.unique(user[order].astype(np.int64), return_index=True, return_counts=True)
+    enough = np.flatnonzero(size >= min_rows)
+    if not 1 <= (len(enough) if n_clients is None else n_clients) <= len(enough):
+        raise ValueError(
+            f"{len(enough)} of {len(ids)} writers have {min_rows} rows or more; got n_clients = {n_clients}: lower it "
+            "or min_rows"
+        )
+    kept = np.sort(random_of("by_user", seed).permutation(enough)[:n_clients])
+    return one_group([order[start[k] : start[k] + size[k]] for k in kept], len(user), ids[kept])

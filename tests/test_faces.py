@@ -1,0 +1,213 @@
+"""CelebA: files of the published layout, who is drawn, and what is said of wrong files."""
+
+import hashlib
+import json
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+
+from fedlib import datasets
+from fedlib.datasets import faces
+from fedlib.datasets.faces import celeba_clients, client_statistics, identities, split_users
+from fedlib.partition import by_user
+
+PIL_Image = pytest.importorskip("PIL.Image")
+
+# The 40 attributes are in the published order of names; the seven here are enough for all that is read by name.
+NAMES = ("5_o_Clock_Shadow", "Attractive", "Heavy_Makeup", "High_Cheekbones", "Mouth_Slightly_Open", "Smiling")
+NAMES += ("Wavy_Hair",)
+SIZES = {2880: 9, 17: 5, 3: 4, 905: 6, 44: 12, 8: 5, 1: 1, 6369: 7, 71: 8, 10: 5, 500: 6, 4: 5}  # photos of celebrities
+
+
+def make_celeba(root, sizes=SIZES, size=(18, 22), seed=0, place="celeba"):
+    """Write a small CelebA of the published layout: a mouth that is light where someone smiles, all else noise."""
+    random = np.random.RandomState(seed)
+    folder = root / place
+    (folder / "img_align_celeba").mkdir(parents=True)
+    persons = random.permutation(np.repeat(list(sizes), list(sizes.values())))
+    attributes = random.randint(0, 2, (len(persons), len(NAMES)))
+    photos = [f"{row + 1:06}.jpg" for row in range(len(persons))]
+    for photo, known in zip(photos, attributes, strict=True):
+        pixels = random.randint(0, 128, (size[1], size[0], 3))
+        pixels[2 * size[1] // 3 :] += 100 * known[NAMES.index("Smiling")]
+        PIL_Image.fromarray(pixels.astype(np.uint8)).save(folder / "img_align_celeba" / photo, quality=95)
+    lines = [f"{photo} {person}" for photo, person in zip(photos, persons, strict=True)]
+    (folder / "identity_CelebA.txt").write_text("\n".join(lines) + "\n")
+    lines = [str(len(photos)), " ".join(NAMES) + " "]  # the published file has this blank, and pads numbers
+    for photo, row in zip(photos, attributes, strict=True):
+        lines.append(photo + "".join(f" {2 * value - 1:2}" for value in row))
+    (folder / "list_attr_celeba.txt").write_text("\n".join(lines) + "\n")
+    return SimpleNamespace(folder=folder, photos=photos, persons=persons, attributes=attributes)
+
+
+@pytest.fixture(params=["celeba", "celeba/data/raw"], ids=["torchvision", "leaf"])
+def made(request, monkeypatch, tmp_path):
+    """Small files, and their checksums in place of the published ones."""
+    monkeypatch.setenv("FEDLIB_DATA", str(tmp_path))
+    small = make_celeba(tmp_path, place=request.param)
+    for name in faces.STATS.checksums:
+        content = (small.folder / name).read_bytes()
+        monkeypatch.setitem(faces.STATS.checksums, name, f"md5:{hashlib.md5(content).hexdigest()}")
+    return small
+
+
+def as_leaf(made, row):
+    """The lines of LEAF's models/celeba/cnn.py that read a photo."""
+    with PIL_Image.open(made.folder / "img_align_celeba" / made.photos[row]) as image:
+        return np.array(image.resize((84, 84)).convert("RGB")).transpose(2, 0, 1)
+
+
+def test_published_numbers():
+    info, sets = faces.STATS, pytest.importorskip("torchvision").datasets
+    assert (info.rows, info.shape, info.classes) == (202_599, (3, 84, 84), 2) and "non-commercial" in info.licence
+    published = {file: f"md5:{md5}" for _, md5, file in sets.CelebA.file_list}
+    assert info.checksums == {file: published[file] for file in ("identity_CelebA.txt", "list_attr_celeba.txt")}
+
+
+def test_clients(made):
+    arrays = celeba_clients(fraction=(0.3, 0.4), seed=3)
+    enough = [person for person, size in SIZES.items() if size >= 5]
+    train, test = set(arrays.writer.tolist()), set(arrays.writer_test.tolist())
+    assert (len(train), len(test)) == (3, 4) and not train & test and train | test <= set(enough)
+    for part, x, y, known, persons in [
+        (train, arrays.x, arrays.y, arrays.attributes, arrays.writer),
+        (test, arrays.x_test, arrays.y_test, arrays.attributes_test, arrays.writer_test),
+    ]:
+        rows = np.flatnonzero(np.isin(made.persons, list(part)))  # all photos of a celebrity, in the files' order
+        np.testing.assert_array_equal(persons, made.persons[rows])
+        np.testing.assert_array_equal(known, made.attributes[rows])
+        np.testing.assert_array_equal(y, made.attributes[rows, NAMES.index("Smiling")])
+        np.testing.assert_array_equal(x, np.stack([as_leaf(made, row) for row in rows]))
+        assert (x.dtype, y.dtype, known.dtype, persons.dtype) == (np.uint8, np.int64, np.uint8, np.int64)
+    assert arrays.columns == NAMES and isinstance(arrays, datasets.Arrays)
+    assert (arrays.stats.rows, arrays.stats.test_rows) == (len(arrays.y), len(arrays.y_test))
+    np.testing.assert_array_equal(arrays.x_test, celeba_clients(fraction=(0.3, 0.4), seed=3).x_test)
+    assert set(celeba_clients(fraction=(0.3, 0.4), seed=4).writer) != train
+
+
+@pytest.mark.parametrize("made", ["celeba"], indirect=True)
+def test_only_the_drawn_photos_are_read(made):
+    path = made.folder / "img_align_celeba" / made.photos[np.flatnonzero(made.persons == 44)[0]]
+    PIL_Image.fromarray(np.full((9, 9), 77, np.uint8)).save(path)  # grey
+    arrays = celeba_clients(fraction=(0.5, 0.5))
+    assert (arrays.x[arrays.writer == 44][:1] == 77).all() and (arrays.x_test[arrays.writer_test == 44][:1] == 77).all()
+    wanted = celeba_clients(fraction=(0.2, 0.2))
+    for photo, person in zip(made.photos, made.persons, strict=True):
+        if person not in {*wanted.writer, *wanted.writer_test}:
+            (made.folder / "img_align_celeba" / photo).unlink()
+    np.testing.assert_array_equal(celeba_clients(fraction=(0.2, 0.2)).x, wanted.x)
+    clients = by_user(wanted.writer).clients(wanted.x, wanted.y, classes=2)
+    assert clients.n.tolist() == [SIZES[person] for person in clients.id.tolist()]
+
+
+# ---- errors of files ----
+
+
+@pytest.mark.parametrize("made", ["celeba"], indirect=True)
+@pytest.mark.parametrize("missing", ["identity_CelebA.txt", "list_attr_celeba.txt", "img_align_celeba"])
+def test_missing_files(made, tmp_path, missing):
+    (made.folder / missing).rename(tmp_path / "elsewhere")
+    with pytest.raises(FileNotFoundError) as caught:
+        celeba_clients()
+    message = str(caught.value)
+    assert message.startswith(str(made.folder / missing)) and "is not there" in message
+    assert "non-commercial research only" in message and "mmlab.ie.cuhk.edu.hk" in message
+    assert "celeba/img_align_celeba/*.jpg" in message
+    if missing != "identity_CelebA.txt":
+        np.testing.assert_array_equal(identities(), made.persons)  # needs one file
+
+
+@pytest.mark.parametrize("made", ["celeba"], indirect=True)
+@pytest.mark.parametrize("damage", [lambda b: b[:-200], lambda b: b"", lambda b: b"no photo"])
+def test_damaged_photos(made, damage):
+    path = made.folder / "img_align_celeba" / made.photos[5]
+    path.write_bytes(damage(path.read_bytes()))
+    with pytest.raises(ValueError, match=r"000006\.jpg cannot be read as an image"):
+        celeba_clients(fraction=(0.5, 0.5), min_rows=1)
+
+
+@pytest.mark.parametrize("made", ["celeba"], indirect=True)
+@pytest.mark.parametrize("file", ["identity_CelebA.txt", "list_attr_celeba.txt"])
+def test_other_checksums(made, file):
+    path = made.folder / file
+    path.write_text(path.read_text() + "\n")
+    with pytest.raises(ValueError, match=rf"{file} has checksum md5:\w+, expected md5:\w+.*delete it"):
+        celeba_clients()
+    assert len(celeba_clients(verify=False).y)
+
+
+@pytest.mark.parametrize("made", ["celeba"], indirect=True)
+@pytest.mark.parametrize(
+    ("file", "number", "line", "words"),
+    [
+        ("identity_CelebA.txt", 3, "000003.jpg", r"it has the line \['000003\.jpg'\]"),
+        ("identity_CelebA.txt", 3, "000003.jpg x7", "it has the line"),
+        ("list_attr_celeba.txt", 2, "Bald Young", "expected in line 2 names of attributes, Smiling among them"),
+        ("list_attr_celeba.txt", 4, "000002.jpg 1 -1", r"a line for each of the 73 photos in identity_CelebA\.txt"),
+        ("list_attr_celeba.txt", 4, "000002.jpg 1 1 1 1 1 1 0", "it has the line"),
+    ],
+)
+def test_wrong_lines(made, file, number, line, words):
+    path = made.folder / file
+    lines = path.read_text().splitlines()
+    lines[number - 1] = line
+    path.write_text("\n".join(lines))
+    with pytest.raises(ValueError, match=words) as caught:
+        celeba_clients(verify=False)
+    assert str(caught.value).startswith(f"{path} is ") and "Copy it again" in str(caught.value)
+
+
+@pytest.mark.parametrize("made", ["celeba"], indirect=True)
+def test_cut_tables(made):
+    path = made.folder / "list_attr_celeba.txt"
+    path.write_text("\n".join(path.read_text().splitlines()[:-3]))
+    with pytest.raises(ValueError, match="a line for each of the 73 photos"):
+        celeba_clients(verify=False)
+
+
+# ---- users ----
+
+
+def test_split_users():
+    users = np.repeat(np.arange(100) * 7, np.arange(1, 101))
+    train, validation, test = split_users(users, seed=1)
+    assert (len(train), len(validation), len(test)) == (60, 20, 20)
+    assert set(train) | set(validation) | set(test) == set(users.tolist())
+    assert all((np.diff(group) > 0).all() for group in (train, validation, test))
+    np.testing.assert_array_equal(train, split_users(users[::-1], seed=1)[0])
+    assert set(train) != set(split_users(users, seed=2)[0])
+    np.testing.assert_array_equal(train, split_users(users, (0.6,), seed=1)[0])
+    ten, twenty = split_users(users, (0.1, 0.2), min_rows=11)
+    assert (len(ten), len(twenty)) == (9, 18) and min(*ten, *twenty) >= 70 and not set(ten) & set(twenty)
+    assert [len(group) for group in split_users(np.arange(9), (1 / 3, 1 / 3, 1 / 3))] == [3, 3, 3]
+
+
+def test_errors_of_shares():
+    for shares in ((), (0.5, 0.6), (0.0, 0.5), (float("nan"),)):
+        with pytest.raises(ValueError, match="shares must be above 0 and at most 1 together"):
+            split_users(np.arange(9), shares)
+    with pytest.raises(ValueError, match="9 of 9 users have 1 rows or more, too few for shares"):
+        split_users(np.arange(9), (0.01, 0.5))
+    with pytest.raises(ValueError, match="0 of 9 users have 2 rows or more"):
+        split_users(np.arange(9), min_rows=2)
+
+
+def test_client_statistics():
+    sizes = np.array([size for size in SIZES.values() if size >= 5])
+    row = client_statistics(np.repeat(list(SIZES), list(SIZES.values())), min_rows=5)
+    expected = {"clients": len(sizes), "samples": sizes.sum(), "mean": sizes.mean(), "stdev": sizes.std()}
+    assert row == pytest.approx(expected)
+    with pytest.raises(ValueError, match="no user has 99 rows or more"):
+        client_statistics(np.arange(3), min_rows=99)
+
+
+def test_client_statistics_of_femnist(tmp_path):
+    for split, users in (("train", {"f1": 3, "f0": 2}), ("test", {"f2": 4, "f0": 1})):
+        entries = {user: {"x": [[1.0] * 784] * size, "y": [0] * size} for user, size in users.items()}
+        content = {"users": [*users], "num_samples": [*users.values()], "user_data": entries}
+        (tmp_path / split).mkdir()
+        (tmp_path / split / "a.json").write_text(json.dumps(content))
+    arrays = datasets.leaf(tmp_path)
+    row = client_statistics(np.concatenate([arrays.writer, arrays.writer_test]))
+    assert row == pytest.approx({"clients": 3, "samples": 10, "mean": 10 / 3, "stdev": np.std([3, 3, 4])})
