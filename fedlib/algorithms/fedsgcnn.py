@@ -215,7 +215,7 @@ class FedSGCNN(LGFedAvg):
             state,
             models=broadcast(row(state.models, 0), clusters),
             assignment=assignment,
-            pool=state.pool.new_zeros(clusters, 0, 0),
+            centroid=state.centroid.new_zeros(clusters, 0, 0),
             trainers=s,
             pairs=s[pairs],
             gain=measured.gain,
