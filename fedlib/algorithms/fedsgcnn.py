@@ -125,7 +125,7 @@ class FedSGCNN(LGFedAvg):
         # Steps 2 and 5, line 3
         graphs = [self.graphs(start, known, key, epochs) for epochs in self.snapshots]
         # Step 3, lines 2 to 11
-        starts = [start, *self.further_starts]
+        starts = [start, *({name: p.to(start[name]) for name, p in more.items()} for more in self.further_starts)]
         measured = positive_transfer(self.within(), starts, known[s], check, self.pair_rounds, **how)
         with server_time(_CLUSTERING):
             # Step 4, line 12
