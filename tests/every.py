@@ -58,7 +58,7 @@ def columns():
 
     book = {
         "learn": partial(train_siamese, recipe="book"),
-        "cluster": lambda distance: torch.stack([linkage(distance, m) for m in (1, 2)]),
+        "cluster": lambda distance: [linkage(distance, m) for m in (1, 2)],
     }
     small = TRAINING | {"batch_size": None, "trainers": 4, "pair_rounds": 2, "snapshots": (2,)}
     return algorithms.FedSGCNN(loss, predict=model, **book, **small), model.init(0), deal.train

@@ -13,7 +13,6 @@ Obesity Levels must be at hand (see `fedlib.datasets`).
 
 import functools
 import itertools
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -74,13 +73,6 @@ FULL = {
     "worlds": [label(*w) for w in WORLDS],
 }
 PAPER = {"seed": 0, "table seeds": [100, 101, 102], "shorter": 1}  # rounds are divided by `shorter`
-
-
-def quietly(*args: Any, **kwargs: Any) -> Result:
-    """`fedlib.fit` without a bar and without warnings of one giant cluster or single clients, which are counted."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return fedlib.fit(*args, progress=False, **kwargs)
 
 
 # ---- pairs: how one run tells of another, how a distance is judged ----
@@ -454,9 +446,9 @@ def many_clients(
 # ---- clusters ----
 
 
-def one_to_four(distance: Tensor) -> Tensor:
-    """Candidates for FedSGCNN to try: one to four clusters by average linkage, of shape (4, K)."""
-    return torch.stack([linkage(distance, m) for m in (1, 2, 3, 4)])
+def one_to_four(distance: Tensor) -> list[Tensor]:
+    """Candidates for FedSGCNN to try: one to four clusters by average linkage."""
+    return [linkage(distance, m) for m in (1, 2, 3, 4)]
 
 
 BOOK = {"learn": functools.partial(model_graph.train_siamese, recipe="book"), "cluster": one_to_four}
@@ -487,7 +479,9 @@ def contenders(settings: Settings, world: World, seed: int) -> dict[str, Algorit
 
 def federate(settings: Settings, world: World, algorithm: Algorithm, seed: int, **more: Any) -> Result:
     """Train with all clients from the first start."""
-    return quietly(algorithm, world.starts[0], world.clients.train, settings["rounds"], seed=seed, **more)
+    return fedlib.fit(
+        algorithm, world.starts[0], world.clients.train, settings["rounds"], seed=seed, progress=False, **more
+    )
 
 
 def scored(world: World, algorithm: Algorithm, end: Result) -> Scores:
@@ -735,7 +729,7 @@ def two_metrics(task: Task, algorithm: Algorithm, start: Params, rounds: int, se
             here = rows.to(next(iter(algorithm.client_params(state, torch.arange(1)).values())).device)
             own.append(evaluation.score(algorithm, state, here, torch.arange(len(rows)))[what].to_numpy())
 
-    end = quietly(
+    end = fedlib.fit(
         algorithm,
         start,
         clients.train,
@@ -745,6 +739,7 @@ def two_metrics(task: Task, algorithm: Algorithm, start: Params, rounds: int, se
         eval_data={"validation": clients.validation, "test": clients.test},
         eval_every=max(1, rounds // 20),
         callbacks=[note],
+        progress=False,
     )
     history = end.history.dropna(subset=[f"test_{what}"])
     chosen = history.loc[history[f"validation_{what}"].idxmax(), f"test_{what}"]
@@ -878,7 +873,7 @@ def probe_paper() -> running.Probe:
         }.items():
             algorithm = replace(algorithm, predict=algorithm.predict if kind == "regression" else None)
             at = {"seed": 3, "dtype": torch.float64, "device": "cpu", "eval_data": task.clients.test}
-            end = quietly(algorithm, start, task.clients.train, 2, **at)
+            end = fedlib.fit(algorithm, start, task.clients.train, 2, progress=False, **at)
             out[f"{name}, {kind}"] = running.numbers_of(algorithm, end)
             if isinstance(algorithm, FedSGCNN):
                 out[f"{name}, {kind}"] += [float(end.state.distance.sum()), float(end.state.gain.sum())]

@@ -1,6 +1,5 @@
 """FedSGCNN: clusters of clients whose networks, compared as graphs, say that they will help each other."""
 
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
@@ -72,18 +71,12 @@ class FedSGCNN(LGFedAvg):
         `fedlib.server.model_graph.train_siamese`.
     cluster : callable
         ``cluster(distance) -> (K,)``, such as `fedlib.server.distance_clusters.dbscan`, whose eps the paper does not
-        state. Or ``(L, K)``: of L candidates that with the best mean score on the validation rows after a short
-        federation.
+        state. Or a list of such: that with the best mean score on the validation rows after a short federation.
 
     Raises
     ------
     ValueError
         A setting out of its range; a client without validation rows, or of one row with `validation` as a share.
-
-    Warns
-    -----
-    UserWarning
-        All clients are in one cluster, or each is alone.
 
     Notes
     -----
@@ -92,7 +85,7 @@ class FedSGCNN(LGFedAvg):
     subtracts losses; `fedlib.server.transfer` follows the text. Pairs are measured without MMD. What happened before
     round 1 does not go into it: all clients start again from the common start. The costs are in round 0 of the history,
     with the purposes "transfer" (measured pairs) and "clustering" (snapshots and trials). One cluster and ``mmd=0`` is
-    LG-FedAvg. Chapter 08.
+    LG-FedAvg; where each client is alone, nothing is shared: look at the clusters' sizes first. Chapter 08.
 
     References
     ----------
@@ -108,7 +101,7 @@ class FedSGCNN(LGFedAvg):
     validation: ClientData | float = 0.25
     further_starts: Sequence[Params] = ()
     learn: Callable[..., Any] = train_siamese
-    cluster: Callable[[Tensor], Tensor] = partial(dbscan, eps=0.5)
+    cluster: Callable[[Tensor], Tensor | Sequence[Tensor]] = partial(dbscan, eps=0.5)
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedSGCNNState:
         """One cluster; nothing is known yet."""
@@ -135,17 +128,16 @@ class FedSGCNN(LGFedAvg):
             # Step 5, line 13
             distance = learned.distance(graphs)
             # Step 6, line 14
-            assignment = self.cluster(distance).to(data.n.device)
-        if assignment.ndim == 2:  # candidates
+            candidates = self.cluster(distance)
 
-            def trial(clusters: Tensor) -> Tensor:
-                algorithm = self.within(mmd=self.mmd, assignment=clusters)
-                return federated_score(algorithm, start, known, check, self.pair_rounds, **how, purpose=_CLUSTERING)
+        def trial(assignment: Tensor) -> float:
+            algorithm = self.within(mmd=self.mmd, assignment=assignment)
+            score = federated_score(algorithm, start, known, check, self.pair_rounds, **how, purpose=_CLUSTERING)
+            return float(score.nanmean())
 
-            assignment = assignment[torch.stack([trial(c).nanmean() for c in assignment]).argmax()]
+        assignment = candidates if isinstance(candidates, Tensor) else max(candidates, key=trial)
+        assignment = assignment.to(data.n.device)
         m = int(assignment.max()) + 1
-        if len(data) > 2 and m in (1, len(data)):
-            warnings.warn(f"{len(data)} clients make {m} cluster(s); look at state.distance", stacklevel=2)
         empty = {"models": broadcast(row(state.models, 0), m), "centroid": state.centroid.new_zeros(m, 0, 0)}
         state = replace(state, **empty, assignment=assignment, trainers=s, gain=measured.gain, distance=distance)
         return super().prepare(state, data, key)  # Steps 7 to 10 are those of LG-FedAvg with MMD
