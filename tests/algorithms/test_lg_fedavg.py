@@ -354,7 +354,7 @@ def test_bytes_are_those_of_the_messages():
     assert history.loc[0, "bytes_up"] == history.loc[0, "bytes_up (mmd)"] == sum(SIZES) * one
     assert history.loc[0, "bytes_down"] == 0
     for t in (1, 2, 3):
-        clients = algorithm.cohort(result.state, DATA.id, cohort or 7, Key(SEED, t)).tolist()
+        clients = algorithm.cohort(result.state, DATA.id, cohort, Key(SEED, t)).tolist()
         assert history.loc[t, "clients"] == len(clients)
         down = 9 * len(clients)
         assert history.loc[t, "bytes_down (mmd)"] == down * one
