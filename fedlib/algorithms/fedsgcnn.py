@@ -107,12 +107,13 @@ class FedSGCNN(LGFedAvg):
         """One cluster; nothing is known yet."""
         return FedSGCNNState(**vars(super().init(params, data, key)))
 
-    def prepare(self, state: Any, data: ClientData, key: Key) -> Any:
+    def prepare(self, state: Any, data: ClientData, key: Key) -> LGFedAvgState:
         """Measure some pairs, learn from them, and cluster everybody; then the first embeddings."""
         known, check = data, self.validation
         if not isinstance(check, ClientData):
             known, check = hold_back(data, check, key)
-        start, how = row(state.models | state.start, 0), {"score": self.score, "seed": key.seed}
+        start = row(state.models | state.start, 0)
+        how: dict[str, Any] = {"score": self.score, "seed": key.seed}
         # Step 1, line 1
         s = key.choose(data.id, min(self.trainers, len(data)), "trainers")
         # Steps 2 and 5, line 3

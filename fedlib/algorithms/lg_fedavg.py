@@ -27,12 +27,6 @@ class LGFedAvgState:
 
     Attributes
     ----------
-    models : Params
-        theta_g, a stack of M rows: the shared layers of each cluster; empty where all layers are local.
-    local : Params
-        theta_l, a stack of K rows: each client's own layers; empty where all layers are shared.
-    centroid : Tensor of shape (M, S, h)
-        Q_avg of each cluster, as a sample; 0 for a cluster without clients, S = 0 without MMD.
     start : Params
         Stack of one row: where the local layers started, for old and new clients alike.
     assignment : Tensor of shape (K,), int64
@@ -45,17 +39,23 @@ class LGFedAvgState:
         Rounds done.
     seed : int
         Seed of the run, for what the server draws.
+    models : Params
+        theta_g, a stack of M rows: the shared layers of each cluster; empty where all layers are local.
+    local : Params
+        theta_l, a stack of K rows: each client's own layers; empty where all layers are shared.
+    centroid : Tensor of shape (M, S, h)
+        Q_avg of each cluster, as a sample; 0 for a cluster without clients, S = 0 without MMD.
     """
 
-    models: Params = held("server and its cluster")
-    local: Params = held("client")
-    centroid: Tensor = held("server and its cluster")
     start: Params
     assignment: Tensor
     embeddings: Tensor
     real: Tensor
     round: int
     seed: int
+    models: Params = held("server and its cluster")
+    local: Params = held("client")
+    centroid: Tensor = held("server and its cluster")
 
 
 def first_layer(params: Params, x: Tensor) -> Tensor:
@@ -159,8 +159,10 @@ class LGFedAvg(Algorithm):
     def train(self, state: LGFedAvgState, data: ClientData, clients: Tensor, key: Key) -> Update:
         """Train all layers from the cluster's shared ones; send these and the embeddings."""
         start = self.client_params(state, clients)  # line 21
-        task = (self.comparison(state, clients), self._loss_with_mmd) if self.mmd else ()
-        end = self.local_training(start, data, key, *task)  # line 22
+        task: dict[str, Any] = {}
+        if self.mmd:
+            task = {"extras": self.comparison(state, clients), "loss": self._loss_with_mmd}
+        end = self.local_training(start, data, key, **task)  # line 22
         shared, own = split_layers(end.params, self.local)
         sums = cluster_sums(shared, state.assignment[clients], data.n, len(state.centroid)) if shared else {}
         sent = {}
@@ -242,10 +244,10 @@ class LGFedAvg(Algorithm):
         cluster = torch.arange(m, device=device).repeat_interleave(c)
         client = torch.arange(c, device=device).repeat(m)
         tried, shared = data[client], _rows(state.models, cluster)  # every client in every cluster
-        task = ((state.centroid[cluster],), self._loss_with_mmd) if self.mmd else ()
-        own = train_local_layers(self, shared, _rows(state.start, client), tried, key, rounds, *task)
-        held = own | shared
-        loss = torch.vmap(self.loss)(held, tried.all_rows(next(iter(held.values())).dtype)).view(m, c)
+        task = {"extras": (state.centroid[cluster],), "loss": self._loss_with_mmd} if self.mmd else {}
+        own = train_local_layers(self, shared, _rows(state.start, client), tried, key, rounds, **task)
+        params = own | shared
+        loss = torch.vmap(self.loss)(params, tried.all_rows(next(iter(params.values())).dtype)).view(m, c)
         empty = torch.bincount(state.assignment, minlength=m) == 0
         best = loss.nan_to_num(nan=torch.inf).masked_fill(empty[:, None], torch.inf).argmin(0)
         return replace(
@@ -283,7 +285,7 @@ def split_layers(params: Params, local: Sequence[str]) -> tuple[Params, Params]:
 
 
 def train_local_layers(
-    algorithm: Algorithm, shared: Params, own: Params, data: ClientData, key: Key, rounds: int, *task: Any
+    algorithm: Algorithm, shared: Params, own: Params, data: ClientData, key: Key, rounds: int, **task: Any
 ) -> Params:
     """The local layers `own` of new clients after some rounds in which their shared layers stay as they are.
 
@@ -297,8 +299,8 @@ def train_local_layers(
         Of the C clients.
     key : Key
     rounds : int
-    *task
-        Extras and loss, as in `fedlib.algorithm.Algorithm.local_training`.
+    **task
+        `extras` and `loss`, as in `fedlib.algorithm.Algorithm.local_training`.
 
     Returns
     -------
@@ -306,7 +308,7 @@ def train_local_layers(
         A stack of C rows with the names of `own`.
     """
     for t in range(1, rounds + 1) if own else ():
-        end = algorithm.local_training(own | shared, data, Key(key.seed, t), *task, frozen=tuple(shared))
+        end = algorithm.local_training(own | shared, data, Key(key.seed, t), frozen=tuple(shared), **task)
         own = {name: end.params[name] for name in own}
     return own
 

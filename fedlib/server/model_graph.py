@@ -7,7 +7,7 @@ clients of a pair, turn each graph into a vector; one fully connected layer comp
 import copy
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Literal
@@ -282,14 +282,15 @@ def _train_one(
     deviation = torch.where(deviation > 1e-8, deviation, 1)
     graphs, paper = _scaled(graphs, mean, deviation), recipe == "paper"
     net = SiameseGCN(graphs.x.shape[2], len(mean), 32 if paper else 16, recipe, seed).to(graphs.x)
+    loss: Callable[..., Tensor] = F.binary_cross_entropy_with_logits if paper else F.mse_loss
     if paper:
-        target, loss, rate, decay = (gain <= 0).to(graphs.x), F.binary_cross_entropy_with_logits, 0.01, 0.0
+        target, rate, decay = (gain <= 0).to(graphs.x), 0.01, 0.0
         outside = Key(seed).choose(torch.arange(len(graphs)), max(1, len(graphs) // 5), "held-out clients")
         held = torch.isin(pairs, outside.to(pairs.device)).any(1)
         held &= ~held.all()  # too few clients to hold any out
     else:
         target = -(gain / gain.abs().median().clamp(min=1e-12)).clamp(-2, 2).to(graphs.x)
-        loss, rate, decay, held = F.mse_loss, 0.02, 0.01, torch.zeros_like(pairs[:, 0], dtype=torch.bool)
+        rate, decay, held = 0.02, 0.01, torch.zeros_like(pairs[:, 0], dtype=torch.bool)
     optimizer = torch.optim.Adam(net.parameters(), lr=rate, weight_decay=decay, fused=True)
     best, since, kept = math.inf, 0, net.state_dict()
     for epoch in range(epochs or (1000 if paper else 50)):

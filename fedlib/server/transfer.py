@@ -114,7 +114,7 @@ def positive_transfer(
     local = torch.full((len(starts), len(train)), torch.nan, dtype=torch.float64)  # l(theta_local)
     federated = torch.empty(len(starts), *pairs.shape, dtype=torch.float64)  # l(theta_fed)
     for r, start in enumerate(starts):
-        how = {"score": score, "seed": seed + r}
+        how: dict[str, Any] = {"score": score, "seed": seed + r}
         local[r, clients] = federated_score(standalone, start, train[clients], validation, rounds, **how)
         both = federated_score(federation, start, train[pairs.flatten()], validation, rounds, **how)
         federated[r] = both.view_as(pairs)
