@@ -72,22 +72,16 @@ def model_graph(stack: Params, layers: Sequence[str]) -> ModelGraphs:
     Raises
     ------
     ValueError
-        No layers, a layer that is not a dense layer of the stack, or layers that do not follow each other.
+        No layers, a layer that is not dense, or layers that do not follow one another.
 
     Notes
     -----
     The paper does not say what describes a node or an edge (section 4.2, Step 4). Signed weights have signed degrees,
     whose roots are NaN; so positive and negative weights are two kinds of edges. Chapter 08.
     """
-    for name in layers:
-        weight, bias = stack.get(f"{name}.weight"), stack.get(f"{name}.bias")
-        if weight is None or bias is None or weight.ndim != 3 or bias.shape != weight.shape[:2]:
-            raise ValueError(
-                f"layer {name!r} needs {name}.weight (K, outputs, inputs) and {name}.bias (K, outputs); the stack has "
-                f"{ {n: tuple(p.shape) for n, p in stack.items()} }"
-            )
     weights = [stack[f"{name}.weight"] for name in layers]
-    if not weights or any(w.shape[1] != v.shape[2] for w, v in pairwise(weights)):
+    chain = all(w.ndim == 3 for w in weights) and all(w.shape[1] == v.shape[2] for w, v in pairwise(weights))
+    if not (weights and chain):
         raise ValueError(f"layers must name dense layers that follow one another, at least one; got {list(layers)}")
     sizes = [weights[0].shape[2], *(w.shape[1] for w in weights)]
     layer = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(weights[0].device)
