@@ -10,7 +10,9 @@ from twins import classification_loss, client_data, ragged_clients, twin
 from fedlib import algorithms, losses, models
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.partition import tabular
+from fedlib.server.distance_clusters import linkage
 from fedlib.server.mixture import em_domains
+from fedlib.server.model_graph import train_siamese
 
 SIZES = (3, 2, 5, 7, 20, 33)
 DATA = client_data(ragged_clients(SIZES))
@@ -47,18 +49,19 @@ def domains():
 
 
 def columns():
-    """FedSGCNN with the book's recipe in small."""
+    """FedSGCNN with the book's settings in small."""
     deal = tabular.deal(tabular.table("diabetes"), 6, 8, 4, seed=0)
     model = models.MLP((deal.train.x.shape[1], 8, 4, 1))
 
     def loss(params, batch):
         return losses.mse(model(params, batch[0]), *batch[1:])
 
-    settings = {"trainers": 4, "pair_rounds": 2, "new_start": model.init, "repeats": 1, "levels": (1, 2)}
-    algorithm = algorithms.FedSGCNN.recipe(
-        "book", loss, predict=model, snapshots=(2,), **settings, **(TRAINING | {"batch_size": None})
-    )
-    return algorithm, model.init(0), deal.train
+    book = {
+        "learn": partial(train_siamese, recipe="book"),
+        "cluster": lambda distance: [linkage(distance, m) for m in (1, 2)],
+    }
+    small = TRAINING | {"batch_size": None, "trainers": 4, "pair_rounds": 2, "snapshots": (2,)}
+    return algorithms.FedSGCNN(loss, predict=model, **book, **small), model.init(0), deal.train
 
 
 def federation(name):

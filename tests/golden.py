@@ -102,10 +102,8 @@ def federations():
     found["FedCG paper"] = run(paper, params, data, NEW)
     algorithm, params, data = columns()
     found["FedSGCNN book"] = run(algorithm, params, data, cohort=None)
-    paper = algorithms.FedSGCNN.recipe(
-        "paper", algorithm.loss, predict=algorithm.predict, trainers=4, pair_rounds=2, snapshots=(2,),
-        **(TRAINING | {"batch_size": None}),
-    )  # fmt: skip
+    small = TRAINING | {"batch_size": None, "trainers": 4, "pair_rounds": 2, "snapshots": (2,)}
+    paper = algorithms.FedSGCNN(algorithm.loss, predict=algorithm.predict, **small)
     found["FedSGCNN paper"] = run(paper, params, data, cohort=None)
     return found
 

@@ -15,7 +15,7 @@ from fedlib.engines.checkpoint import Checkpoint
 from fedlib.federation import new_clients
 from fedlib.models import CNN, MLP, Model
 from fedlib.reports import statistics
-from fedlib.server import clusters, model_graph, transfer
+from fedlib.server import clusters, model_graph
 
 MODEL = MLP((3, 4, 2))
 X, Y = np.zeros((6, 3), np.float32), np.array([0, 1, 0, 1, 0, 1])
@@ -273,15 +273,10 @@ CONFUSED = {
         ValueError,
         "recipe must be .* got 'own'",
     ),
-    "gains in place of their signs": (
-        lambda: transfer.pair_scores([0.3, -0.2], [0.1, 0.9], 0.5),
-        TypeError,
-        "such as gain <= 0; got float64",
-    ),
     "a cluster far beyond the clients": (
         lambda: fit(LGFedAvg(LOSS, local=(), assignment=[0, 1, 10**6])),
         ValueError,
-        "at most 3 for 3 clients; got the number 1000000",
+        "must give 3 clients clusters from 0 to 2",
     ),
 }
 

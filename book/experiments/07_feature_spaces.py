@@ -22,14 +22,15 @@ from book.experiments import running
 from fedlib import evaluation, models
 from fedlib.algorithm import Algorithm
 from fedlib.algorithms import FedAvg, LGFedAvg, LocalOnly
-from fedlib.algorithms.fedsgcnn import same_sizes
-from fedlib.algorithms.lg_fedavg import first_layer
+from fedlib.algorithms.lg_fedavg import LGFedAvgState, first_layer
 from fedlib.client import mmd
+from fedlib.costs import record
 from fedlib.data import Batch, ClientData
 from fedlib.losses import cross_entropy, mse
 from fedlib.params import Params
 from fedlib.partition import tabular
 from fedlib.reports import statistics
+from fedlib.server.distance_clusters import same_sizes
 
 Settings = Mapping[str, Any]
 Scores = dict[str, float]
@@ -53,15 +54,6 @@ SETTINGS = {
 CODES = ("as dealt", "own signs")
 LADDER, LADDER_ROUNDS = (6, 12, 24, 48), 30  # rows of a client
 WEIGHTS = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1, 2)  # of the MMD
-AGAINST: dict[str, dict[str, Any]] = {  # how embeddings are drawn together
-    "no MMD": {},
-    "weight decay, no MMD": {"decay": 0.1},
-    "centroid": {"mmd": 0.5},
-    "centroid, weight 20": {"mmd": 20.0},
-    "centroid, squared": {"mmd": 0.5, "squared": True},
-    "mean": {"mmd": 0.5, "against": "mean", "kernel": "linear"},
-    "all pairs": {"mmd": 0.5, "against": "pairs"},
-}
 
 
 # ---- clients ----
@@ -177,6 +169,67 @@ def paper_world(settings: Settings, seed: int, groups: int, name: str = "boston"
     return World(sets, dealt.group, models.MLP((paper.features, *paper.hidden, 1)), None, settings["boston"])
 
 
+# ---- ways to draw embeddings together ----
+
+
+class Squared(LGFedAvg):
+    """The square of the MMD in place of the norm."""
+
+    def discrepancy(self, q: Tensor, w: Tensor, *compared: Tensor) -> Tensor:
+        """How far a client's embeddings are from the centroid."""
+        return mmd.mmd2(q, compared[0], w)
+
+
+class ToMean(LGFedAvg):
+    """The centroid is one row, the mean of the cluster's embeddings; the MMD is the distance of the means."""
+
+    def centroids(self, state: LGFedAvgState) -> Tensor:
+        """The mean over all real rows that the clients of a cluster sent last."""
+        clusters = torch.arange(len(state.centroid))[:, None].to(state.assignment)
+        member = (state.assignment == clusters).to(state.embeddings)  # (M, K)
+        rows = (member @ state.real.sum(1).to(member)).clamp(min=1)
+        return ((member @ state.embeddings.sum(1)) / rows[:, None])[:, None]
+
+    def discrepancy(self, q: Tensor, w: Tensor, *compared: Tensor) -> Tensor:
+        """How far the mean of a client's embeddings is from that of all."""
+        return mmd.mmd(q, compared[0], w, kernel="linear")
+
+
+class AllPairs(LGFedAvg):
+    """The mean MMD to the embeddings of each other client, one after another (HHHFL); for a single cluster.
+
+    Gao, Ju, Wei, Liu, Chen, Yang. HHHFL: hierarchical heterogeneous horizontal federated learning for
+    electroencephalography. arXiv:1909.05784, 2019.
+    """
+
+    def centroids(self, state: LGFedAvgState) -> Tensor:
+        """None."""
+        return state.embeddings.new_zeros(len(state.centroid), 0, state.embeddings.shape[2])
+
+    def comparison(self, state: LGFedAvgState, clients: Tensor) -> tuple[Tensor, ...]:
+        """What all others sent last (C, K - 1, n, h), and which of it is real."""
+        everybody = torch.arange(len(state.embeddings), device=clients.device)
+        others = torch.stack([everybody[everybody != k] for k in clients])
+        rows = state.real.sum(1)[others].sum() * state.embeddings[0, 0].nbytes
+        record("mmd", bytes_down=int(rows))
+        return state.embeddings[others], state.real[others].to(state.embeddings)
+
+    def discrepancy(self, q: Tensor, w: Tensor, *compared: Tensor) -> Tensor:
+        """The mean over the others; in a loop, since of a vmap the costs would count one step only."""
+        return torch.stack([mmd.mmd(q, p, w, r) for p, r in zip(*compared, strict=True)]).mean()
+
+
+AGAINST: dict[str, tuple[Callable[..., Algorithm], dict[str, Any]]] = {
+    "no MMD": (LGFedAvg, {}),
+    "weight decay, no MMD": (LGFedAvg, {"decay": 0.1}),
+    "centroid": (LGFedAvg, {"mmd": 0.5}),
+    "centroid, weight 20": (LGFedAvg, {"mmd": 20.0}),
+    "centroid, squared": (Squared, {"mmd": 0.5}),
+    "mean": (ToMean, {"mmd": 0.5}),
+    "all pairs": (AllPairs, {"mmd": 0.5}),
+}
+
+
 # ---- what is compared ----
 
 
@@ -203,7 +256,7 @@ def in_space(settings: Settings, seed: int) -> Rivals:
     """LG-FedAvg in two feature groups of diabetes, with and without MMD; and standalone."""
     world = world_of(settings, "diabetes", seed, features=3, groups=2)
     return {"standalone": (world, world.algorithm(LocalOnly))} | {
-        n: (world, world.algorithm(LGFedAvg, **how)) for n, how in AGAINST.items()
+        n: (world, world.algorithm(kind, **how)) for n, (kind, how) in AGAINST.items()
     }
 
 

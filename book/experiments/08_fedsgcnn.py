@@ -12,13 +12,15 @@ Obesity Levels must be at hand (see `fedlib.datasets`).
 """
 
 import functools
-import warnings
+import itertools
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import ArrayLike
+from sklearn import decomposition, linear_model, metrics, pipeline, preprocessing
 from torch import Tensor
 
 import fedlib
@@ -26,7 +28,6 @@ from book.experiments import running
 from fedlib import ClientData, Key, evaluation, models
 from fedlib.algorithm import Algorithm
 from fedlib.algorithms import LGCFL, FedSGCNN, LGFedAvg, LocalOnly
-from fedlib.algorithms.fedsgcnn import dbscan, same_sizes
 from fedlib.algorithms.lg_fedavg import split_layers
 from fedlib.evaluation import Result
 from fedlib.losses import cross_entropy, mse
@@ -34,6 +35,8 @@ from fedlib.params import Params, broadcast, sub, to_matrix
 from fedlib.partition import tabular
 from fedlib.reports import statistics
 from fedlib.server import model_graph, transfer
+from fedlib.server.clusters import cosine_similarity
+from fedlib.server.distance_clusters import dbscan, linkage, same_sizes
 
 SHARED = ("dense2", "dense3")  # layers that all clients have in common
 EPS = tuple(float(e) for e in np.round(np.arange(0.05, 1, 0.05), 2))
@@ -72,11 +75,168 @@ FULL = {
 PAPER = {"seed": 0, "table seeds": [100, 101, 102], "shorter": 1}  # rounds are divided by `shorter`
 
 
-def quietly(*args: Any, **kwargs: Any) -> Result:
-    """`fedlib.fit` without a bar and without warnings of one giant cluster or single clients, which are counted."""
-    with warnings.catch_warnings():
-        warnings.simplefilter("ignore", UserWarning)
-        return fedlib.fit(*args, progress=False, **kwargs)
+# ---- pairs: how one run tells of another, how a distance is judged ----
+
+
+def between(pairs: Tensor, clients: Tensor) -> Tensor:
+    """Which pairs have both ends in `clients`; of shape (P,), bool."""
+    return torch.isin(pairs, clients).all(1)
+
+
+def sign_agreement(gain: ArrayLike) -> float:
+    """Share of (pair, two repeats) in which the repeats of `gain` (R, P) agree whether the pair gains; 0 is no gain.
+
+    If a pair gains in a share p of all runs, two runs agree with chance p^2 + (1 - p)^2, and the best guess of one who
+    does not know the start is right with chance max(p, 1 - p): about (1 + sqrt(2 a - 1)) / 2 with an agreement of a.
+    """
+    gain = np.atleast_2d(np.asarray(gain, float))
+    first, second = np.triu_indices(len(gain), 1)
+    real = ~np.isnan(gain[first] + gain[second])
+    agree = (gain[first] > 0) == (gain[second] > 0)
+    return float(agree[real].mean()) if real.any() else float("nan")
+
+
+def repeat_auc(gain: ArrayLike) -> float:
+    """AUC with which the gain (R, P) of one repeat predicts the sign of another, mean over ordered pairs of repeats."""
+    areas = []
+    for seen, wanted in itertools.permutations(np.atleast_2d(np.asarray(gain, float)), 2):
+        real = ~np.isnan(seen + wanted)
+        areas.append(auc(wanted[real] <= 0, -seen[real]))
+    areas = [a for a in areas if not np.isnan(a)]
+    return float(np.mean(areas)) if areas else float("nan")
+
+
+def auc(negative: np.ndarray, distance: np.ndarray) -> float:
+    """Chance that a negative pair is farther than a positive one, ties counting half; NaN without one of the two."""
+    if negative.all() or not negative.any():
+        return float("nan")
+    return float(metrics.roc_auc_score(negative, distance))
+
+
+def fit_threshold(distance: ArrayLike, negative: ArrayLike) -> float:
+    """The threshold with the best accuracy on training pairs, where a pair above it is called negative.
+
+    Half way between two distances, or -inf (all are called negative) or inf (none); the smallest of equally good ones.
+    """
+    distance, negative = np.asarray(distance, float), np.asarray(negative, bool)
+    values, place = np.unique(distance, return_inverse=True)
+    # With the threshold above the i smallest values: positive pairs below it, and negative ones above, are right.
+    gained = np.bincount(place, weights=1.0 - 2 * negative, minlength=len(values))
+    right = np.concatenate([[0.0], gained.cumsum()])
+    cuts = np.concatenate([[-np.inf], (values[1:] + values[:-1]) / 2, [np.inf]])
+    return float(cuts[right.argmax()])
+
+
+def pair_scores(negative: ArrayLike, distance: ArrayLike, threshold: float) -> Scores:
+    """How well a distance tells negative pairs (gain <= 0) from positive ones; a pair above the threshold is negative.
+
+    The balanced accuracy is the mean of the accuracies on negative and on positive pairs; no threshold enters the AUC.
+    """
+    negative, distance = np.asarray(negative), np.asarray(distance, float)
+    right = (distance > threshold) == negative
+    both = negative.any() and not negative.all()
+    balanced = (right[negative].mean() + right[~negative].mean()) / 2 if both else float("nan")
+    return {
+        "accuracy": float(right.mean()),
+        "balanced_accuracy": float(balanced),
+        "auc": auc(negative, distance),
+    }
+
+
+def majority_pairs(negative_train: ArrayLike, negative_test: ArrayLike) -> float:
+    """Accuracy on test pairs of always saying what most training pairs are; in a tie, negative."""
+    return float(np.mean(np.asarray(negative_test, bool) == (np.asarray(negative_train, bool).mean() >= 0.5)))
+
+
+# ---- distances of clients that need no graph ----
+
+
+def l2_distance(matrix: Tensor) -> Tensor:
+    """Euclidean distance of each two rows; of shape (K, K), float64."""
+    matrix = matrix.detach().flatten(1).double()
+    return torch.cdist(matrix, matrix, compute_mode="donot_use_mm_for_euclid_dist")
+
+
+def feature_overlap(columns: Sequence[ArrayLike]) -> Tensor:
+    """One minus the Jaccard index of each two clients' sets of columns; of shape (K, K), float64."""
+    sets = [set(np.asarray(c).tolist()) for c in columns]
+    apart = [[1 - len(a & b) / len(a | b) if a | b else 0.0 for b in sets] for a in sets]
+    return torch.tensor(apart, dtype=torch.float64)
+
+
+def answer_distance(predict: Callable[..., Tensor], stack: Params, probe: Tensor) -> Tensor:
+    """Root mean squared difference of each two networks' answers to the same inputs; of shape (K, K), float64."""
+    with torch.no_grad():
+        answers = torch.vmap(predict, in_dims=(0, None))(stack, probe).flatten(1)
+    return l2_distance(answers) / answers.shape[1] ** 0.5
+
+
+def hand_made(stack: Params, layers: Sequence[str]) -> Tensor:
+    """Eight numbers for each dense layer of each network; of shape (K, 8 * layers), float64.
+
+    Of the weights: mean, standard deviation, norm, and the quantiles 0.1 and 0.9; of the biases: mean, standard
+    deviation (0 for one unit), norm.
+    """
+    numbers = []
+    for layer in layers:
+        w, b = (stack[f"{layer}.{kind}"].detach().flatten(1).double() for kind in ("weight", "bias"))
+        numbers += [w.mean(1), w.std(1, correction=0), w.norm(dim=1), *w.quantile(w.new_tensor([0.1, 0.9]), dim=1)]
+        numbers += [b.mean(1), b.std(1, correction=0), b.norm(dim=1)]
+    return torch.stack(numbers, 1)
+
+
+def logistic_pairs(features: Tensor, pairs: Tensor, negative: ArrayLike, seed: int) -> Callable[[Tensor], Tensor]:
+    """Logistic regression of negative transfer on two clients' `features` (K, F).
+
+    It gives ``distance(features) -> (K, K)`` for these or other clients: the chance of negative transfer. If all
+    training pairs have one sign, this is everybody's.
+    """
+    negative = np.asarray(negative, bool)
+    describe = _describe(features, pairs, seed)
+    if negative.all() or not negative.any():
+        return lambda features: _square(len(features), lambda pairs: np.full(len(pairs), float(negative.all())))
+    model = linear_model.LogisticRegression(max_iter=1000).fit(describe(features, pairs), negative)
+    return lambda features: _square(len(features), lambda pairs: model.predict_proba(describe(features, pairs))[:, 1])
+
+
+def ridge_pairs(features: Tensor, pairs: Tensor, gain: ArrayLike, seed: int = 0) -> Callable[[Tensor], Tensor]:
+    """Ridge regression of the gain on two clients' `features` (K, F).
+
+    It gives ``distance(features) -> (K, K)``: a falling function of the predicted gain, 1/2 where that is 0. Gains are
+    clipped to the 0.9 quantile of their size, so that no single pair rules; the penalty is chosen by leaving out one
+    pair after another.
+    """
+    gain = np.asarray(gain, float)
+    describe = _describe(features, pairs, seed)
+    bound = np.quantile(np.abs(gain), 0.9) or 1.0
+    model = linear_model.RidgeCV(np.logspace(-1, 5, 13)).fit(
+        describe(features, pairs), gain.clip(-bound, bound) / bound
+    )
+    return lambda features: _square(
+        len(features), lambda pairs: 1 / (1 + np.exp(model.predict(describe(features, pairs))))
+    )
+
+
+def _describe(features: Tensor, pairs: Tensor, seed: int) -> Callable[[Tensor, Tensor], np.ndarray]:
+    """What gives |a - b| and a b of pairs (P, 2 F), standardised on their clients; 16 components of more features."""
+    clients = pairs.unique()
+    steps: list[Any] = [preprocessing.StandardScaler()]
+    if features.shape[1] > 16:
+        steps.append(decomposition.PCA(min(16, len(clients) - 1), whiten=True, random_state=seed))
+    client = pipeline.make_pipeline(*steps).fit(features[clients].detach().cpu().double().numpy())
+
+    def describe(features: Tensor, pairs: Tensor) -> np.ndarray:
+        a, b = client.transform(features.detach().cpu().double().numpy())[pairs.T.cpu().numpy()]
+        return np.concatenate([np.abs(a - b), a * b], 1)
+
+    return describe
+
+
+def _square(clients: int, distance: Callable[[Tensor], np.ndarray]) -> Tensor:
+    """The matrix (K, K) of a distance of pairs."""
+    matrix, pairs = torch.zeros(clients, clients, dtype=torch.float64), transfer.all_pairs(clients)
+    matrix[pairs[:, 0], pairs[:, 1]] = torch.from_numpy(distance(pairs))
+    return matrix + matrix.T
 
 
 # ---- clients, and what pairs of them gain ----
@@ -145,7 +305,7 @@ def judged_pairs(clients: int, trainers: int) -> Tensor:
     """Pairs of two training clients, or of two unseen ones."""
     everybody = transfer.all_pairs(clients)
     parts = torch.arange(trainers), torch.arange(trainers, clients)
-    return torch.cat([everybody[transfer.between(everybody, part)] for part in parts])
+    return torch.cat([everybody[between(everybody, part)] for part in parts])
 
 
 def about(settings: Settings, world: World, found: transfer.Transfer) -> Scores:
@@ -155,8 +315,8 @@ def about(settings: Settings, world: World, found: transfer.Transfer) -> Scores:
     gain, clipped = found.gain.mean(0), found.gain.clamp(-1, 1).mean(0)
     same = group[found.pairs[:, 0]] == group[found.pairs[:, 1]]
     return {
-        "sign agreement": transfer.sign_agreement(found.gain),
-        "AUC of a repeat": transfer.repeat_auc(found.gain[:, unseen]),
+        "sign agreement": sign_agreement(found.gain),
+        "AUC of a repeat": repeat_auc(found.gain[:, unseen]),
         "share that loses": float((gain <= 0).double().mean()),
         "gain inside": float(gain[same].mean()),
         "gain across": float(gain[~same].mean()),
@@ -194,13 +354,13 @@ def plain_distances(settings: Settings, world: World, shots: dict[int, Params]) 
     found = {}
     for epochs in settings["snapshots"]:
         update = sub(shots[epochs], shots[0])
-        found[f"cosine, weights, {epochs} epochs"] = transfer.cosine_distance(shots[epochs])
-        found[f"cosine, updates, {epochs} epochs"] = transfer.cosine_distance(update)
-        found[f"L2, weights, {epochs} epochs"] = transfer.l2_distance(shots[epochs])
+        found[f"cosine, weights, {epochs} epochs"] = 1 - cosine_similarity(shots[epochs])
+        found[f"cosine, updates, {epochs} epochs"] = 1 - cosine_similarity(update)
+        found[f"L2, weights, {epochs} epochs"] = l2_distance(to_matrix(shots[epochs]))
         length = to_matrix(update).norm(dim=1)
         found[f"lengths of updates, {epochs} epochs"] = (length[:, None] - length).abs().double()
-    found["feature overlap"] = transfer.feature_overlap(world.clients.columns)
-    found["answers to a probe"] = transfer.answer_distance(answers, last, inputs)
+    found["feature overlap"] = feature_overlap(world.clients.columns)
+    found["answers to a probe"] = answer_distance(answers, last, inputs)
     return found
 
 
@@ -220,15 +380,15 @@ def learned_distances(
     """Distances of clients by predictors that learn from the gains of pairs; `epochs` of the Siamese networks."""
     first, *_, last = settings["snapshots"]
     graphs = [model_graph.model_graph(shots[e], SHARED) for e in settings["snapshots"]]
-    update, numbers = to_matrix(sub(shots[first], shots[0])), transfer.hand_made(shots[last], SHARED)
+    update, numbers = to_matrix(sub(shots[first], shots[0])), hand_made(shots[last], SHARED)
     shuffled = gain[torch.from_numpy(np.random.RandomState(seed).permutation(len(gain)))]
 
     def graph_network(recipe: model_graph.Recipe, some: list[model_graph.ModelGraphs], gain: Tensor) -> Tensor:
         return model_graph.train_siamese(some, pairs, gain, recipe, seed, epochs).distance(some)
 
     makers = {
-        "logistic, flat updates": lambda: transfer.logistic_pairs(update, pairs, gain <= 0, seed)(update),
-        "hand-made numbers, ridge": lambda: transfer.ridge_pairs(numbers, pairs, gain, seed)(numbers),
+        "logistic, flat updates": lambda: logistic_pairs(update, pairs, gain <= 0, seed)(update),
+        "hand-made numbers, ridge": lambda: ridge_pairs(numbers, pairs, gain, seed)(numbers),
         "Siamese GCN, paper": lambda: graph_network("paper", graphs[:1], gain),
         "Siamese GCN, book": lambda: graph_network("book", graphs, gain),
         "shuffled gains, book": lambda: graph_network("book", graphs, shuffled),
@@ -248,15 +408,15 @@ def judge(settings: Settings, table: str, plant: str, h: float, seed: int) -> Ta
     def scores(distance: Tensor, threshold: float | None = None) -> Scores:
         far = distance[pairs[:, 0], pairs[:, 1]]
         if threshold is None:
-            threshold = transfer.fit_threshold(far[train], negative[train])
-        return transfer.pair_scores(negative[unseen], far[unseen], threshold)
+            threshold = fit_threshold(far[train], negative[train])
+        return pair_scores(negative[unseen], far[unseen], threshold)
 
     out = {name: scores(distance) for name, distance in plain_distances(settings, world, shots).items()}
     learned = learned_distances(settings, shots, pairs[train], gain[train], seed)
     out |= {name: scores(distance, 0.5) for name, distance in learned.items()}
     group = torch.as_tensor(world.clients.planted)
     out["planted groups known"] = scores((group[:, None] != group).double(), 0.5)
-    always = transfer.majority(negative[train], negative[unseen])
+    always = majority_pairs(negative[train], negative[unseen])
     out["majority class"] = {"accuracy": always, "balanced_accuracy": 0.5, "auc": 0.5}
     for n in settings["few"] if plant == "scale" and h in (0.0, 1.0) else ():
         some = (pairs < n).all(1)
@@ -271,50 +431,57 @@ def many_clients(
     """Nothing planted, but four times as many training clients, and some of their pairs."""
     world = world_of(settings, table, "scale", 0.0, seed, clients + unseen)
     everybody = transfer.all_pairs(clients + unseen)
-    train = everybody[transfer.between(everybody, torch.arange(clients))]
+    train = everybody[between(everybody, torch.arange(clients))]
     train = train[torch.from_numpy(np.random.RandomState(seed).permutation(len(train))[:some])]
-    new = everybody[transfer.between(everybody, torch.arange(clients, clients + unseen))]
+    new = everybody[between(everybody, torch.arange(clients, clients + unseen))]
     found = gains(settings, world, seed, torch.cat([train, new]))
     gain, test = found.gain.mean(0), torch.arange(len(found.pairs)) >= len(train)
     learned = learned_distances(settings, looks(settings, world, seed), train, gain[~test], seed)
     out = {
-        name: transfer.pair_scores(gain[test] <= 0, distance[new[:, 0], new[:, 1]], 0.5)
-        for name, distance in learned.items()
+        name: pair_scores(gain[test] <= 0, distance[new[:, 0], new[:, 1]], 0.5) for name, distance in learned.items()
     }
-    return out | {"AUC of a repeat": {"auc": transfer.repeat_auc(found.gain[:, test])}}
+    return out | {"AUC of a repeat": {"auc": repeat_auc(found.gain[:, test])}}
 
 
 # ---- clusters ----
 
 
-def contenders(settings: Settings, world: World) -> dict[str, Algorithm]:
+def one_to_four(distance: Tensor) -> list[Tensor]:
+    """Candidates for FedSGCNN to try: one to four clusters by average linkage."""
+    return [linkage(distance, m) for m in (1, 2, 3, 4)]
+
+
+BOOK = {"learn": functools.partial(model_graph.train_siamese, recipe="book"), "cluster": one_to_four}
+
+
+def contenders(settings: Settings, world: World, seed: int) -> dict[str, Algorithm]:
     """FedSGCNN and its rivals."""
-    how = {name: value for name, value in world.how.items() if name != "loss"}
-    loss, snapshots = world.how["loss"], settings["snapshots"]
     look = {
         "trainers": round(len(world.clients.train) * settings["trainers"] / settings["clients"]),
         "validation": world.clients.validation,
         "score": "r2",
         "mmd": 0.0,
         "pair_rounds": settings["rounds"],
-        "new_start": world.net.init,
     }
     one_cut = {"trigger": "schedule", "schedule": (max(1, settings["rounds"] // 4),)}
-    book = how | look | {"snapshots": snapshots, "repeats": settings["repeats"]}
+    starts = [world.net.init(seed + r) for r in range(1, settings["repeats"])]
+    book = look | BOOK | {"snapshots": settings["snapshots"], "further_starts": starts}
     return {
         "standalone": LocalOnly(**world.how),
         "LG-FedAvg": LGFedAvg(**world.how),
         "true groups": LGFedAvg(**world.how, assignment=torch.as_tensor(world.clients.planted)),
         "CFL, shared layers": LGCFL(**world.how, **one_cut),
         "CFL, average linkage": LGCFL(**world.how, **one_cut, method="average"),
-        "FedSGCNN, book": FedSGCNN.recipe("book", loss, **book),
-        "FedSGCNN, paper": FedSGCNN.recipe("paper", loss, **how | look | {"snapshots": snapshots[:1]}),
+        "FedSGCNN, book": FedSGCNN(**world.how, **book),
+        "FedSGCNN, paper": FedSGCNN(**world.how, **look, snapshots=settings["snapshots"][:1]),
     }
 
 
 def federate(settings: Settings, world: World, algorithm: Algorithm, seed: int, **more: Any) -> Result:
     """Train with all clients from the first start."""
-    return quietly(algorithm, world.starts[0], world.clients.train, settings["rounds"], seed=seed, **more)
+    return fedlib.fit(
+        algorithm, world.starts[0], world.clients.train, settings["rounds"], seed=seed, progress=False, **more
+    )
 
 
 def scored(world: World, algorithm: Algorithm, end: Result) -> Scores:
@@ -362,7 +529,7 @@ def contest(settings: Settings, table: str, plant: str, h: float, seed: int) -> 
     """All contenders in one world; beside each recipe of FedSGCNN random clusters of the same sizes, and its costs."""
     world, where = world_of(settings, table, plant, h, seed), label(table, plant, h)
     out, more = {}, {}
-    for name, algorithm in contenders(settings, world).items():
+    for name, algorithm in contenders(settings, world, seed).items():
         end = federate(settings, world, algorithm, seed)
         out[f"contest, {where}: {name}"] = scored(world, algorithm, end)
         if not isinstance(algorithm, FedSGCNN):
@@ -376,6 +543,19 @@ def contest(settings: Settings, table: str, plant: str, h: float, seed: int) -> 
 
 
 # ---- what embeddings reveal ----
+
+
+@dataclass(frozen=True)
+class Noisy(LGFedAvg):
+    """A client adds Gaussian noise of standard deviation `noise` to embeddings before it sends them; 0: none."""
+
+    noise: float = 0.0
+
+    def embed(self, params: Params, data: ClientData, key: Key) -> tuple[Tensor, Tensor]:
+        """Embeddings with noise, and which rows are real."""
+        q, real = super().embed(params, data, key)
+        noise = self.noise * key.normal(data.id, "noise", *q.shape[1:]).to(q)
+        return torch.where(real[..., None], q + noise, 0), real
 
 
 def invert(sent: Tensor, weight: Tensor, bias: Tensor, steps: int = 200) -> Tensor:
@@ -398,7 +578,7 @@ def likeness(x: Tensor, guess: Tensor) -> float:
 
 def leak(settings: Settings, world: World, seed: int, sigma: float, steps: int = 200, **more: Any) -> Scores:
     """LG-FedAvg with MMD and noise on the embeddings: its score, and how much an attacker reads from them."""
-    algorithm = LGFedAvg(**world.how, mmd=0.5, noise=sigma)
+    algorithm = Noisy(**world.how, mmd=0.5, noise=sigma)
     end = federate(settings, world, algorithm, seed, **more)
     sent = end.state.embeddings
     x = world.clients.train.sorted().all_rows(sent.dtype)[0].to(sent)
@@ -481,9 +661,10 @@ def probe() -> running.Probe:
     learned = learned_distances(told, shots, pairs[train], found.gain.mean(0)[train], 3, epochs=15)
     out |= numbers(plain_distances(told, world, shots) | learned)
     out["DBSCAN"] = [row["clusters"] for row in dbscan_at(learned["Siamese GCN, book"]).values()]
-    for name, algorithm in contenders(told, world).items():
+    for name, algorithm in contenders(told, world, 3).items():
         if isinstance(algorithm, FedSGCNN):
-            algorithm = replace(algorithm, predictor=functools.partial(few_steps, recipe=name.split()[-1]))
+            few_steps = functools.partial(model_graph.train_siamese, recipe=name.split()[-1], epochs=15)
+            algorithm = replace(algorithm, learn=few_steps)
         end = federate(told, world, algorithm, 3, eval_data=world.clients.test, eval_every=2, device="cpu")
         out[name] = running.numbers_of(algorithm, end)
         if isinstance(algorithm, FedSGCNN):
@@ -492,13 +673,6 @@ def probe() -> running.Probe:
     for sigma in (0.0, 1.0):
         out[f"noise {sigma:g}"] = list(leak(told, world, 3, sigma, steps=20, device="cpu").values())
     return out
-
-
-def few_steps(
-    graphs: list[model_graph.ModelGraphs], pairs: Tensor, gain: Tensor, seed: int, recipe: model_graph.Recipe
-) -> model_graph.PairPredictor:
-    """A predictor for the probe."""
-    return model_graph.train_siamese(graphs, pairs, gain, recipe, seed, 15)
 
 
 # ---- preset "paper": Tables 2, 3 and 5 ----
@@ -555,7 +729,7 @@ def two_metrics(task: Task, algorithm: Algorithm, start: Params, rounds: int, se
             here = rows.to(next(iter(algorithm.client_params(state, torch.arange(1)).values())).device)
             own.append(evaluation.score(algorithm, state, here, torch.arange(len(rows)))[what].to_numpy())
 
-    end = quietly(
+    end = fedlib.fit(
         algorithm,
         start,
         clients.train,
@@ -565,6 +739,7 @@ def two_metrics(task: Task, algorithm: Algorithm, start: Params, rounds: int, se
         eval_data={"validation": clients.validation, "test": clients.test},
         eval_every=max(1, rounds // 20),
         callbacks=[note],
+        progress=False,
     )
     history = end.history.dropna(subset=[f"test_{what}"])
     chosen = history.loc[history[f"validation_{what}"].idxmax(), f"test_{what}"]
@@ -590,7 +765,7 @@ def table_5(table: str, clustered: bool, seed: int, shorter: int) -> Table:
     go("LG-FedAvg", LGFedAvg(task.loss, **task.how))
     go("+ MMD", LGFedAvg(task.loss, mmd=0.5, **task.how))
     each = max(1, 100 // shorter)
-    end = go("FedSGCNN", FedSGCNN.recipe("paper", task.loss, pair_rounds=each, **task.how))
+    end = go("FedSGCNN", FedSGCNN(task.loss, pair_rounds=each, **task.how))
     found = end.state.assignment.cpu()
     sizes = torch.bincount(found)
     out["FedSGCNN"] |= {"clusters": len(sizes), "largest": int(sizes.max()), "single": int((sizes == 1).sum())}
@@ -640,30 +815,30 @@ def tables_2_and_3(
     graphs = [model_graph.model_graph(stack, ("dense2", "dense3", "dense4"))]
     gain = found.gain[0]  # of one start only, as a server would; the second one shows the noise
     negative, order = gain <= 0, np.random.RandomState(seed).permutation(clients)
-    fixed = {"L2 distance": transfer.l2_distance(stack), "cosine": transfer.cosine_distance(stack)}
+    fixed = {"L2 distance": l2_distance(to_matrix(stack)), "cosine": 1 - cosine_similarity(stack)}
     folds: dict[str, list[Scores]] = {}
     each = clients // 5
     for fold in range(5):
         test = torch.from_numpy(order[each * fold : each * (fold + 1)])
         rest = torch.from_numpy(np.roll(order, -each * (fold + 1))[: clients - each])
-        at = transfer.between(found.pairs, test)
+        at = between(found.pairs, test)
         for n in numbers:
-            some = transfer.between(found.pairs, rest[:n])
+            some = between(found.pairs, rest[:n])
             learned = model_graph.train_siamese(graphs, found.pairs[some], gain[some], "paper", seed, epochs)
             tried = {f"SGCNN, {n} clients": (learned.distance(graphs), 0.5)}
             if n == max(numbers):
                 i, j = found.pairs[some].T
-                tried |= {m: (d, transfer.fit_threshold(d[i, j], negative[some])) for m, d in fixed.items()}
-                always = transfer.majority(negative[some], negative[at])
+                tried |= {m: (d, fit_threshold(d[i, j], negative[some])) for m, d in fixed.items()}
+                always = majority_pairs(negative[some], negative[at])
                 folds.setdefault("majority class", []).append({"accuracy": always})
             i, j = found.pairs[at].T
             for m, (distance, cut) in tried.items():
-                folds.setdefault(m, []).append(transfer.pair_scores(negative[at], distance[i, j], cut))
+                folds.setdefault(m, []).append(pair_scores(negative[at], distance[i, j], cut))
     out = {}
     for m, scores in folds.items():
         out[m] = {what: float(np.nanmean([s[what] for s in scores])) for what in scores[0]}
         out[m]["deviation over folds"] = float(np.std([s["accuracy"] for s in scores], ddof=1))
-    return out | {"two runs": {"accuracy": transfer.sign_agreement(found.gain)}}
+    return out | {"two runs": {"accuracy": sign_agreement(found.gain)}}
 
 
 def measure_paper(settings: Settings, keep: running.Keep) -> dict[str, Any]:
@@ -686,19 +861,19 @@ def probe_paper() -> running.Probe:
         small = replace(tabular.SETTINGS[like], clients=6, rows=15, share=1.0, epochs=2, groups=2)
         task = task_of(small, tabular.table(table), True, 3)
         start = task.net.init(3)
-        predictor = functools.partial(few_steps, recipe="paper")
-        known = {"pair_rounds": 2, "trainers": 5, "snapshots": (3,), "predictor": predictor}
+        few_steps = functools.partial(model_graph.train_siamese, epochs=15)
+        known = {"pair_rounds": 2, "trainers": 5, "snapshots": (3,), "learn": few_steps}
         group = torch.as_tensor(task.clients.group)
         for name, algorithm in {
             "Standalone": LocalOnly(task.loss, **task.how),
             "LG-FedAvg": LGFedAvg(task.loss, **task.how),
             "+ MMD": LGFedAvg(task.loss, mmd=0.5, **task.how),
-            "FedSGCNN": FedSGCNN.recipe("paper", task.loss, **known, **task.how),
+            "FedSGCNN": FedSGCNN(task.loss, **known, **task.how),
             "+ clusters": LGFedAvg(task.loss, mmd=0.5, assignment=group, **task.how),
         }.items():
             algorithm = replace(algorithm, predict=algorithm.predict if kind == "regression" else None)
             at = {"seed": 3, "dtype": torch.float64, "device": "cpu", "eval_data": task.clients.test}
-            end = quietly(algorithm, start, task.clients.train, 2, **at)
+            end = fedlib.fit(algorithm, start, task.clients.train, 2, progress=False, **at)
             out[f"{name}, {kind}"] = running.numbers_of(algorithm, end)
             if isinstance(algorithm, FedSGCNN):
                 out[f"{name}, {kind}"] += [float(end.state.distance.sum()), float(end.state.gain.sum())]

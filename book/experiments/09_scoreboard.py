@@ -41,7 +41,9 @@ from fedlib.data import Batch, ClientData, stack_rows
 from fedlib.losses import cross_entropy
 from fedlib.params import Params
 from fedlib.reports import statistics
+from fedlib.server.distance_clusters import linkage
 from fedlib.server.mixture import em_domains
+from fedlib.server.model_graph import train_siamese
 
 SETTINGS = {
     "digits": 4000,
@@ -209,16 +211,16 @@ class Board:
                 **how | {"predict": domain_model},
             ),
             "LG-FedAvg": lambda: LGFedAvg(loss, **how),
-            "FedSGCNN": lambda: FedSGCNN.recipe(
-                "book",
+            "FedSGCNN": lambda: FedSGCNN(
                 loss,
                 mmd=0.0,
                 score="accuracy",
                 validation=here.validation,
                 trainers=self.trainers,
                 pair_rounds=self.pair_rounds,
-                repeats=1,
                 snapshots=(10,),
+                learn=partial(train_siamese, recipe="book"),
+                cluster=lambda distance: [linkage(distance, m) for m in (1, 2, 3, 4)],
                 **how,
             ),
         }

@@ -5,12 +5,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = ["median_bandwidth", "mmd", "mmd2", "pairwise_mmd2"]
+__all__ = ["median_bandwidth", "mmd", "mmd2"]
 
 Kernel = Literal["rbf", "linear"]
 
 _FLOOR = 1e-6  # of a bandwidth: samples closer together than this count as constant
-_PAIR_ENTRIES = 2**24  # of the kernel matrices that pairwise_mmd2 holds at once
 
 
 def median_bandwidth(x: Tensor, y: Tensor, wx: Tensor | None = None, wy: Tensor | None = None) -> Tensor:
@@ -124,43 +123,6 @@ def mmd(
     Chapter 07.
     """
     return (mmd2(x, y, wx, wy, kernel, bandwidth) + 1e-12).sqrt()
-
-
-def pairwise_mmd2(q: Tensor, w: Tensor | None = None, kernel: Kernel = "rbf") -> Tensor:
-    """`mmd2` of every two of K samples, each pair with a bandwidth of its own (HHHFL's objective).
-
-    Parameters
-    ----------
-    q : Tensor of shape (K, n, h)
-    w : Tensor of shape (K, n), optional
-        0 marks padding. None: all rows are real.
-    kernel : {"rbf", "linear"}
-
-    Returns
-    -------
-    Tensor of shape (K, K)
-        Symmetric, with a diagonal of 0; (1, 1) for one sample.
-
-    Raises
-    ------
-    ValueError
-        Another kernel.
-
-    Notes
-    -----
-    Chapter 07.
-    """
-    w = q.new_ones(q.shape[:2]) if w is None else w
-    first, second = torch.triu_indices(len(q), len(q), 1, device=q.device)
-    if len(first) == 0:
-        return q.new_zeros(len(q), len(q))
-    of_pair = torch.vmap(
-        lambda x, y, wx, wy: mmd2(x, y, wx, wy, kernel), chunk_size=max(1, _PAIR_ENTRIES // (2 * q.shape[1]) ** 2)
-    )
-    values = of_pair(q[first], q[second], w[first], w[second])
-    place = torch.zeros(len(q), len(q), dtype=torch.int64, device=q.device)
-    place[first, second] = place[second, first] = torch.arange(1, len(first) + 1, device=q.device)
-    return torch.cat([values.new_zeros(1), values])[place]
 
 
 def _joint(x: Tensor, y: Tensor, wx: Tensor | None, wy: Tensor | None) -> tuple[Tensor, Tensor]:

@@ -7,8 +7,9 @@ clients of a pair, turn each graph into a vector; one fully connected layer comp
 import copy
 import math
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Literal
 
 import torch
@@ -71,33 +72,21 @@ def model_graph(stack: Params, layers: Sequence[str]) -> ModelGraphs:
     Raises
     ------
     ValueError
-        No layers, a layer that is not a dense layer of the stack, or layers that do not follow each other.
+        No layers, a layer that is not dense, or layers that do not follow one another.
 
     Notes
     -----
     The paper does not say what describes a node or an edge (section 4.2, Step 4). Signed weights have signed degrees,
     whose roots are NaN; so positive and negative weights are two kinds of edges. Chapter 08.
     """
-    if not layers:
-        raise ValueError("layers must name at least one dense layer, such as ('dense2', 'dense3'); got none")
-    for name in layers:
-        weight, bias = stack.get(f"{name}.weight"), stack.get(f"{name}.bias")
-        if weight is None or bias is None or weight.ndim != 3 or bias.shape != weight.shape[:2]:
-            raise ValueError(
-                f"layer {name!r} needs {name}.weight (K, outputs, inputs) and {name}.bias (K, outputs); the stack has "
-                f"{ {n: tuple(p.shape) for n, p in stack.items()} }"
-            )
     weights = [stack[f"{name}.weight"] for name in layers]
-    for before, after, w, v in zip(layers, layers[1:], weights, weights[1:], strict=False):
-        if w.shape[1] != v.shape[2]:
-            raise ValueError(
-                f"{after!r} takes {v.shape[2]} inputs, but {before!r} gives {w.shape[1]} outputs; name consecutive "
-                "layers in their order"
-            )
+    chain = all(w.ndim == 3 for w in weights) and all(w.shape[1] == v.shape[2] for w, v in pairwise(weights))
+    if not (weights and chain):
+        raise ValueError(f"layers must name dense layers that follow one another, at least one; got {list(layers)}")
     sizes = [weights[0].shape[2], *(w.shape[1] for w in weights)]
     layer = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes)).to(weights[0].device)
     signed = weights[0].new_zeros(len(weights[0]), sum(sizes), sum(sizes))
-    start = 0
+    start = 0  # of the inputs of a layer
     for w in weights:
         middle, end = start + w.shape[2], start + w.shape[2] + w.shape[1]
         signed[:, middle:end, start:middle] = w
@@ -171,15 +160,15 @@ class PairPredictor:
     ----------
     networks : tuple of S SiameseGCN
         One for each snapshot.
-    centre, spread : tuple of S Tensors of shape (layers, F)
+    mean, deviation : tuple of S Tensors of shape (layers, F)
         Mean and deviation of the node features of the training clients, layer by layer.
     unit : tuple of S float
         Deviation of each network's output over the training pairs; 1 in the paper's recipe.
     """
 
     networks: tuple[SiameseGCN, ...]
-    centre: tuple[Tensor, ...]
-    spread: tuple[Tensor, ...]
+    mean: tuple[Tensor, ...]
+    deviation: tuple[Tensor, ...]
     unit: tuple[float, ...]
 
     @torch.no_grad()
@@ -199,12 +188,8 @@ class PairPredictor:
             Higher means more negative transfer; 0 is where helping and harming are in balance. The same for (i, j) as
             for (j, i).
         """
-        if len(graphs) != len(self.networks):
-            raise ValueError(f"the predictor was trained on {len(self.networks)} snapshots; got {len(graphs)}")
-        if (pairs[:, 0] == pairs[:, 1]).any():
-            raise ValueError("a pair must have two different clients; one of them is a client with itself")
-        parts = zip(self.networks, graphs, self.centre, self.spread, self.unit, strict=True)
-        return torch.stack([net(_scaled(g, c, s), pairs) / u for net, g, c, s, u in parts]).sum(0)
+        parts = zip(self.networks, graphs, self.mean, self.deviation, self.unit, strict=True)
+        return torch.stack([net(_scaled(g, m, s), pairs) / u for net, g, m, s, u in parts]).sum(0)
 
     def distance(self, graphs: Sequence[ModelGraphs]) -> Tensor:
         """Distances between all K clients: the logistic function of the score.
@@ -271,41 +256,35 @@ def train_siamese(
 
     Node features are standardised layer by layer by those of the training clients, in both recipes. Chapter 08.
     """
-    if recipe not in ("paper", "book"):
-        raise ValueError(f"recipe must be 'paper' or 'book', got {recipe!r}")
     gain = torch.as_tensor(gain)
-    if len(pairs) and (pairs[:, 0] == pairs[:, 1]).any():
+    if (pairs[:, 0] == pairs[:, 1]).any():
         raise ValueError("a pair must have two different clients; one of them is a client with itself")
     if not len(pairs) or pairs.shape != (len(gain), 2) or not gain.isfinite().all():
-        raise ValueError(
-            f"give one finite gain for each pair, at least one pair; got pairs {tuple(pairs.shape)} and "
-            f"{int(gain.isfinite().sum())} finite ones of {len(gain)} gains"
-        )
+        raise ValueError(f"give one finite gain for each pair, at least one pair; got {len(pairs)} pairs, gains {gain}")
     clients, inverse = pairs.unique(return_inverse=True)  # clients in no pair stay unseen
     if not all(g[clients].x.isfinite().all() and g[clients].adjacency.isfinite().all() for g in graphs):
         raise ValueError("the graphs have numbers that are NaN or infinite: the training of some network diverged")
     learned = [_train_one(g[clients], inverse, gain, recipe, seed + 1000 * s, epochs) for s, g in enumerate(graphs)]
-    networks, centre, spread, unit = zip(*learned, strict=True)
-    return PairPredictor(networks, centre, spread, unit)
+    return PairPredictor(*zip(*learned, strict=True))
 
 
 def _train_one(
     graphs: ModelGraphs, pairs: Tensor, gain: Tensor, recipe: Recipe, seed: int, epochs: int | None
 ) -> tuple[SiameseGCN, Tensor, Tensor, float]:
-    centre, spread = _moments(graphs)
-    graphs = _scaled(graphs, centre, spread)
-    paper = recipe == "paper"
-    net = SiameseGCN(graphs.x.shape[2], len(centre), 32 if paper else 16, recipe, seed).to(graphs.x)
+    rows = [graphs.x[:, graphs.layer == j].flatten(0, 1) for j in range(int(graphs.layer.max()) + 1)]
+    mean, deviation = (torch.stack(m) for m in ([r.mean(0) for r in rows], [r.std(0, correction=0) for r in rows]))
+    deviation = torch.where(deviation > 1e-8, deviation, 1)
+    graphs, paper = _scaled(graphs, mean, deviation), recipe == "paper"
+    net = SiameseGCN(graphs.x.shape[2], len(mean), 32 if paper else 16, recipe, seed).to(graphs.x)
+    loss: Callable[..., Tensor] = F.binary_cross_entropy_with_logits if paper else F.mse_loss
     if paper:
-        target = (gain <= 0).to(graphs.x)
+        target, rate, decay = (gain <= 0).to(graphs.x), 0.01, 0.0
+        outside = Key(seed).choose(torch.arange(len(graphs)), max(1, len(graphs) // 5), "held-out clients")
+        held = torch.isin(pairs, outside.to(pairs.device)).any(1)
+        held &= ~held.all()  # too few clients to hold any out
     else:
         target = -(gain / gain.abs().median().clamp(min=1e-12)).clamp(-2, 2).to(graphs.x)
-    loss = F.binary_cross_entropy_with_logits if paper else F.mse_loss
-    outside = Key(seed).choose(torch.arange(len(graphs)), max(1, len(graphs) // 5), "held-out clients").to(pairs.device)
-    held = torch.isin(pairs, outside).any(1) & paper
-    if held.all():  # too few clients to hold any out
-        held = torch.zeros_like(held)
-    rate, decay = (0.01, 0.0) if paper else (0.02, 0.01)
+        rate, decay, held = 0.02, 0.01, torch.zeros_like(pairs[:, 0], dtype=torch.bool)
     optimizer = torch.optim.Adam(net.parameters(), lr=rate, weight_decay=decay, fused=True)
     best, since, kept = math.inf, 0, net.state_dict()
     for epoch in range(epochs or (1000 if paper else 50)):
@@ -323,18 +302,11 @@ def _train_one(
         net.load_state_dict(kept)
     net.requires_grad_(False)
     unit = 1.0 if paper else float(net(graphs, pairs).std(correction=0).clamp(min=1e-12))
-    return net, centre, spread, unit
+    return net, mean, deviation, unit
 
 
-def _moments(graphs: ModelGraphs) -> tuple[Tensor, Tensor]:
-    """Mean and deviation of the node features over the clients and the nodes of each layer, of shape (layers, F)."""
-    rows = [graphs.x[:, graphs.layer == j].flatten(0, 1) for j in range(int(graphs.layer.max()) + 1)]
-    spread = torch.stack([r.std(0, correction=0) for r in rows])
-    return torch.stack([r.mean(0) for r in rows]), torch.where(spread > 1e-8, spread, 1)
-
-
-def _scaled(graphs: ModelGraphs, centre: Tensor, spread: Tensor) -> ModelGraphs:
+def _scaled(graphs: ModelGraphs, mean: Tensor, deviation: Tensor) -> ModelGraphs:
     """Node features in deviations from the training clients; the one-hot layer stays."""
-    layers = len(centre)
-    x = (graphs.x - centre[graphs.layer]) / spread[graphs.layer]
+    layers = len(mean)
+    x = (graphs.x - mean[graphs.layer]) / deviation[graphs.layer]
     return ModelGraphs(torch.cat([graphs.x[..., :layers], x[..., layers:]], 2), graphs.adjacency, graphs.layer)

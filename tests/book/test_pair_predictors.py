@@ -1,0 +1,226 @@
+"""Chapter 8's distances and scores of pairs, which its experiment holds, against plain loops."""
+
+import importlib
+import math
+from itertools import permutations
+
+import numpy as np
+import pytest
+import torch
+from sklearn.linear_model import LogisticRegression
+
+from fedlib.models import MLP
+from fedlib.params import row
+from fedlib.server.transfer import all_pairs
+
+chapter = importlib.import_module("book.experiments.08_fedsgcnn")
+NET = MLP((3, 6, 4, 1))
+
+
+def normal(*shape, seed=0):
+    return torch.from_numpy(np.random.RandomState(seed).standard_normal(shape))
+
+
+def close(a, b, atol=1e-10):
+    torch.testing.assert_close(torch.as_tensor(a), torch.as_tensor(b), atol=atol, rtol=0, equal_nan=True)
+
+
+# ---- how well one run tells of another ----
+
+
+def slow_auc(negative, distance):
+    told = list(zip(distance, negative, strict=True))
+    wins = [(d > e) + (d == e) / 2 for d, a in told if a for e, b in told if not b]
+    return sum(wins) / len(wins) if wins else math.nan
+
+
+def test_repeats():
+    gain = normal(4, 30, seed=1).round(decimals=1).numpy() + np.linspace(-1, 1, 30)
+    gain[1, 3], gain[2, 5] = 0, np.nan
+    agree, areas = [], []
+    for a, b in permutations(range(4), 2):
+        real = [p for p in range(30) if not np.isnan(gain[a, p]) and not np.isnan(gain[b, p])]
+        agree += [(gain[a, p] > 0) == (gain[b, p] > 0) for p in real]
+        areas.append(slow_auc([gain[b, p] <= 0 for p in real], [-gain[a, p] for p in real]))
+    assert chapter.sign_agreement(gain) == pytest.approx(np.mean(agree), abs=1e-12)
+    assert chapter.repeat_auc(torch.from_numpy(gain)) == pytest.approx(np.mean(areas), abs=1e-12)
+    assert 0.5 < chapter.sign_agreement(gain) < 1 and 0.5 < chapter.repeat_auc(gain) < 1
+
+    assert math.isnan(chapter.sign_agreement(gain[:1])) and math.isnan(chapter.repeat_auc(gain[0]))
+    assert chapter.sign_agreement([[1, -1], [2, 0]]) == chapter.repeat_auc([[1, -1], [2, 0]]) == 1
+    one_sign = [[1, 2, 3], [3, 2, -1]]  # only the second has two signs
+    assert chapter.sign_agreement(one_sign) == pytest.approx(2 / 3) and chapter.repeat_auc(one_sign) == 0
+    assert math.isnan(chapter.repeat_auc([[1, 2], [2, 1]]))
+
+
+def test_the_bound_from_agreement():
+    """The best guess for a pair that gains with chance p, against what two runs agree on."""
+    random = np.random.RandomState(0)
+    p = random.uniform(size=2000)
+    agreement = chapter.sign_agreement(random.uniform(size=(20, 2000)) - 1 + p)
+    assert np.maximum(p, 1 - p).mean() <= (1 + math.sqrt(2 * agreement - 1)) / 2 + 0.01
+    same = chapter.sign_agreement(random.uniform(size=(20, 2000)) - 0.2)
+    assert pytest.approx((1 + math.sqrt(2 * same - 1)) / 2, abs=0.01) == 0.8
+
+
+# ---- distances ----
+
+
+def stack(clients=7, seed=0):
+    return {name: normal(clients, *p.shape, seed=seed + i) for i, (name, p) in enumerate(NET.init(0).items())}
+
+
+def square(distance, clients):
+    rows = [[float(distance(i, j)) for j in range(clients)] for i in range(clients)]
+    return torch.tensor(rows, dtype=torch.float64)
+
+
+def test_distances_by_double_loops():
+    flat = normal(7, 5)
+    close(chapter.l2_distance(flat), square(lambda i, j: (flat[i] - flat[j]).norm(), 7))
+    probe, net = normal(9, 3, seed=9), MLP((3, 6, 4, 2))
+    some = {name: normal(7, *p.shape, seed=i) for i, (name, p) in enumerate(net.init(0).items())}
+    answers = [net(row(some, k), probe) for k in range(7)]
+    distance = chapter.answer_distance(net, some, probe)
+    close(distance, square(lambda i, j: (answers[i] - answers[j]).square().mean().sqrt(), 7))
+
+
+def test_feature_overlap():
+    columns = [np.array([0, 3, 5]), np.array([5, 3, 0]), np.array([1, 3, 5, 7]), np.array([2]), np.array([], int)]
+    expected = torch.tensor([[0, 0, 3 / 5], [0, 0, 3 / 5], [3 / 5, 3 / 5, 0]], dtype=torch.float64)
+    found = chapter.feature_overlap(columns)
+    close(found[:3, :3], expected)
+    assert (found[3, [0, 1, 2, 4]] == 1).all() and found[4, 4] == 0 and torch.equal(found, found.T)
+
+
+def test_hand_made_numbers():
+    some = stack()
+    found = chapter.hand_made(some, ["dense2", "dense3"])
+    assert found.shape == (7, 16)
+    for k in range(7):
+        expected = []
+        for layer in ("dense2", "dense3"):
+            w, b = some[f"{layer}.weight"][k].numpy().ravel(), some[f"{layer}.bias"][k].numpy().ravel()
+            expected += [w.mean(), w.std(), np.sqrt((w**2).sum()), np.quantile(w, 0.1), np.quantile(w, 0.9)]
+            expected += [b.mean(), b.std(), np.sqrt((b**2).sum())]
+        close(found[k], torch.tensor(expected, dtype=torch.float64))
+
+
+# ---- learned distances ----
+
+TRAINING, UNSEEN = torch.arange(12), torch.arange(12, 20)
+
+
+def described(features, pairs):
+    """Pair features, of features standardised on the training clients."""
+    rows = features.numpy()
+    seen = np.array([rows[k] for k in TRAINING])
+    rows = (rows - seen.mean(0)) / seen.std(0)
+    return np.array([np.concatenate([np.abs(rows[i] - rows[j]), rows[i] * rows[j]]) for i, j in pairs])
+
+
+def planted(features=5, seed=0):
+    """Two kinds of clients, seen in the first feature; pairs of different kinds lose."""
+    f, kind = normal(20, features, seed=seed) * 3 + 10, np.arange(20) % 2
+    f[:, 0] += 12 * torch.from_numpy(kind)
+    pairs = all_pairs(20)
+    across = kind[pairs[:, 0]] != kind[pairs[:, 1]]
+    gain = np.where(across, -1, 1) + 0.3 * np.random.RandomState(seed).standard_normal(len(pairs))
+    return f, pairs, gain
+
+
+def check_distance(d):
+    assert d.dtype == torch.float64 and torch.equal(d, d.T) and not d.diagonal().any()
+    assert d.min() >= 0 and d.max() <= 1
+
+
+def test_logistic_regression_of_pairs():
+    f, pairs, gain = planted()
+    mine = chapter.between(pairs, TRAINING)
+    negative = (gain <= 0) ^ (np.arange(len(gain)) % 7 == 0)
+    distance = chapter.logistic_pairs(f, pairs[mine], negative[mine], seed=0)
+    check_distance(distance(f))
+    model = LogisticRegression(max_iter=1000).fit(described(f, pairs[mine].tolist()), negative[mine])
+    expected = model.predict_proba(described(f, pairs.tolist()))[:, 1]
+    close(distance(f)[pairs[:, 0], pairs[:, 1]], torch.from_numpy(expected))
+    close(distance(f[UNSEEN]), distance(f)[12:, 12:])
+    close(chapter.logistic_pairs(f, pairs[mine].flip(1), negative[mine], seed=0)(f), distance(f))
+
+
+def test_ridge_regression_of_pairs():
+    f, pairs, gain = planted()
+    mine = chapter.between(pairs, TRAINING)
+    gain[3] = -50  # a pair of training clients, which must not rule
+    assert mine[3]
+    x, y = described(f, pairs[mine].tolist()), gain[mine]
+    bound = np.quantile(np.abs(y), 0.9)
+    y = np.clip(y, -bound, bound) / bound
+
+    def solve(x, y, alpha):
+        centre = x.mean(0)
+        w = np.linalg.solve((x - centre).T @ (x - centre) + alpha * np.eye(x.shape[1]), (x - centre).T @ (y - y.mean()))
+        return lambda z: (z - centre) @ w + y.mean()
+
+    def left_out(alpha):
+        keep = ~np.eye(len(y), dtype=bool)
+        return sum((solve(x[k], y[k], alpha)(x[i]) - y[i]) ** 2 for i, k in enumerate(keep))
+
+    best = min(np.logspace(-1, 5, 13), key=left_out)
+    expected = 1 / (1 + np.exp(solve(x, y, best)(described(f, pairs.tolist()))))
+    distance = chapter.ridge_pairs(f, pairs[mine], gain[mine])
+    check_distance(distance(f))
+    close(distance(f)[pairs[:, 0], pairs[:, 1]], torch.from_numpy(expected))
+    close(distance(f[UNSEEN]), distance(f)[12:, 12:])
+
+
+@pytest.mark.parametrize("features", [5, 200])
+@pytest.mark.parametrize("learn", ["logistic", "ridge"])
+def test_learned_distances_know_unseen_clients(learn, features):
+    f, pairs, gain = planted(features)
+    f[:, : features // 2] += 12 * (torch.arange(20) % 2)[:, None]  # a direction for principal components to find
+    mine, test = chapter.between(pairs, TRAINING), chapter.between(pairs, UNSEEN)
+    given = (f, pairs[mine], gain[mine] <= 0, 0) if learn == "logistic" else (f, pairs[mine], gain[mine])
+    distance = (chapter.logistic_pairs if learn == "logistic" else chapter.ridge_pairs)(*given)
+    check_distance(distance(f))
+    told = distance(f)[tuple(pairs[test].T)]
+    assert chapter.pair_scores(gain[test] <= 0, told, 0.5)["auc"] > 0.95
+    shifted = distance(f[UNSEEN])
+    again = (chapter.logistic_pairs if learn == "logistic" else chapter.ridge_pairs)(3 * f + 1, *given[1:])
+    close(again((3 * f + 1)[UNSEEN]), shifted, 1e-6)
+
+
+# ---- scores ----
+
+
+def test_threshold_by_trying_all():
+    random = np.random.RandomState(0)
+    for _ in range(300):
+        size = random.randint(1, 9)
+        distance, negative = random.randint(0, 5, size) / 4, random.rand(size) < 0.5
+        found = chapter.fit_threshold(distance, negative)
+        tries = [-math.inf, *np.arange(-0.125, 1.2, 0.125), math.inf]
+        accuracy = [((distance > t) == negative).mean() for t in tries]
+        assert ((distance > found) == negative).mean() == max(accuracy)
+        best = {tuple(distance > t) for t, a in zip(tries, accuracy, strict=True) if a == max(accuracy)}
+        assert (distance > found).sum() == max(sum(b) for b in best)  # the smallest of equally good ones
+    assert chapter.fit_threshold([0.2, 0.6], [False, True]) == pytest.approx(0.4)
+    assert (
+        chapter.fit_threshold([0.2, 0.6], [True, True]) == -math.inf
+        and chapter.fit_threshold([0.2, 0.6], [False, False]) == math.inf
+    )
+
+
+def test_scores_of_pairs():
+    random = np.random.RandomState(0)
+    for _ in range(50):
+        negative, distance = random.rand(12) < 0.4, random.randint(0, 6, 12) / 5
+        found = chapter.pair_scores(torch.from_numpy(negative), torch.from_numpy(distance), 0.5)
+        right = [(d > 0.5) == bool(a) for d, a in zip(distance, negative, strict=True)]
+        kinds = [[r for r, a in zip(right, negative, strict=True) if a == kind] for kind in (True, False)]
+        both = all(kinds)
+        assert found["accuracy"] == pytest.approx(np.mean(right))
+        close(found["balanced_accuracy"], float(np.mean([np.mean(k) for k in kinds])) if both else math.nan)
+        close(found["auc"], float(slow_auc(negative, distance)))
+    one_kind = chapter.pair_scores([True, True], [0.2, 0.8], 0.5)
+    assert one_kind["accuracy"] == 0.5
+    assert math.isnan(one_kind["balanced_accuracy"]) and math.isnan(one_kind["auc"])
