@@ -7,9 +7,18 @@ from torch import Tensor
 
 from .params import Params, mix
 
-__all__ = ["Sums", "add_sums", "cluster_means", "cluster_sums"]
+__all__ = ["Sums", "add_sums", "cluster_means", "cluster_sums", "membership"]
 
 Sums = dict[str, Any]  # nested dictionaries of tensors
+
+
+def membership(assignment: Tensor, weight: Tensor, models: int) -> Tensor:
+    """The weight of each client in its own model's row, 0 in the others; of shape (M, C).
+
+    Its product with a stack of C rows sums over each model's clients (`fedlib.params.mix`); divided by the sums of its
+    rows it takes their means. `assignment` (C,) holds numbers from 0 to `models` - 1.
+    """
+    return (assignment == torch.arange(models, device=assignment.device)[:, None]) * weight
 
 
 def cluster_sums(params: Params, assignment: Tensor, weight: Tensor, models: int) -> Sums:
@@ -31,9 +40,8 @@ def cluster_sums(params: Params, assignment: Tensor, weight: Tensor, models: int
     dict
         ``params``, the sum of n_k theta_k (M, ...), and ``weight``, the sum of n_k (M,).
     """
-    member = assignment == torch.arange(models, device=assignment.device)[:, None]
     wide = torch.promote_types(next(iter(params.values())).dtype, torch.float32)
-    matrix = member * weight.to(wide)  # (M, C)
+    matrix = membership(assignment, weight.to(wide), models)  # (M, C)
     return {"params": dict(mix(matrix, params)), "weight": matrix.sum(1)}
 
 

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from ..aggregate import cluster_means
 from ..algorithm import Update
+from ..checks import check_number, check_share
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params, broadcast
@@ -37,10 +38,8 @@ class _FedOpt(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.server_lr > 0:
-            raise ValueError(f"server_lr must be positive, got {self.server_lr}")
-        if not 0 <= self.beta1 < 1:
-            raise ValueError(f"beta1 must lie in [0, 1), got {self.beta1}")
+        check_number(self.server_lr, "server_lr", above=True)
+        check_share(self.beta1, "beta1")
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedOptState:
         """No momentum; entries of v at their floor."""
@@ -125,8 +124,7 @@ class FedAdagrad(_FedOpt):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.tau > 0:
-            raise ValueError(f"tau must be positive, got {self.tau}")
+        check_number(self.tau, "tau", above=True)
 
     def _floor(self) -> float:
         return self.tau**2
@@ -154,8 +152,7 @@ class FedAdam(FedAdagrad):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.beta2 < 1:
-            raise ValueError(f"beta2 must lie in [0, 1), got {self.beta2}")
+        check_share(self.beta2, "beta2")
 
     def _size(self, v: Tensor, delta: Tensor) -> Tensor:
         return self.beta2 * v + (1 - self.beta2) * delta.square()
