@@ -5,7 +5,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .params import Params, mix
+from .params import Params, mix, per_row
 
 __all__ = ["Sums", "add_sums", "cluster_means", "cluster_sums", "membership"]
 
@@ -66,13 +66,8 @@ def cluster_means(sums: Sums, previous: Params) -> Params:
         Stack of M rows.
     """
     total, weight = sums["params"], sums["weight"]
-    empty = weight == 0
-    divisor = weight.masked_fill(empty, 1)
-
-    def shape(v: Tensor, like: Tensor) -> Tensor:
-        return v.view(-1, *[1] * (like.ndim - 1))
-
+    empty, divisor = weight == 0, weight.clamp(min=1e-30)
     return {
-        name: torch.where(shape(empty, p), p, (total[name] / shape(divisor, p)).to(p.dtype))
+        name: torch.where(per_row(empty, p).bool(), p, (total[name] / per_row(divisor, total[name])).to(p.dtype))
         for name, p in previous.items()
     }

@@ -287,6 +287,17 @@ def many_clients(
 # ---- clusters ----
 
 
+@dataclass(frozen=True)
+class OneCut(LGCFL):
+    """CFL on the shared layers that cuts the clients once, after a given round."""
+
+    after: int = 1
+
+    def must_split(self, t: int, since: int, mean: float, longest: float, pace: float) -> bool:
+        """In that round only."""
+        return t == self.after
+
+
 def contenders(settings: Settings, world: World) -> dict[str, Algorithm]:
     """FedSGCNN and its rivals."""
     how = {name: value for name, value in world.how.items() if name != "loss"}
@@ -299,14 +310,14 @@ def contenders(settings: Settings, world: World) -> dict[str, Algorithm]:
         "pair_rounds": settings["rounds"],
         "new_start": world.net.init,
     }
-    one_cut = {"trigger": "schedule", "schedule": (max(1, settings["rounds"] // 4),)}
+    one_cut = {"after": max(1, settings["rounds"] // 4)}
     book = how | look | {"snapshots": snapshots, "repeats": settings["repeats"]}
     return {
         "standalone": LocalOnly(**world.how),
         "LG-FedAvg": LGFedAvg(**world.how),
         "true groups": LGFedAvg(**world.how, assignment=torch.as_tensor(world.clients.planted)),
-        "CFL, shared layers": LGCFL(**world.how, **one_cut),
-        "CFL, average linkage": LGCFL(**world.how, **one_cut, method="average"),
+        "CFL, shared layers": OneCut(**world.how, **one_cut),
+        "CFL, average linkage": OneCut(**world.how, **one_cut, method="average"),
         "FedSGCNN, book": FedSGCNN.recipe("book", loss, **book),
         "FedSGCNN, paper": FedSGCNN.recipe("paper", loss, **how | look | {"snapshots": snapshots[:1]}),
     }

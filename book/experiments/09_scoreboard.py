@@ -35,13 +35,13 @@ from fedlib.algorithms import (
     LocalOnly,
     Scaffold,
 )
-from fedlib.algorithms.cfl import calibrate
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.data import Batch, ClientData, stack_rows
 from fedlib.losses import cross_entropy
 from fedlib.params import Params
 from fedlib.reports import statistics
 from fedlib.server.mixture import em_domains
+from fedlib.server.split_tree import calibrate
 
 SETTINGS = {
     "digits": 4000,

@@ -13,12 +13,12 @@ from ..checks import check_whole
 from ..costs import TRAINING, current_costs, flops_of, record
 from ..data import ClientData
 from ..keys import Key
-from ..params import Params, broadcast, number_of_rows, put, row, take
+from ..local import clients_at_once
+from ..params import Params, broadcast, put, row, take
 
 __all__ = ["IFCA", "IFCAState"]
 
 _CLUSTERING = "clustering"  # a purpose of the costs
-_CHUNK_ENTRIES = 2**24  # feature entries that go through the models at once, each model counted
 
 
 @dataclass(frozen=True)
@@ -104,16 +104,14 @@ class IFCA(Algorithm):
         -------
         Tensor of shape (C,), int64
         """
-        m, dtype = number_of_rows(models), next(iter(models.values())).dtype
-        size = max(1, _CHUNK_ENTRIES // (m * data.index.shape[1] * data.x[0].numel()))
-        size = size if self.chunk_size == "auto" else self.chunk_size
+        dtype, size = next(iter(models.values())).dtype, clients_at_once(models, data, None) // self.clusters
         losses = torch.vmap(torch.vmap(self.loss, (None, 0)), (0, None))  # of each model, of each client
-        chunks = torch.arange(len(data), device=data.n.device).split(size)
+        chunks = torch.arange(len(data), device=data.n.device).split(max(1, size))
         values = torch.cat([losses(models, data[chunk].all_rows(dtype)) for chunk in chunks], 1)  # (M, C)
         if current_costs() is not None:
-            batch = data[:1].batch(data.n[:1, None] * 0, data.n[:1, None] > 0, dtype)
-            flops = flops_of(self.loss, row(models, 0), tuple(part[0] for part in batch))
-            record(_CLUSTERING, flops=m * int(data.n.sum()) * flops)
+            example = tuple(part[0, :1] for part in data[:1].all_rows(dtype))
+            flops = flops_of(self.loss, row(models, 0), example)
+            record(_CLUSTERING, flops=self.clusters * int(data.n.sum()) * flops)
         return values.nan_to_num(nan=math.inf).argmin(0)
 
     def train(self, state: IFCAState, data: ClientData, clients: Tensor, key: Key) -> Update:

@@ -12,6 +12,7 @@ from ..costs import message_bytes, record, server_time
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params, broadcast, sub, take, to_matrix
+from ..round import refuse_divergence
 from ..server.clusters import kmeans, nearest
 
 __all__ = ["ClusteredKMeans", "KMeansState"]
@@ -82,8 +83,6 @@ class ClusteredKMeans(Algorithm):
 
     def init(self, params: Params, data: ClientData, key: Key) -> KMeansState:
         """All models start from the same parameters; nobody has a cluster yet."""
-        if self.clusters > len(data):
-            raise ValueError(f"clusters must be at most the number of clients, {len(data)}; got {self.clusters}")
         start, first = broadcast(params, 1), torch.zeros(len(data), dtype=torch.int64, device=data.n.device)
         return KMeansState(broadcast(params, self.clusters), first, start, to_matrix(start)[:0])
 
@@ -97,13 +96,11 @@ class ClusteredKMeans(Algorithm):
         """Updates of these clients after `warmup` local epochs from the common start; enters what they cost."""
         start = take(state.start, torch.zeros_like(data.n))
         patient = replace(self, epochs=self.warmup, stragglers=0.0)
-        update = sub(patient.local_training(start, data, key, purpose=_CLUSTERING).params, start)
+        end = patient.local_training(start, data, key, purpose=_CLUSTERING)
+        update = sub(end.params, start)
+        refuse_divergence(Update(data.id, per_client={"update": update}, log={"loss": end.loss}), data.id, key)
         size = len(data) * message_bytes(update)
         record(_CLUSTERING, bytes_down=size, bytes_up=size)
-        if wrong := data.id[~to_matrix(update).isfinite().all(1)].tolist():
-            raise FloatingPointError(
-                f"the first training of clients {wrong[:5]} ended with NaN or infinite values; lower the learning rate"
-            )
         return update
 
     def group(self, state: KMeansState, update: Params, data: ClientData, key: Key) -> KMeansState:
