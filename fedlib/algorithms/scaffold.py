@@ -83,8 +83,9 @@ class Scaffold(Algorithm):
         start, old = self.client_params(state, clients), take(state.c_i, clients)
         correction = {name: c - old[name] for name, c in state.c.items()}
         end = self.local_training(start, data, key, extras=(correction,), loss=self._corrected_loss)
-        rate = end.steps.to(data.n.device) * self.lr  # by which the mean gradient moved a client, (C,)
-        change = {name: (start[name] - p) / per_row(rate, p) - state.c[name] for name, p in end.params.items()}
+        steps = end.steps.to(data.n.device)
+        gradient = {name: (start[name] - p) / (per_row(steps, p) * self.lr) for name, p in end.params.items()}
+        change = {name: g - state.c[name] for name, g in gradient.items()}  # c_i+ - c_i, option II
         sums = cluster_sums(end.params, torch.zeros_like(clients), data.n, models=1)
         c_i = {name: old[name] + delta for name, delta in change.items()}
         return Update(
