@@ -86,7 +86,7 @@ class FedGroup(ClusteredKMeans):
         some = {name: p[drawn] for name, p in update.items()}
         cosines = decomposed_cosines(to_matrix(some), self.clusters)
         groups = kmeans(cosines, self.clusters, self.kmeans_seed(key)).assignment.to(drawn.device)
-        member = membership(groups, torch.ones_like(groups), self.clusters)
+        member = membership(groups, torch.ones_like(groups).double(), self.clusters)
         mean = mix(member / member.sum(1, keepdim=True).clamp(min=1), some)
         models = {name: p + mean[name].to(p.dtype) for name, p in state.start.items()}
         state = replace(state, models=models, centres=to_matrix(mean))

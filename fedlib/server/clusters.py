@@ -271,5 +271,5 @@ def _symmetric(similarity: Tensor | ArrayLike) -> np.ndarray:
     if not np.isfinite(alpha).all():
         raise ValueError("similarity must be finite; did the training of a client diverge?")
     if (difference := np.abs(alpha - alpha.T).max()) > 1e-5 * np.abs(alpha).max():
-        raise ValueError(f"similarity must be symmetric; mirrored entries differ by up to {difference}")
+        raise ValueError(f"similarity must be symmetric; mirrored entries differ by up to {difference:g}")
     return np.maximum(alpha, alpha.T)
