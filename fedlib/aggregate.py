@@ -5,11 +5,20 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .params import Params, mix
+from .params import Params, mix, per_row
 
-__all__ = ["Sums", "add_sums", "cluster_means", "cluster_sums"]
+__all__ = ["Sums", "add_sums", "cluster_means", "cluster_sums", "membership"]
 
 Sums = dict[str, Any]  # nested dictionaries of tensors
+
+
+def membership(assignment: Tensor, weight: Tensor, models: int) -> Tensor:
+    """The weight of each client in its own model's row, 0 in the others; of shape (M, C).
+
+    Its product with a stack of C rows sums over each model's clients (`fedlib.params.mix`); divided by the sums of its
+    rows it takes their means. `assignment` (C,) holds numbers from 0 to `models` - 1.
+    """
+    return (assignment == torch.arange(models, device=assignment.device)[:, None]) * weight
 
 
 def cluster_sums(params: Params, assignment: Tensor, weight: Tensor, models: int) -> Sums:
@@ -31,9 +40,8 @@ def cluster_sums(params: Params, assignment: Tensor, weight: Tensor, models: int
     dict
         ``params``, the sum of n_k theta_k (M, ...), and ``weight``, the sum of n_k (M,).
     """
-    member = assignment == torch.arange(models, device=assignment.device)[:, None]
     wide = torch.promote_types(next(iter(params.values())).dtype, torch.float32)
-    matrix = member * weight.to(wide)  # (M, C)
+    matrix = membership(assignment, weight.to(wide), models)  # (M, C)
     return {"params": dict(mix(matrix, params)), "weight": matrix.sum(1)}
 
 
@@ -58,13 +66,8 @@ def cluster_means(sums: Sums, previous: Params) -> Params:
         Stack of M rows.
     """
     total, weight = sums["params"], sums["weight"]
-    empty = weight == 0
-    divisor = weight.masked_fill(empty, 1)
-
-    def shape(v: Tensor, like: Tensor) -> Tensor:
-        return v.view(-1, *[1] * (like.ndim - 1))
-
+    empty, divisor = weight == 0, weight.clamp(min=1e-30)
     return {
-        name: torch.where(shape(empty, p), p, (total[name] / shape(divisor, p)).to(p.dtype))
+        name: torch.where(per_row(empty, p).bool(), p, (total[name] / per_row(divisor, total[name])).to(p.dtype))
         for name, p in previous.items()
     }

@@ -19,6 +19,7 @@ __all__ = [
     "mix",
     "norm",
     "number_of_rows",
+    "per_row",
     "put",
     "row",
     "sub",
@@ -65,6 +66,11 @@ def put(stack: Params | Tensor, index: Tensor, values: Params | Tensor) -> Any:
     if isinstance(stack, Tensor):
         return stack.index_copy(0, index, values)  # type: ignore[arg-type]
     return {name: put(p, index, values[name]) for name, p in stack.items()}  # type: ignore[index]
+
+
+def per_row(values: Tensor, p: Tensor) -> Tensor:
+    """One number for each row, shaped and typed to be multiplied with the tensor `p` of a stack."""
+    return values.to(p.dtype).view(-1, *[1] * (p.ndim - 1))
 
 
 def sub(a: Params, b: Params) -> Params:

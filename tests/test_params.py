@@ -3,7 +3,7 @@
 import torch
 
 from fedlib import params as P
-from fedlib.aggregate import add_sums, cluster_means, cluster_sums
+from fedlib.aggregate import add_sums, cluster_means, cluster_sums, membership
 
 
 def stack(rows=3):
@@ -40,6 +40,18 @@ def test_matrix_dot_norm_and_mix():
     torch.testing.assert_close(P.to_matrix(P.sub(a, b)), flat - flat_b)
     matrix = torch.tensor([[0.5, 0.5, 0.0], [0.0, 0.0, 1.0]], dtype=torch.float64)
     torch.testing.assert_close(P.to_matrix(P.mix(matrix, a)), matrix @ flat)
+
+
+def test_membership_has_each_weight_once_in_its_models_row():
+    matrix = membership(torch.tensor([2, 0, 2]), torch.tensor([3, 5, 1]), 4)
+    assert matrix.tolist() == [[0, 5, 0], [0, 0, 0], [3, 0, 1], [0, 0, 0]]
+
+
+def test_one_number_for_each_row():
+    a, values = stack(), torch.tensor([2, 0, -1])
+    scaled = {name: P.per_row(values, p) * p for name, p in a.items()}
+    torch.testing.assert_close(P.to_matrix(scaled), values[:, None] * P.to_matrix(a))
+    assert P.per_row(values, a["w"]).dtype == torch.float64
 
 
 def test_weighted_means_and_an_empty_cluster_that_keeps_its_model():

@@ -25,6 +25,7 @@ from book.experiments import running
 from fedlib import ClientData, Key, models
 from fedlib.algorithms import CFL
 from fedlib.losses import cross_entropy
+from fedlib.params import norm
 from fedlib.reports import statistics
 from fedlib.server.clusters import bipartition, cosine_similarity
 
@@ -231,12 +232,18 @@ def probe() -> running.Probe:
         data = clients_of(kind, 0, size=(22, 18))
         for name, settings in {**METHODS, "CFL": sooner, "first condition only": sooner | {"eps2": 0}}.items():
             algorithm, model = algorithm_of(hidden, batch_size=9, **settings)
-            result = fedlib.fit(
-                algorithm, model.init(0), data, 2, seed=0, dtype=torch.float64, device="cpu", progress=False
-            )
+            start = {name: p.double() for name, p in model.init(0).items()}
+            states = {0: algorithm.init(start, data, Key(0))}
+            watch = {"callbacks": [lambda t, state, _, states=states: states.update({t: state})]}
+            result = fedlib.fit(algorithm, start, data, 2, seed=0, device="cpu", progress=False, **watch)
             numbers = running.numbers_of(algorithm, result)
             for cut in result.state.splits:  # what the criterion and Equation 6 saw
-                numbers += [cut.mean_norm, float(cut.norms.sum()), float((cut.similarity**2).sum()), cut.objective]
+                t, cluster, mean = result.state.norms.T[:3]
+                before = states[cut.round - 1]  # the same updates once more, for their lengths
+                again = algorithm.train(before, data[cut.members], cut.members, Key(0, cut.round))
+                numbers += [float(mean[(t == cut.round) & (cluster == cut.model)])]
+                numbers += [float(norm(again.per_client["update"]).sum())]
+                numbers += [float((cut.similarity**2).sum()), cut.objective]
             found[f"{kind}, {hidden}, {name}"] = numbers
     standard = algorithm_of("linear")[0]
     found["default rule"] = [standard.eps1, standard.eps2, standard.rest, standard.min_size]

@@ -26,11 +26,12 @@ from book.experiments import running
 from book.experiments.running import Experiment, Keep
 from fedlib import datasets, models, partition
 from fedlib.algorithms import CFL, IFCA, ClusteredKMeans, FedAvg, FedGroup, FeSEM, LocalOnly
-from fedlib.algorithms.cfl import CFLState, calibrate, replay
+from fedlib.algorithms.cfl import CFLState
 from fedlib.losses import cross_entropy
 from fedlib.params import broadcast, row
 from fedlib.reports import statistics
 from fedlib.server.clusters import cosine_similarity
+from fedlib.server.split_tree import Split, calibrate, replay
 
 GROUPS = 4
 MLP, LENET = models.MLP((196, 64, 10)), models.lenet5()  # LeNet: two convolutions and three dense layers
@@ -154,6 +155,21 @@ def run(algorithm: Any, drawn: Digits, dealt: partition.Partition, rounds: int, 
 
 
 @dataclass(frozen=True)
+class ScheduledCFL(CFL):
+    """Split as in the paper's experiment: after each round of a schedule, the cluster with the widest gap."""
+
+    schedule: tuple[int, ...] = SCHEDULE
+
+    def must_split(self, t: int, since: int, mean: float, longest: float, pace: float) -> bool:
+        """Every cluster, but in rounds of the schedule only."""
+        return t in self.schedule
+
+    def cuts(self, state: CFLState, update: fedlib.Update, due: list[int]) -> list[Split]:
+        """The one with the widest gap; the first of equal ones."""
+        return sorted(super().cuts(state, update, due), key=lambda cut: -cut.gap)[:1]
+
+
+@dataclass(frozen=True)
 class GivenClusters(CFL):
     """The clusters are given and stay: for two controls."""
 
@@ -178,7 +194,7 @@ def contenders(group: np.ndarray, seed: int, clusters: int = GROUPS) -> dict[str
         "FedAvg": FedAvg(LOSS, **LOCAL),
         "alone": LocalOnly(LOSS, **LOCAL),
         "CFL": CFL(LOSS, **LOCAL),
-        "CFL, paper's schedule": CFL(LOSS, **LOCAL, trigger="schedule", schedule=SCHEDULE),
+        "CFL, paper's schedule": ScheduledCFL(LOSS, **LOCAL),
         "CFL, complete linkage": CFL(LOSS, **LOCAL, method="complete"),
         "IFCA": IFCA(LOSS, **LOCAL, clusters=clusters),
         "FeSEM": FeSEM(LOSS, **LOCAL, clusters=clusters),
@@ -327,8 +343,8 @@ class WatchedState(CFLState):
 
 
 @dataclass(frozen=True)
-class WatchedCFL(CFL):
-    """CFL that keeps the cosines of every round."""
+class WatchedCFL(ScheduledCFL):
+    """CFL that keeps the cosines of every round, split on a schedule."""
 
     def init(self, params: Any, data: fedlib.ClientData, key: Any) -> WatchedState:
         """As CFL, with nothing seen yet."""
@@ -363,7 +379,6 @@ def run_photos(
     algorithm = WatchedCFL(
         loss_of(LENET),
         **LOCAL | {"predict": LENET},
-        trigger="schedule",
         schedule=schedule,
         chunk_size="auto" if torch.cuda.is_available() else 1,
     )

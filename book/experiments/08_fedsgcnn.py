@@ -454,6 +454,17 @@ def one_to_four(distance: Tensor) -> list[Tensor]:
 BOOK = {"learn": functools.partial(model_graph.train_siamese, recipe="book"), "cluster": one_to_four}
 
 
+@dataclass(frozen=True)
+class OneCut(LGCFL):
+    """CFL on the shared layers that cuts the clients once, after a given round."""
+
+    after: int = 1
+
+    def must_split(self, t: int, since: int, mean: float, longest: float, pace: float) -> bool:
+        """In that round only."""
+        return t == self.after
+
+
 def contenders(settings: Settings, world: World, seed: int) -> dict[str, Algorithm]:
     """FedSGCNN and its rivals."""
     look = {
@@ -463,15 +474,15 @@ def contenders(settings: Settings, world: World, seed: int) -> dict[str, Algorit
         "mmd": 0.0,
         "pair_rounds": settings["rounds"],
     }
-    one_cut = {"trigger": "schedule", "schedule": (max(1, settings["rounds"] // 4),)}
+    one_cut = {"after": max(1, settings["rounds"] // 4)}
     starts = [world.net.init(seed + r) for r in range(1, settings["repeats"])]
     book = look | BOOK | {"snapshots": settings["snapshots"], "further_starts": starts}
     return {
         "standalone": LocalOnly(**world.how),
         "LG-FedAvg": LGFedAvg(**world.how),
         "true groups": LGFedAvg(**world.how, assignment=torch.as_tensor(world.clients.planted)),
-        "CFL, shared layers": LGCFL(**world.how, **one_cut),
-        "CFL, average linkage": LGCFL(**world.how, **one_cut, method="average"),
+        "CFL, shared layers": OneCut(**world.how, **one_cut),
+        "CFL, average linkage": OneCut(**world.how, **one_cut, method="average"),
         "FedSGCNN, book": FedSGCNN(**world.how, **book),
         "FedSGCNN, paper": FedSGCNN(**world.how, **look, snapshots=settings["snapshots"][:1]),
     }

@@ -35,7 +35,6 @@ from fedlib.algorithms import (
     LocalOnly,
     Scaffold,
 )
-from fedlib.algorithms.cfl import calibrate
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.data import Batch, ClientData, stack_rows
 from fedlib.losses import cross_entropy
@@ -44,6 +43,7 @@ from fedlib.reports import statistics
 from fedlib.server.distance_clusters import linkage
 from fedlib.server.mixture import em_domains
 from fedlib.server.model_graph import train_siamese
+from fedlib.server.split_tree import calibrate
 
 SETTINGS = {
     "digits": 4000,

@@ -1,11 +1,11 @@
 """FedGroup: groups of clients whose first updates point the same way, seen in a few common directions."""
 
 from dataclasses import dataclass, replace
-from numbers import Integral
 
 import torch
 from torch import Tensor
 
+from ..aggregate import membership
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params, mix, to_matrix
@@ -13,6 +13,8 @@ from ..server.clusters import kmeans
 from .kmeans import ClusteredKMeans, KMeansState
 
 __all__ = ["FedGroup", "decomposed_cosines"]
+
+_DRAWN = 20  # clients of the cold start, for each group
 
 
 def decomposed_cosines(updates: Tensor, directions: int) -> Tensor:
@@ -40,11 +42,12 @@ def decomposed_cosines(updates: Tensor, directions: int) -> Tensor:
 class FedGroup(ClusteredKMeans):
     """Some clients train first and are grouped by the directions of their updates; the others follow the most alike.
 
-    The cold start, before round 1: (1) clients drawn at random train from the common start. (2) A singular value
-    decomposition of their updates gives M directions, and each update its M cosines with them. (3) k-means on these
-    cosines makes the groups. (4) A group's model starts from the mean of its clients' models, and the mean of their
-    updates is its direction. (5) Every other client trains too and joins the group whose direction has the largest
-    cosine with its update. After that each group is a federation of its own, with FedAvg, and nobody changes.
+    The cold start, before round 1: (1) 20 M clients drawn at random, or all, train from the common start. (2) A
+    singular value decomposition of their updates gives M directions, and each update its M cosines with them.
+    (3) k-means on these cosines makes the groups. (4) A group's model starts from the mean of its clients' models, and
+    the mean of their updates is its direction. (5) Every other client trains too and joins the group whose direction
+    has the largest cosine with its update. After that each group is a federation of its own, with FedAvg, and nobody
+    changes.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
@@ -55,8 +58,6 @@ class FedGroup(ClusteredKMeans):
         models.
     warmup : int
         Local epochs of the first training.
-    per_group : int
-        Clients that are drawn for steps 1 to 4, for each group; at most all are.
 
     Raises
     ------
@@ -79,24 +80,17 @@ class FedGroup(ClusteredKMeans):
     measure. arXiv:2010.06870, 2021.
     """
 
-    per_group: int = 20
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not (isinstance(self.per_group, Integral) and self.per_group >= 1):
-            raise ValueError(f"per_group must be a whole number of at least 1, got {self.per_group!r}")
-
     def group(self, state: KMeansState, update: Params, data: ClientData, key: Key) -> KMeansState:
         """Steps 2 to 5 of the cold start."""
-        drawn = key.choose(data.id, min(self.per_group * self.clusters, len(data)), "cold start")
+        drawn = key.choose(data.id, min(_DRAWN * self.clusters, len(data)), "cold start")
         some = {name: p[drawn] for name, p in update.items()}
         cosines = decomposed_cosines(to_matrix(some), self.clusters)
-        found = kmeans(cosines, self.clusters, self.kmeans_seed(key)).assignment.to(drawn.device)
-        member = (found == torch.arange(self.clusters, device=drawn.device)[:, None]).double()
+        groups = kmeans(cosines, self.clusters, self.kmeans_seed(key)).assignment.to(drawn.device)
+        member = membership(groups, torch.ones_like(groups).double(), self.clusters)
         mean = mix(member / member.sum(1, keepdim=True).clamp(min=1), some)
         models = {name: p + mean[name].to(p.dtype) for name, p in state.start.items()}
         state = replace(state, models=models, centres=to_matrix(mean))
-        return replace(state, assignment=self.place(state, update).index_copy(0, drawn, found))
+        return replace(state, assignment=self.place(state, update).index_copy(0, drawn, groups))
 
     def place(self, state: KMeansState, update: Params) -> Tensor:
         """The group whose direction has the largest cosine with each update; the first of equal ones."""

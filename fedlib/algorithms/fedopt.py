@@ -1,13 +1,14 @@
 """Adaptive server steps: FedAvgM, FedAdagrad, FedAdam and FedYogi take the mean update as a gradient."""
 
-from abc import abstractmethod
 from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..aggregate import cluster_means
 from ..algorithm import Update
+from ..checks import check_number, check_share
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params, broadcast
@@ -31,48 +32,7 @@ class FedOptState(FedAvgState):
 
 
 @dataclass(frozen=True)
-class _FedOpt(FedAvg):
-    server_lr: float = 1.0
-    beta1: float = 0.9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if not self.server_lr > 0:
-            raise ValueError(f"server_lr must be positive, got {self.server_lr}")
-        if not 0 <= self.beta1 < 1:
-            raise ValueError(f"beta1 must lie in [0, 1), got {self.beta1}")
-
-    def init(self, params: Params, data: ClientData, key: Key) -> FedOptState:
-        """No momentum; entries of v at their floor."""
-        m = {name: torch.zeros_like(p)[None] for name, p in params.items()}
-        return FedOptState(broadcast(params, 1), m, {name: p + self._floor() for name, p in m.items()})
-
-    def aggregate(self, state: FedOptState, update: Update) -> FedOptState:  # type: ignore[override]
-        """Delta <- mean update; m, v and theta by the rule (Reddi et al., Algorithm 2)."""
-        mean = cluster_means(update.summed, previous=state.models)
-        m, v, models = {}, {}, {}
-        for name, theta in state.models.items():
-            delta = mean[name] - theta
-            m[name] = self._momentum(state.m[name], delta)
-            v[name] = self._size(state.v[name], delta)
-            models[name] = theta + self.server_lr * self._step(m[name], v[name])
-        return replace(state, models=models, m=m, v=v)
-
-    def _floor(self) -> float:
-        return 0.0
-
-    def _momentum(self, m: Tensor, delta: Tensor) -> Tensor:
-        return self.beta1 * m + (1 - self.beta1) * delta
-
-    @abstractmethod
-    def _size(self, v: Tensor, delta: Tensor) -> Tensor: ...
-
-    @abstractmethod
-    def _step(self, m: Tensor, v: Tensor) -> Tensor: ...
-
-
-@dataclass(frozen=True)
-class FedAvgM(_FedOpt):
+class FedAvgM(FedAvg):
     """FedAvg with momentum on the server: m <- beta1 m + Delta, theta <- theta + server_lr m.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
@@ -89,18 +49,36 @@ class FedAvgM(_FedOpt):
     Hsu, Qi, Brown. Measuring the effects of non-identical data distribution for federated visual classification. 2019.
     """
 
-    def _momentum(self, m: Tensor, delta: Tensor) -> Tensor:
-        return self.beta1 * m + delta
+    server_lr: float = 1.0
+    beta1: float = 0.9
 
-    def _size(self, v: Tensor, delta: Tensor) -> Tensor:
-        return v
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_number(self.server_lr, "server_lr", above=True)
+        check_share(self.beta1, "beta1")
 
-    def _step(self, m: Tensor, v: Tensor) -> Tensor:
-        return m
+    def init(self, params: Params, data: ClientData, key: Key) -> FedOptState:
+        """No momentum yet."""
+        zeros = {name: torch.zeros_like(p)[None] for name, p in params.items()}
+        return FedOptState(broadcast(params, 1), m=zeros, v=zeros)
+
+    def aggregate(self, state: Any, update: Update) -> FedOptState:
+        """Delta <- mean update; m, v and theta by the rule."""
+        mean = cluster_means(update.summed, previous=state.models)
+        models, m, v = {}, {}, {}
+        for name, theta in state.models.items():
+            m[name], v[name], step = self.step(state.m[name], state.v[name], mean[name] - theta)
+            models[name] = theta + self.server_lr * step
+        return replace(state, models=models, m=m, v=v)
+
+    def step(self, m: Tensor, v: Tensor, delta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The new m and v of a tensor, and the step that they make."""
+        m = self.beta1 * m + delta
+        return m, v, m
 
 
 @dataclass(frozen=True)
-class FedAdagrad(_FedOpt):
+class FedAdagrad(FedAvgM):
     """The server divides its steps by the root of all squared updates so far: v <- v + Delta^2.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
@@ -125,17 +103,22 @@ class FedAdagrad(_FedOpt):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.tau > 0:
-            raise ValueError(f"tau must be positive, got {self.tau}")
+        check_number(self.tau, "tau", above=True)
 
-    def _floor(self) -> float:
-        return self.tau**2
+    def init(self, params: Params, data: ClientData, key: Key) -> FedOptState:
+        """No momentum yet; entries of v at their floor."""
+        state = super().init(params, data, key)
+        return replace(state, v={name: p + self.tau**2 for name, p in state.v.items()})
 
-    def _size(self, v: Tensor, delta: Tensor) -> Tensor:
-        return v + delta.square()
+    def step(self, m: Tensor, v: Tensor, delta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+        """The server's part of Algorithm 2; FedAdam and FedYogi change the size."""
+        m = self.beta1 * m + (1 - self.beta1) * delta
+        v = self.size(v, delta.square())
+        return m, v, m / (v.sqrt() + self.tau)
 
-    def _step(self, m: Tensor, v: Tensor) -> Tensor:
-        return m / (v.sqrt() + self.tau)
+    def size(self, v: Tensor, square: Tensor) -> Tensor:
+        """The new v, from Delta^2."""
+        return v + square
 
 
 @dataclass(frozen=True)
@@ -154,11 +137,11 @@ class FedAdam(FedAdagrad):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not 0 <= self.beta2 < 1:
-            raise ValueError(f"beta2 must lie in [0, 1), got {self.beta2}")
+        check_share(self.beta2, "beta2")
 
-    def _size(self, v: Tensor, delta: Tensor) -> Tensor:
-        return self.beta2 * v + (1 - self.beta2) * delta.square()
+    def size(self, v: Tensor, square: Tensor) -> Tensor:
+        """A running mean of Delta^2."""
+        return self.beta2 * v + (1 - self.beta2) * square
 
 
 @dataclass(frozen=True)
@@ -168,6 +151,6 @@ class FedYogi(FedAdam):
     v <- v - (1 - beta2) Delta^2 sign(v - Delta^2). Parameters and reference as for `FedAdam`.
     """
 
-    def _size(self, v: Tensor, delta: Tensor) -> Tensor:
-        square = delta.square()
+    def size(self, v: Tensor, square: Tensor) -> Tensor:
+        """A step of at most (1 - beta2) Delta^2 towards Delta^2."""
         return v - (1 - self.beta2) * square * (v - square).sign()

@@ -7,6 +7,7 @@ from torch import Tensor
 
 from ..aggregate import cluster_sums
 from ..algorithm import Update
+from ..checks import check_number
 from ..data import Batch, ClientData
 from ..keys import Key
 from ..params import Params
@@ -44,8 +45,7 @@ class FedProx(FedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not self.mu >= 0:
-            raise ValueError(f"mu must be at least 0, got {self.mu}; 0 is FedAvg")
+        check_number(self.mu, "mu")
 
     def train(self, state: FedAvgState, data: ClientData, clients: Tensor, key: Key) -> Update:
         """As FedAvg, with the proximal term."""

@@ -2,23 +2,23 @@
 
 import math
 from dataclasses import dataclass, replace
-from numbers import Integral
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..aggregate import cluster_means, cluster_sums
-from ..algorithm import Algorithm, Update
+from ..algorithm import Algorithm, Update, held
+from ..checks import check_whole
 from ..costs import TRAINING, current_costs, flops_of, record
 from ..data import ClientData
 from ..keys import Key
-from ..params import Params, broadcast, number_of_rows, put, row, take
+from ..local import clients_at_once
+from ..params import Params, broadcast, put, row, take
 
 __all__ = ["IFCA", "IFCAState"]
 
-_CLUSTERING = "clustering"  # in the ledger
-_CHUNK_ENTRIES = 2**24  # feature entries that go through the models at once, each model counted
+_CLUSTERING = "clustering"  # a purpose of the costs
 
 
 @dataclass(frozen=True)
@@ -33,7 +33,7 @@ class IFCAState:
         The model that each client took last; 0 for a client that has not taken part yet.
     """
 
-    models: Params
+    models: Params = held("server and clients")
     assignment: Tensor
 
 
@@ -50,28 +50,22 @@ class IFCA(Algorithm):
     ----------
     clusters : int
         M, the number of models; 1 is FedAvg. More models than clients are allowed.
-    spread : float
-        How far the other models start from the first one, which starts from the parameters given: 1 draws them anew,
-        0.1 changes them a little. Each tensor keeps its mean and its standard deviation; a constant one, such as a bias
-        of zeros, stays as it is.
-    starts : Params, optional
-        Stack of M rows where the models start, in place of such draws.
 
     Raises
     ------
     ValueError
-        A setting out of its range; starts that do not fit the model; starts that are all equal, since then no client
-        would ever take another model than the first.
+        A setting out of its range; parameters that are all constant, since then the models would start equal, and no
+        client would ever take another than the first.
 
     Notes
     -----
     Algorithm 1 of the paper with model averaging; its clients have equally many examples, so it does not weigh them.
-    The paper wants good starts: a model to which all clients run at first leaves the others without any, and there is
-    no cure but to start again with another seed. A model that nobody takes in a round stays as it is. Between its
-    rounds a client holds the current state of the model that it took last. `choose` lets it choose again, as in
-    ``replace(state, assignment=algorithm.choose(state.models, data))`` with clients in ascending order of ids.
+    The first model starts from the parameters given, the others from draws in which each tensor keeps its mean and its
+    standard deviation. The paper wants good starts: a model to which all clients run at first leaves the others without
+    any, and there is no cure but to start again with another seed. A model that nobody takes in a round stays as it is.
+    Between its rounds a client holds the current state of the model that it took last.
 
-    All models cross the wire. In the ledger those that a client does not take, the number of the one that it does, and
+    All models cross the wire. In the costs those that a client does not take, the number of the one that it does, and
     the operations of comparing them have the purpose "clustering". Chapter 04.
 
     References
@@ -80,37 +74,20 @@ class IFCA(Algorithm):
     """
 
     clusters: int = 2
-    spread: float = 1.0
-    starts: Params | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not (isinstance(self.clusters, Integral) and self.clusters >= 1):
-            raise ValueError(f"clusters must be a whole number of at least 1, got {self.clusters!r}; 1 is FedAvg")
-        if not 0 < self.spread <= 1:
-            raise ValueError(f"spread must be above 0 and at most 1, got {self.spread!r}: equal models never part")
+        check_whole(self.clusters, "clusters")
 
     def init(self, params: Params, data: ClientData, key: Key) -> IFCAState:
         """M different models; everybody holds the first."""
-        models = self._drawn(params, key) if self.starts is None else self._given(params)
-        if self.clusters > 1 and all((p == p[:1]).all() for p in models.values()):
-            raise ValueError("all models start equal, so none could be better for a client; give different starts")
-        return IFCAState(models, torch.zeros(len(data), dtype=torch.int64, device=data.n.device))
-
-    def _drawn(self, params: Params, key: Key) -> Params:
-        number, keep = torch.arange(self.clusters), math.sqrt(1 - self.spread**2)
-        models = {}
+        others, models = torch.arange(1, self.clusters), {}
         for name, p in params.items():
-            drawn = self.spread * key.normal(number[1:], f"start of {name}", *p.shape).to(p) * p.std(correction=0)
-            models[name] = torch.cat([p[None], p.mean() + keep * (p - p.mean()) + drawn])
-        return models
-
-    def _given(self, params: Params) -> Params:
-        found = {name: tuple(p.shape) for name, p in (self.starts or {}).items()}
-        needed = {name: (self.clusters, *p.shape) for name, p in params.items()}
-        if found != needed:
-            raise ValueError(f"starts must be a stack of clusters={self.clusters} rows, {needed}; got {found}")
-        return {name: self.starts[name].detach().to(p) for name, p in params.items()}  # type: ignore[index]
+            drawn = key.normal(others, f"start of {name}", *p.shape).to(p)
+            models[name] = torch.cat([p[None], p.mean() + p.std(correction=0) * drawn])
+        if self.clusters > 1 and all((p == p[:1]).all() for p in models.values()):
+            raise ValueError("all models start equal, so none could be better for a client; give parameters that vary")
+        return IFCAState(models, torch.zeros(len(data), dtype=torch.int64, device=data.n.device))
 
     @torch.no_grad()
     def choose(self, models: Params, data: ClientData) -> Tensor:
@@ -127,16 +104,14 @@ class IFCA(Algorithm):
         -------
         Tensor of shape (C,), int64
         """
-        m, dtype = number_of_rows(models), next(iter(models.values())).dtype
-        size = max(1, _CHUNK_ENTRIES // (m * data.index.shape[1] * data.x[0].numel()))
-        size = size if self.chunk_size == "auto" else self.chunk_size
+        dtype, size = next(iter(models.values())).dtype, clients_at_once(models, data, None) // self.clusters
         losses = torch.vmap(torch.vmap(self.loss, (None, 0)), (0, None))  # of each model, of each client
-        chunks = torch.arange(len(data), device=data.n.device).split(size)
+        chunks = torch.arange(len(data), device=data.n.device).split(max(1, size))
         values = torch.cat([losses(models, data[chunk].all_rows(dtype)) for chunk in chunks], 1)  # (M, C)
         if current_costs() is not None:
-            batch = data[:1].batch(data.n[:1, None] * 0, data.n[:1, None] > 0, dtype)
-            flops = flops_of(self.loss, row(models, 0), tuple(part[0] for part in batch))
-            record(_CLUSTERING, flops=m * int(data.n.sum()) * flops)
+            example = tuple(part[0, :1] for part in data[:1].all_rows(dtype))
+            flops = flops_of(self.loss, row(models, 0), example)
+            record(_CLUSTERING, flops=self.clusters * int(data.n.sum()) * flops)
         return values.nan_to_num(nan=math.inf).argmin(0)
 
     def train(self, state: IFCAState, data: ClientData, clients: Tensor, key: Key) -> Update:
@@ -144,8 +119,8 @@ class IFCA(Algorithm):
         cluster = self.choose(state.models, data)
         end = self.local_training(take(state.models, cluster), data, key)
         sums = cluster_sums(end.params, cluster, data.n, self.clusters)
-        rows, purpose = {"cluster": cluster}, {"cluster": _CLUSTERING}
-        return Update(clients, summed=sums, per_client=rows, log={"loss": end.loss}, purpose=purpose)
+        chosen, purpose = {"cluster": cluster}, {"cluster": _CLUSTERING}
+        return Update(clients, summed=sums, per_client=chosen, log={"loss": end.loss}, purpose=purpose)
 
     def aggregate(self, state: IFCAState, update: Update) -> IFCAState:
         """Theta_j <- mean of the clients that took it, weighted by examples."""

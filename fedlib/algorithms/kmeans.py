@@ -1,22 +1,23 @@
 """Clusters by k-means on the clients' first updates, then federated averaging within each: the plain baseline."""
 
 from dataclasses import dataclass, replace
-from numbers import Integral
 
 import torch
 from torch import Tensor
 
 from ..aggregate import cluster_means, cluster_sums
-from ..algorithm import Algorithm, Update
+from ..algorithm import Algorithm, Update, held
+from ..checks import check_whole
 from ..costs import message_bytes, record, server_time
 from ..data import ClientData
 from ..keys import Key
-from ..params import Params, broadcast, count, sub, take, to_matrix
+from ..params import Params, broadcast, sub, take, to_matrix
+from ..round import refuse_divergence
 from ..server.clusters import kmeans, nearest
 
 __all__ = ["ClusteredKMeans", "KMeansState"]
 
-_CLUSTERING = "clustering"  # in the ledger
+_CLUSTERING = "clustering"  # a purpose of the costs
 
 
 @dataclass(frozen=True)
@@ -35,7 +36,7 @@ class KMeansState:
         What the first update of a new client is compared with.
     """
 
-    models: Params
+    models: Params = held("server and its cluster")
     assignment: Tensor
     start: Params
     centres: Tensor
@@ -66,10 +67,10 @@ class ClusteredKMeans(Algorithm):
     Notes
     -----
     The baseline "K-means" of FedCG's Table 4, where the paper leaves open how long clients train and from where; see
-    `fedlib.server.clusters.kmeans`. All clients take part in the first training and none is slow or lost. It costs a model
-    to each client and an update back, with the purpose "clustering" in round 0 of the history. The server sees every
-    first update, and K updates are in memory at once. A cluster none of whose clients is in a cohort keeps its model.
-    Chapter 04.
+    `fedlib.server.clusters.kmeans`. All clients take part in the first training and none is slow or lost. It costs a
+    model to each client and an update back, with the purpose "clustering" in round 0 of the history. The server sees
+    every first update, and K updates are in memory at once. A cluster none of whose clients is in a cohort keeps its
+    model. Chapter 04.
     """
 
     clusters: int = 2
@@ -77,18 +78,13 @@ class ClusteredKMeans(Algorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for name in ("clusters", "warmup"):
-            value = getattr(self, name)
-            if not (isinstance(value, Integral) and int(value) >= 1):
-                raise ValueError(f"{name} must be a whole number of at least 1, got {value!r}")
+        check_whole(self.clusters, "clusters")
+        check_whole(self.warmup, "warmup")
 
     def init(self, params: Params, data: ClientData, key: Key) -> KMeansState:
         """All models start from the same parameters; nobody has a cluster yet."""
-        if self.clusters > len(data):
-            raise ValueError(f"clusters must be at most the number of clients, {len(data)}; got {self.clusters}")
-        start, none = broadcast(params, 1), torch.zeros(len(data), dtype=torch.int64, device=data.n.device)
-        no_centres = to_matrix(start).new_zeros(0, count(params))
-        return KMeansState(broadcast(params, self.clusters), none, start, no_centres)
+        start, first = broadcast(params, 1), torch.zeros(len(data), dtype=torch.int64, device=data.n.device)
+        return KMeansState(broadcast(params, self.clusters), first, start, to_matrix(start)[:0])
 
     def prepare(self, state: KMeansState, data: ClientData, key: Key) -> KMeansState:
         """The first training of all clients; then the server groups them by their updates."""
@@ -100,20 +96,17 @@ class ClusteredKMeans(Algorithm):
         """Updates of these clients after `warmup` local epochs from the common start; enters what they cost."""
         start = take(state.start, torch.zeros_like(data.n))
         patient = replace(self, epochs=self.warmup, stragglers=0.0)
-        update = sub(patient.local_training(start, data, key, purpose=_CLUSTERING).params, start)
-        bytes_down, bytes_up = len(data) * message_bytes(state.start), len(data) * message_bytes(update)
-        record(_CLUSTERING, bytes_down=bytes_down, bytes_up=bytes_up)
-        wrong = data.id[~to_matrix(update).isfinite().all(1)].tolist()
-        if wrong:
-            raise FloatingPointError(
-                f"the first training of clients {wrong[:5]} ended with NaN or infinite values; lower the learning rate"
-            )
+        end = patient.local_training(start, data, key, purpose=_CLUSTERING)
+        update = sub(end.params, start)
+        refuse_divergence(Update(data.id, per_client={"update": update}, log={"loss": end.loss}), data.id, key)
+        size = len(data) * message_bytes(update)
+        record(_CLUSTERING, bytes_down=size, bytes_up=size)
         return update
 
     def group(self, state: KMeansState, update: Params, data: ClientData, key: Key) -> KMeansState:
         """K-means on the updates of all clients."""
-        found = kmeans(update, self.clusters, self.kmeans_seed(key))
-        return replace(state, assignment=found.assignment, centres=found.centres)
+        clusters = kmeans(update, self.clusters, self.kmeans_seed(key))
+        return replace(state, assignment=clusters.assignment, centres=clusters.centres)
 
     @staticmethod
     def kmeans_seed(key: Key) -> int:

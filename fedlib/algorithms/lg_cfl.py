@@ -4,15 +4,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
-from ..algorithm import Update
+from ..algorithm import Update, held
 from ..costs import TRAINING
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params, broadcast, sub, take
-from .cfl import CFL, CFLState, _cosine
+from ..server.split_tree import walk
+from .cfl import CFL, CFLState
 from .lg_fedavg import split_layers, train_local_layers
 
 __all__ = ["LGCFL", "LGCFLState"]
@@ -30,7 +30,7 @@ class LGCFLState(CFLState):
         Stack of one row: where the local layers started, for old and new clients alike.
     """
 
-    local: Params
+    local: Params = held("client")
     start: Params
 
 
@@ -43,27 +43,20 @@ class LGCFL(CFL):
     Parameters
     ----------
     local : sequence of str
-        As in `fedlib.algorithms.lg_fedavg.LGFedAvg`.
+        As in `fedlib.algorithms.lg_fedavg.LGFedAvg`; with ``()`` it is CFL.
 
     Raises
     ------
-    TypeError
-        `local` is one string.
     ValueError
-        A setting out of its range; a name in `local` that no parameter has; no layer that is shared.
+        A name in `local` that no parameter has; no layer that is shared.
 
     Notes
     -----
     FedSGCNN section 5.1.2 calls CFL "not readily applicable" where feature spaces differ. All clients share the later
-    layers, though, and a split needs no more than their updates. With ``local=()`` it is CFL. Chapter 08.
+    layers, though, and a split needs no more than their updates. Chapter 08.
     """
 
     local: Sequence[str] = ("dense1",)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if isinstance(self.local, str):
-            raise TypeError(f"local must be a list of names, such as [{self.local!r}]; got {self.local!r}")
 
     def init(self, params: Params, data: ClientData, key: Key) -> LGCFLState:
         """One cluster of all clients, who also start with equal local layers."""
@@ -73,38 +66,36 @@ class LGCFL(CFL):
         local = {name: p.clone() for name, p in broadcast(own, len(data)).items()}
         return LGCFLState(**vars(super().init(shared, data, key)), local=local, start=broadcast(own, 1))
 
-    def train(self, state: LGCFLState, data: ClientData, clients: Tensor, key: Key) -> Update:  # type: ignore[override]
+    def client_params(self, state: Any, clients: Tensor) -> Params:
+        """A client's own layers, and the shared ones of its cluster."""
+        return {name: p[clients] for name, p in state.local.items()} | super().client_params(state, clients)
+
+    def train(self, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:
         """Train all layers; the update of the shared ones goes to the server."""
         start = self.client_params(state, clients)
         end = self.local_training(start, data, key)
         shared, own = split_layers(end.params, self.local)
-        rows = {"update": sub(shared, start), "n": data.n, "steps": end.steps.to(data.n.device)}
-        return Update(clients, per_client=rows, client_state={"local": own}, log={"loss": end.loss})
+        per_client = {"update": sub(shared, start), "n": data.n, "steps": end.steps.to(data.n.device)}
+        return Update(clients, per_client=per_client, client_state={"local": own}, log={"loss": end.loss})
 
-    def client_params(self, state: LGCFLState, clients: Tensor) -> Params:  # type: ignore[override]
-        """A client's own layers, and the shared ones of its cluster."""
-        own = take(state.local, clients) if state.local else {}
-        return own | super().client_params(state, clients)
-
-    def download(self, state: LGCFLState, clients: Tensor) -> dict[str, Any]:
+    def download(self, state: Any, clients: Tensor) -> dict[str, Any]:
         """The shared layers."""
         return {TRAINING: super().client_params(state, clients)}
 
-    def new_clients(self, state: LGCFLState, data: ClientData, key: Key, rounds: int) -> LGCFLState:  # type: ignore[override]
+    def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> LGCFLState:
         """A new client walks down the split tree, with local layers fitted to the model of each node.
 
         These it trains for `rounds` rounds from the common start while the shared layers stay as they are; then, as in
         CFL, it trains everything once, and goes where the update of the shared layers points to.
         """
-        assignment = torch.zeros(len(data), dtype=torch.int64, device=data.n.device)
         first = {name: p.expand(len(data), *p.shape[1:]) for name, p in state.start.items()}
-        for cut in state.splits:
-            shared = take(cut.start, torch.zeros_like(assignment))
-            own = train_local_layers(self, shared, first, data, key, rounds)
-            end = self.local_training(own | shared, data, key).params
-            update = {name: end[name] - p for name, p in shared.items()}
-            closeness = torch.stack([_cosine(update, cut.directions, side) for side in (0, 1)])
-            goes_on = (assignment == cut.model) & (closeness[1] > closeness[0])
-            assignment = torch.where(goes_on, cut.new, assignment)
-        own = train_local_layers(self, take(state.models, assignment), first, data, key, rounds)
-        return replace(state, assignment=assignment, local=own)
+
+        def fitted(shared: Params) -> Params:
+            return train_local_layers(self, shared, first, data, key, rounds)
+
+        def first_update(shared: Params) -> Params:
+            end = self.local_training(fitted(shared) | shared, data, key).params
+            return sub({name: end[name] for name in shared}, shared)
+
+        assignment = walk(state.splits, data.n, first_update)
+        return replace(state, assignment=assignment, local=fitted(take(state.models, assignment)))

@@ -3,13 +3,12 @@
 from dataclasses import dataclass, replace
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..algorithm import Algorithm, Update
 from ..data import ClientData
 from ..keys import Key
-from ..params import Params, broadcast, take
+from ..params import Params, broadcast, row, take
 
 __all__ = ["LocalOnly", "LocalOnlyState"]
 
@@ -61,7 +60,7 @@ class LocalOnly(Algorithm):
 
     def new_clients(self, state: LocalOnlyState, data: ClientData, key: Key, rounds: int) -> LocalOnlyState:
         """A new client starts where the others started, and trains alone for `rounds` rounds."""
-        local = take(state.start, torch.arange(len(data), device=data.n.device))
+        local = broadcast(row(state.start, 0), len(data))
         for t in range(1, rounds + 1):
             local = self.local_training(local, data, Key(key.seed, t)).params
         return replace(state, local=local)

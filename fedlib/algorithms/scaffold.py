@@ -11,7 +11,7 @@ from ..algorithm import Algorithm, Update
 from ..costs import TRAINING
 from ..data import Batch, ClientData
 from ..keys import Key
-from ..params import Params, broadcast, mix, row, take
+from ..params import Params, broadcast, mix, per_row, row, take
 
 __all__ = ["Scaffold", "ScaffoldState"]
 
@@ -84,19 +84,14 @@ class Scaffold(Algorithm):
         correction = {name: c - old[name] for name, c in state.c.items()}
         end = self.local_training(start, data, key, extras=(correction,), loss=self._corrected_loss)
         steps = end.steps.to(data.n.device)
-
-        def change_of(name: str, p: Tensor) -> Tensor:
-            duration = steps.to(p.dtype).view(-1, *[1] * (p.ndim - 1)) * self.lr
-            return (start[name] - p) / duration - state.c[name]
-
-        change = {name: change_of(name, p) for name, p in end.params.items()}
+        gradient = {name: (start[name] - p) / (per_row(steps, p) * self.lr) for name, p in end.params.items()}
+        change = {name: g - state.c[name] for name, g in gradient.items()}  # c_i+ - c_i, option II
+        sums = cluster_sums(end.params, torch.zeros_like(clients), data.n, models=1)
+        c_i = {name: old[name] + delta for name, delta in change.items()}
         return Update(
             clients,
-            summed={
-                "models": cluster_sums(end.params, torch.zeros_like(clients), data.n, models=1),
-                "change of c_i": mix(data.n[None], change),
-            },
-            client_state={"c_i": {name: old[name] + delta for name, delta in change.items()}},
+            summed={"models": sums, "change of c_i": mix(data.n[None], change)},
+            client_state={"c_i": c_i},
             log={"loss": end.loss},
         )
 

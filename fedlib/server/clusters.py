@@ -33,8 +33,7 @@ def cosine_similarity(updates: Params | Tensor, block: int = 256) -> Tensor:
     Returns
     -------
     Tensor of shape (K, K), float64
-        Exactly symmetric, from -1 to 1, with 1 on the diagonal. It is on the device of `updates`, or on the CPU if
-        that device has no float64 (MPS).
+        Exactly symmetric, from -1 to 1, with 1 on the diagonal; on the device of `updates`.
 
     Raises
     ------
@@ -49,8 +48,6 @@ def cosine_similarity(updates: Params | Tensor, block: int = 256) -> Tensor:
     1 have the same direction and get the same row, that of the first of them. The cost is K^2 P / 2 multiplications for
     P parameters; beside the updates, a few matrices of the result's size and a few blocks are in memory. Chapter 03.
     """
-    if block < 1:
-        raise ValueError(f"block must be at least 1; got {block}")
     stack = updates if isinstance(updates, dict) else {"": updates}
     clients = number_of_rows(stack)
     if clients < 2:
@@ -58,10 +55,7 @@ def cosine_similarity(updates: Params | Tensor, block: int = 256) -> Tensor:
     parts = [p.reshape(clients, -1) for p in stack.values() if p.numel()]
     columns = [c for p in parts for c in p.split(max(1, block**2 // min(block, clients)), dim=1)]
     rows = [slice(i, i + block) for i in range(0, clients, block)]
-    device = next(iter(stack.values())).device
-    device = torch.device("cpu") if device.type == "mps" else device
-
-    largest = torch.zeros(clients, dtype=torch.float64, device=device)
+    largest = torch.zeros(clients, dtype=torch.float64, device=next(iter(stack.values())).device)
     for c in columns:
         for i in rows:
             largest[i] = largest[i].maximum(c[i].to(largest).abs().amax(1))
@@ -162,9 +156,8 @@ def bipartition(similarity: Tensor | ArrayLike, method: str = "exact") -> Bipart
     second = group[:clients] != group[0]
     across = second[:, None] != second
     objective = alpha[across].max()
-    within = alpha[~across & ~np.eye(clients, dtype=bool)].min(initial=np.inf)
-    if np.isinf(within):  # two clients, each alone
-        within = 1.0
+    pairs = alpha[~across & ~np.eye(clients, dtype=bool)]
+    within = pairs.min() if pairs.size else 1.0  # two clients, each alone
     device = similarity.device if isinstance(similarity, Tensor) else None
     assignment = torch.as_tensor(second, dtype=torch.int64, device=device)
     return Bipartition(assignment, float(objective), float(within - objective))
@@ -172,7 +165,7 @@ def bipartition(similarity: Tensor | ArrayLike, method: str = "exact") -> Bipart
 
 @dataclass(frozen=True)
 class Centres:
-    """What `kmeans` found.
+    """Clusters of clients, by `kmeans`.
 
     Attributes
     ----------
@@ -222,10 +215,10 @@ def kmeans(updates: Params | Tensor, clusters: int, seed: int) -> Centres:
     _refuse(~matrix.isfinite().all(1), "NaN or infinite values. Lower the learning rate, or leave these clients out")
     rows = matrix.cpu().numpy()
     pca = PCA(min(50, *rows.shape), random_state=seed).fit(rows)
-    found = KMeans(clusters, n_init=20, random_state=seed).fit(pca.transform(rows))
-    order = np.argsort([np.append(np.flatnonzero(found.labels_ == m), len(rows))[0] for m in range(clusters)])
-    assignment = torch.from_numpy(np.argsort(order)[found.labels_])
-    centres = torch.from_numpy(pca.inverse_transform(found.cluster_centers_[order]))
+    fitted = KMeans(clusters, n_init=20, random_state=seed).fit(pca.transform(rows))
+    order = np.argsort([np.append(np.flatnonzero(fitted.labels_ == m), len(rows))[0] for m in range(clusters)])
+    assignment = torch.from_numpy(np.argsort(order)[fitted.labels_])
+    centres = torch.from_numpy(pca.inverse_transform(fitted.cluster_centers_[order]))
     return Centres(assignment.to(matrix.device), centres.to(matrix))
 
 
@@ -276,12 +269,7 @@ def _symmetric(similarity: Tensor | ArrayLike) -> np.ndarray:
     if alpha.ndim != 2 or len(alpha) != alpha.shape[1] or len(alpha) < 2:
         raise ValueError(f"similarity must be a square matrix of at least two clients; got shape {alpha.shape}")
     if not np.isfinite(alpha).all():
-        i, j = np.argwhere(~np.isfinite(alpha))[0]
-        raise ValueError(f"similarity must be finite; got {alpha[i, j]} for the clients at positions {i} and {j}")
-    difference = np.abs(alpha - alpha.T)
-    i, j = np.unravel_index(difference.argmax(), alpha.shape)
-    if difference[i, j] > 1e-5 * np.abs(alpha).max():
-        raise ValueError(
-            f"similarity must be symmetric; got {alpha[i, j]} at ({i}, {j}) but {alpha[j, i]} at ({j}, {i})"
-        )
+        raise ValueError("similarity must be finite; did the training of a client diverge?")
+    if (difference := np.abs(alpha - alpha.T).max()) > 1e-5 * np.abs(alpha).max():
+        raise ValueError(f"similarity must be symmetric; mirrored entries differ by up to {difference:g}")
     return np.maximum(alpha, alpha.T)

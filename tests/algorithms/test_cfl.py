@@ -10,13 +10,21 @@ from twins import classification_loss, client_data, largest_difference, ragged_c
 import fedlib
 from fedlib import Key, datasets, partition
 from fedlib.algorithm import Update
-from fedlib.algorithms.cfl import CFL, calibrate, replay
+from fedlib.algorithms.cfl import CFL
 from fedlib.algorithms.fedavg import FedAvg
 from fedlib.params import row
+from fedlib.server.split_tree import calibrate, replay
 
 PREDICT = twin("MLP")[1]
 LOSS = classification_loss(PREDICT)
 LOCAL = {"lr": 0.1, "batch_size": 8, "epochs": 2}
+
+
+class PaperCFL(CFL):
+    """The thresholds are lengths, as in the paper."""
+
+    def must_split(self, t, since, mean, longest, pace):
+        return since >= self.rest and mean < self.eps1 and longest >= self.eps2
 
 
 def conflicting(groups=3, each=3, n=24, seed=0):
@@ -63,7 +71,7 @@ def weakest_cut(vectors):
     return best[1]
 
 
-def recursion(params, clients, settings, rounds, t=0, seed=3):
+def recursion(kind, params, clients, settings, rounds, t=0, seed=3):
     """Algorithm 2, depth first: the model of each client after `rounds` rounds. Rounds count along the path."""
     begun = t
     while t < rounds:
@@ -75,7 +83,7 @@ def recursion(params, clients, settings, rounds, t=0, seed=3):
         longest = max(float(flat(u).norm()) for u, _ in trained.values())
         pace = max(float(flat(u).norm()) / (LOCAL["lr"] * steps) for u, steps in trained.values())
         length = float(flat(mean).norm())
-        if settings["trigger"] == "norm":
+        if kind is PaperCFL:
             due = length < settings["eps1"] and longest >= settings["eps2"]
         else:
             due = length < settings["eps1"] * longest and pace >= settings["eps2"]
@@ -86,24 +94,25 @@ def recursion(params, clients, settings, rounds, t=0, seed=3):
                 return {
                     c: model
                     for part in parts
-                    for c, model in recursion(params, part, settings, rounds, t, seed).items()
+                    for c, model in recursion(kind, params, part, settings, rounds, t, seed).items()
                 }
     return dict.fromkeys(clients, params)
 
 
 SETTINGS = {
-    "relative": {"trigger": "relative", "eps1": 0.8, "eps2": 0.1, "rest": 3, "min_size": 2},
-    "norm": {"trigger": "norm", "eps1": 0.5, "eps2": 0.1, "rest": 2, "min_size": 1},
+    CFL: {"eps1": 0.8, "eps2": 0.1, "rest": 3, "min_size": 2},
+    PaperCFL: {"eps1": 0.5, "eps2": 0.1, "rest": 2, "min_size": 1},
 }
 
 
-@pytest.mark.parametrize("case", SETTINGS)
-def test_equals_the_recursion_of_the_paper(case):
-    params, clients, settings = twin("MLP")[0], conflicting(), SETTINGS[case]
-    result = fedlib.fit(CFL(LOSS, **LOCAL, **settings), params, client_data(clients), 14, seed=3, progress=False)
-    expected = recursion(params, clients, settings, 14)
-    assert 2 <= len(result.state.splits) <= 8
-    held = CFL(LOSS).client_params(result.state, torch.arange(len(clients)))
+@pytest.mark.parametrize("kind", SETTINGS)
+def test_equals_the_recursion_of_the_paper(kind):
+    params, clients, settings = twin("MLP")[0], conflicting(), SETTINGS[kind]
+    algorithm = kind(LOSS, **LOCAL, **settings)
+    state = fedlib.fit(algorithm, params, client_data(clients), 14, seed=3, progress=False).state
+    expected = recursion(kind, params, clients, settings, 14)
+    assert 2 <= len(state.splits) <= 8
+    held = algorithm.client_params(state, torch.arange(len(clients)))
     for k, client in enumerate(clients):
         assert largest_difference(row(held, k), expected[client]) <= 1e-10
 
@@ -114,11 +123,21 @@ def begin(algorithm, n, params):
     return algorithm.init(params, clients, Key(0))
 
 
+class OneCutARound(CFL):
+    """After each round the cluster with the widest gap is split."""
+
+    def must_split(self, t, since, mean, longest, pace):
+        return True
+
+    def cuts(self, state, update, due):
+        return sorted(super().cuts(state, update, due), key=lambda cut: -cut.gap)[:1]
+
+
 def test_indices_after_the_third_split():
     """Each split speaks of positions in the population, not of places in the cluster that is split."""
     group = [3, 0, 2, 1, 0, 3, 1, 2, 2, 0]
     directions = {0: [1.0, 0, 0.1], 1: [0.9, 0.2, -0.3], 2: [-1.0, 0.1, 0.3], 3: [-0.9, 0.2, -0.4]}
-    algorithm = CFL(LOSS, trigger="schedule", schedule=(1, 2, 3), lr=0.1)
+    algorithm = OneCutARound(LOSS, lr=0.1)
     everybody, one = torch.arange(10), torch.ones(10, dtype=torch.int64)
     state = begin(algorithm, one, {"w": torch.zeros(3)})
     random = np.random.RandomState(0)
@@ -145,82 +164,22 @@ def test_never_split_is_fedavg(clients):
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_cluster_is_tested_only_when_all_take_part(missing):
     params, clients = twin("MLP")[0], conflicting(groups=2)
-    settings = SETTINGS["norm"] | {"rest": 1, "eps1": 10.0}
+    settings = SETTINGS[CFL] | {"rest": 1, "eps1": 10.0}
     cohort = len(clients) - missing
     state = fedlib.fit(CFL(LOSS, **LOCAL, **settings), params, client_data(clients), 1, cohort, progress=False).state
     assert len(state.splits) == 1 - missing and len(state.norms) == 1 - missing
 
 
-def aggregate(algorithm, state, rows):
-    """One round in which client k sends rows[k], after one step on one example."""
-    clients = torch.tensor(sorted(rows))
-    one = torch.ones_like(clients)
-    delta = {"w": torch.tensor([rows[k] for k in sorted(rows)]).double()}
-    return algorithm.aggregate(state, Update(clients, per_client={"update": delta, "n": one, "steps": one}))
-
-
-def test_the_memory_holds_the_last_updates_for_so_many_rounds():
-    algorithm = CFL(LOSS, trigger="norm", eps1=0.5, eps2=1.0, rest=0, min_size=1, memory=4)
-    sent = [{0: [1.0, 0.0]}, {1: [0.6, 0.8]}, {2: [-1.0, 0.0]}, {2: [0.0, -1.0]}, {0: [2.0, 0.1]}, {1: [-2.0, 0.1]}]
-    state, tested = begin(algorithm, torch.ones(3), {"w": torch.zeros(2).double()}), []
-    for rows in sent:
-        state = aggregate(algorithm, state, rows)
-        tested.append(len(state.norms))
-    # After round 3 all are known, and their mean (.2, .27) is short: split. After it, those of clients 0 and 1, who now
-    # share a model, are older than their cluster until both have sent again.
-    assert tested == [0, 0, 1, 1, 1, 2]
-    assert [cut.round for cut in state.splits] == [3, 6]
-    assert state.norms[0].tolist() == [3, 0, pytest.approx(1 / 3), pytest.approx(1), pytest.approx(10), 1]
-    assert state.splits[0].similarity[0].tolist() == pytest.approx([1, 0.6, -1])
-    assert state.splits[1].members.tolist() == [0, 1] and state.splits[1].similarity[0, 1] == pytest.approx(
-        -0.995, abs=1e-3
-    )
-
-
-def test_the_memory_forgets():
-    algorithm = CFL(LOSS, trigger="norm", eps1=0.5, eps2=1.0, rest=0, min_size=1, memory=2)
-    state = begin(algorithm, torch.ones(3), {"w": torch.zeros(2).double()})
-    for rows in ({0: [1.0, 0.0]}, {1: [0.6, 0.8]}, {2: [-1.0, 0.0]}):
-        state = aggregate(algorithm, state, rows)
-    assert not len(state.norms)  # the update of client 0 is two rounds old
-    assert len(aggregate(algorithm, state, {0: [1.0, 0.0], 1: [0.6, 0.8]}).norms) == 1
-
-
-def test_with_all_taking_part_the_memory_changes_nothing():
-    params, data = twin("MLP")[0], client_data(conflicting())
-    one, four = (
-        fedlib.fit(CFL(LOSS, **LOCAL, **SETTINGS["relative"], memory=memory), params, data, 10, progress=False).state
-        for memory in (1, 4)
-    )
-    assert len(one.splits) >= 2 and torch.equal(one.assignment, four.assignment) and torch.equal(one.norms, four.norms)
-    assert all(torch.equal(p, four.models[name]) for name, p in one.models.items())
-
-
-def test_small_cohorts_split_with_a_memory(tmp_path):
-    """Five of nine clients a round: the same groups are found, and a run that was lost goes on to the bit."""
-    params, data = twin("MLP")[0], client_data(conflicting())
-    algorithm = CFL(LOSS, **LOCAL, **(SETTINGS["relative"] | {"eps1": 0.6}), memory=6)
-    run = {"params": params, "data": data, "rounds": 40, "clients_per_round": 5, "progress": False}
-    state = fedlib.fit(algorithm, **run).state
-    groups = [int(k) for k in state.assignment]
-    assert len(set(groups)) == 3 and all(groups[k] == groups[k % 3] for k in range(9))
-    fedlib.fit(algorithm, checkpoint=fedlib.Checkpoint(tmp_path / "run"), **(run | {"rounds": 7}))
-    resumed = fedlib.fit(algorithm, checkpoint=fedlib.Checkpoint(tmp_path / "run"), **run).state
-    assert torch.equal(state.assignment, resumed.assignment) and torch.equal(state.norms, resumed.norms)
-    assert all(torch.equal(p, resumed.models[name]) for name, p in state.models.items())
-
-
-def test_without_a_memory_small_cohorts_are_warned():
-    algorithm = CFL(LOSS, **LOCAL, rest=1)
-    with pytest.warns(UserWarning, match="raise memory=1"):
-        fedlib.fit(algorithm, twin("MLP")[0], client_data(conflicting()), 6, 5, progress=False)
+def test_small_cohorts_are_warned():
+    with pytest.warns(UserWarning, match="let all take part"):
+        fedlib.fit(CFL(LOSS, **LOCAL, rest=1), twin("MLP")[0], client_data(conflicting()), 6, 5, progress=False)
 
 
 def test_replay_finds_the_first_decision_that_differs():
     params, data = twin("MLP")[0], client_data(conflicting())
 
     def run(**thresholds):
-        algorithm = CFL(LOSS, **LOCAL, **(SETTINGS["relative"] | thresholds))
+        algorithm = CFL(LOSS, **LOCAL, **(SETTINGS[CFL] | thresholds))
         return algorithm, fedlib.fit(algorithm, params, data, 14, progress=False).state
 
     algorithm, state = run()
@@ -244,13 +203,11 @@ def test_replay_finds_the_first_decision_that_differs():
     assert seen == {True, False}
     often, state = run(eps1=2.0, eps2=0.0, min_size=1)  # split whenever the clusters have rested
     assert len(state.splits) > 4 and replay(often, state) is None
-    with pytest.raises(ValueError, match="schedule"):
-        replay(CFL(LOSS, trigger="schedule"), state)
 
 
 def test_calibrated_thresholds_leave_that_run_whole():
     params, data = twin("MLP")[0], client_data(conflicting(groups=1, each=9))
-    often = {"trigger": "relative", "eps1": 0.9, "rest": 3}
+    often = {"eps1": 0.9, "rest": 3}
     state = fedlib.fit(CFL(LOSS, **LOCAL, **often, eps2=1e9), params, data, 12, progress=False).state
     eps2 = calibrate(state, eps1=0.9, rest=3)
     still = state.norms[(state.norms[:, 0] >= 3) & (state.norms[:, 2] < 0.9 * state.norms[:, 3])]
@@ -267,7 +224,7 @@ def test_calibrated_thresholds_leave_that_run_whole():
 def test_a_cut_that_leaves_too_few_is_refused():
     params, clients = twin("MLP")[0], conflicting(groups=2, each=1)
     run = {"params": params, "data": client_data(clients), "rounds": 3, "progress": False}
-    settings = SETTINGS["norm"] | {"rest": 1, "eps1": 10.0}
+    settings = {"eps1": 10.0, "eps2": 0.1, "rest": 1, "min_size": 1}
     assert len(fedlib.fit(CFL(LOSS, **LOCAL, **settings), **run).state.splits) == 1
     assert not fedlib.fit(CFL(LOSS, **LOCAL, **(settings | {"min_size": 2})), **run).state.splits
 
@@ -280,7 +237,7 @@ def test_the_inequalities_are_those_of_the_paper():
     length = 5**0.5
 
     def splits(eps1, eps2):
-        algorithm = CFL(LOSS, trigger="norm", eps1=eps1, eps2=eps2, rest=0, min_size=1)
+        algorithm = PaperCFL(LOSS, eps1=eps1, eps2=eps2, rest=0, min_size=1)
         state = begin(algorithm, one, {"w": torch.zeros(2)})
         return len(algorithm.aggregate(state, update).splits)
 
@@ -290,27 +247,26 @@ def test_the_inequalities_are_those_of_the_paper():
     assert splits(mean, 5.0) == 0
 
 
-def test_order_of_clients_and_resume(tmp_path):
+def test_a_run_that_was_lost_goes_on_with_its_tree(tmp_path):
     params, data = twin("MLP")[0], client_data(conflicting())
-    algorithm = CFL(LOSS, **LOCAL, **SETTINGS["relative"])
-    run = {"params": params, "rounds": 12, "progress": False}
-    whole = fedlib.fit(algorithm, data=data, **run)
-    shuffled = fedlib.fit(algorithm, data=data[torch.tensor([4, 0, 8, 2, 6, 1, 7, 3, 5])], **run)
-    fedlib.fit(algorithm, data=data, checkpoint=fedlib.Checkpoint(tmp_path / "run"), **(run | {"rounds": 9}))
-    resumed = fedlib.fit(algorithm, data=data, checkpoint=fedlib.Checkpoint(tmp_path / "run"), **run)
-    assert len(whole.state.splits) >= 2
-    for other in (shuffled, resumed):
-        assert torch.equal(whole.state.assignment, other.state.assignment)
-        assert all(torch.equal(p, other.state.models[name]) for name, p in whole.state.models.items())
-        for a, b in zip(whole.state.splits, other.state.splits, strict=True):
-            assert a.round == b.round and torch.equal(a.members, b.members) and torch.equal(a.part, b.part)
-            assert torch.equal(a.similarity, b.similarity) and a.objective == b.objective
+    algorithm, file = CFL(LOSS, **LOCAL, **SETTINGS[CFL]), fedlib.Checkpoint(tmp_path / "run")
+    run = {"params": params, "data": data, "progress": False}
+    whole = fedlib.fit(algorithm, rounds=12, **run).state
+    fedlib.fit(algorithm, rounds=7, checkpoint=file, **run)
+    resumed = fedlib.fit(algorithm, rounds=12, checkpoint=file, **run).state
+    assert len(whole.splits) >= 2 and torch.equal(whole.norms, resumed.norms)
+    assert torch.equal(whole.assignment, resumed.assignment)
+    for a, b in zip(whole.splits, resumed.splits, strict=True):
+        assert (a.round, a.model, a.new, a.objective) == (b.round, b.model, b.new, b.objective)
+        assert all(torch.equal(getattr(a, name), getattr(b, name)) for name in ("members", "part", "similarity"))
+        for name in ("start", "directions"):
+            assert all(torch.equal(p, getattr(b, name)[n]) for n, p in getattr(a, name).items())
 
 
 def test_new_clients_walk_down_the_tree():
     params, everybody = twin("MLP")[0], conflicting(groups=4, each=5)
     seen, new = dict(list(everybody.items())[:16]), dict(list(everybody.items())[16:])
-    algorithm = CFL(LOSS, **LOCAL, **(SETTINGS["relative"] | {"eps1": 0.6}))
+    algorithm = CFL(LOSS, **LOCAL, **(SETTINGS[CFL] | {"eps1": 0.6}))
     result = fedlib.fit(algorithm, params, client_data(seen), 20, progress=False)
     assert len(result.state.splits) == 3 and len({cut.model for cut in result.state.splits}) >= 2
     group = torch.arange(16) % 4
@@ -327,20 +283,16 @@ def test_ledger_counts_one_model_each_way():
     assert history["bytes_up"].tolist() == [5 * (size + 16)] * 2  # and how many examples and steps
 
 
-@pytest.mark.parametrize(
-    ("wrong", "message"),
-    [
-        ({"trigger": "often"}, "trigger must be .*'often'"),
-        ({"eps1": -1}, "eps1 must be at least 0, got -1"),
-        ({"eps2": float("nan")}, "eps2 must be at least 0, got nan"),
-        ({"rest": -2}, "rest must be at least 0"),
-        ({"min_size": 0}, "min_size must be at least 1"),
-        ({"method": "single"}, "method must be .*'single'"),
-    ],
-)
-def test_mistakes_are_told(wrong, message):
-    with pytest.raises(ValueError, match=message):
-        CFL(LOSS, **wrong)
+def test_mistakes_are_told():
+    for name, value, message in (
+        ("eps1", -1, "a number of at least 0; got -1"),
+        ("eps2", float("nan"), "a number of at least 0; got nan"),
+        ("rest", -2, "a whole number of at least 0; got -2"),
+        ("min_size", 0, "a whole number of at least 1; got 0"),
+        ("method", "single", '"exact", "complete" or "average"; got \'single\''),
+    ):
+        with pytest.raises(ValueError, match=f"{name} must be {message}"):
+            CFL(LOSS, **{name: value})
 
 
 def test_permuted_labels_are_told_apart():

@@ -49,8 +49,7 @@ def models(result):
     return {name: p[0] for name, p in result.state.models.items()}
 
 
-@pytest.mark.parametrize("network", ["MLP", "CNN"])
-@pytest.mark.parametrize("cohort", [COHORT, 8])
+@pytest.mark.parametrize(("network", "cohort"), [("MLP", 8), ("CNN", COHORT)])
 def test_fedprox(network, cohort, clients):
     params, predict, module = twin(network)
     algorithm = FedProx(classification_loss(predict), mu=0.3, **SETTINGS)
@@ -93,8 +92,7 @@ def scaffold_and_reference(network, clients, cohort, server_step):
     assert largest_difference(c, {n: 0 * p for n, p in c.items()}) > 1e-3
 
 
-@pytest.mark.parametrize("network", ["MLP", "CNN"])
-@pytest.mark.parametrize("cohort", [COHORT, 8])
+@pytest.mark.parametrize(("network", "cohort"), [("MLP", 8), ("CNN", COHORT)])
 def test_scaffold_weighs_by_examples(network, cohort, clients):
     n = {k: len(y) for k, (_, y) in clients.items()}
 
@@ -105,8 +103,7 @@ def test_scaffold_weighs_by_examples(network, cohort, clients):
     scaffold_and_reference(network, clients, cohort, server_step)
 
 
-@pytest.mark.parametrize("network", ["MLP", "CNN"])
-@pytest.mark.parametrize("cohort", [COHORT, 8])
+@pytest.mark.parametrize(("network", "cohort"), [("MLP", 8), ("CNN", COHORT)])
 def test_scaffold_with_equal_sizes_is_the_papers(network, cohort):
     """Lines 16 and 17: plain means over the cohort, and c + |S| / N times the mean change."""
     clients = ragged_clients(sizes=(21,) * 8)
@@ -134,7 +131,7 @@ def test_scaffold_keeps_c_the_mean_of_all_c_i_by_examples(clients):
     assert largest_difference(state.c, {n: 0 * p for n, p in state.c.items()}) > 1e-3
 
 
-@pytest.mark.parametrize("copies", [(1, 1), (1, 9), (9, 1)])
+@pytest.mark.parametrize("copies", [(1, 9), (9, 1)])
 def test_scaffold_ends_at_the_optimum_of_all_examples(copies):
     """Two clients with quadratic losses, of 2 and 18 rows: equal weights of c would miss it by .69."""
     steep = torch.tensor([[[3.0, 0.0], [0.0, 1.0]], [[0.8, 0.0], [0.0, 2.0]]], dtype=torch.float64)
@@ -176,8 +173,10 @@ def server_step(rule, theta, delta, m, v):
     return theta + 0.5 * m / (v**0.5 + 1e-3), m, v
 
 
-@pytest.mark.parametrize("rule", [FedAvgM, FedAdagrad, FedAdam, FedYogi])
-@pytest.mark.parametrize("network", ["MLP", "CNN"])
+RULES = [(FedAvgM, "MLP"), (FedAdagrad, "CNN"), (FedAdam, "MLP"), (FedYogi, "CNN")]
+
+
+@pytest.mark.parametrize(("rule", "network"), RULES)
 def test_fedopt(rule, network, clients):
     params, predict, module = twin(network)
     algorithm = rule(classification_loss(predict), server_lr=0.5, **SETTINGS)
@@ -224,22 +223,14 @@ def test_adaptive_rules_approach_fedavg_for_a_huge_tau(clients):
         assert largest_difference(ours, plain) <= 1e-5
 
 
-MISTAKES = {
-    "negative mu": (FedProx, {"mu": -1}, "mu must be at least 0, got -1"),
-    "momentum under SCAFFOLD": (
-        Scaffold,
-        {"optimizer": partial(torch.optim.SGD, momentum=0.9)},
-        "SCAFFOLD needs plain SGD",
-    ),
-    "zero server_lr": (FedAvgM, {"server_lr": 0}, "server_lr must be positive, got 0"),
-    "beta1 of 1": (FedAdam, {"beta1": 1}, r"beta1 must lie in \[0, 1\), got 1"),
-    "beta2 of 2": (FedYogi, {"beta2": 2}, r"beta2 must lie in \[0, 1\), got 2"),
-    "zero tau": (FedAdagrad, {"tau": 0}, "tau must be positive, got 0"),
-}
-
-
-@pytest.mark.parametrize("mistake", MISTAKES)
-def test_mistake(mistake):
-    method, settings, message = MISTAKES[mistake]
-    with pytest.raises(ValueError, match=message):
-        method(classification_loss(None), **settings)
+def test_mistakes_are_told():
+    for method, settings, message in (
+        (FedProx, {"mu": -1}, "mu must be a number of at least 0; got -1"),
+        (Scaffold, {"optimizer": partial(torch.optim.SGD, momentum=0.9)}, "SCAFFOLD needs plain SGD"),
+        (FedAvgM, {"server_lr": 0}, "server_lr must be a number above 0; got 0"),
+        (FedAdam, {"beta1": 1}, "beta1 must be a number from 0 to below 1, got 1"),
+        (FedYogi, {"beta2": 2}, "beta2 must be a number from 0 to below 1, got 2"),
+        (FedAdagrad, {"tau": 0}, "tau must be a number above 0; got 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            method(classification_loss(None), **settings)

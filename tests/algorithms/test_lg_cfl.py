@@ -1,6 +1,6 @@
 """CFL with local layers: what CFL is for the shared ones."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
@@ -21,6 +21,16 @@ OFTEN = {"eps1": 0.8, "eps2": 0.1, "rest": 3}
 RAGGED = client_data(ragged_clients())
 
 
+@dataclass(frozen=True)
+class OneCut(LGCFL):
+    """Cut once, after a given round."""
+
+    after: int = 10
+
+    def must_split(self, t, since, mean, longest, pace):
+        return t == self.after
+
+
 def fit(algorithm, data=RAGGED, rounds=8, params=PARAMS, **more):
     return fedlib.fit(algorithm, params, data, rounds, seed=3, progress=False, **more)
 
@@ -37,9 +47,8 @@ def test_all_shared_is_cfl():
     assert ours.history[costs].equals(theirs.history[costs])
 
 
-@pytest.mark.parametrize("memory", [1, 4])
-def test_never_split_is_lg_fedavg(memory):
-    ours = fit(LGCFL(LOSS, **LOCAL, eps1=0, memory=memory), clients_per_round=5)
+def test_never_split_is_lg_fedavg():
+    ours = fit(LGCFL(LOSS, **LOCAL, eps1=0), clients_per_round=5)
     theirs = fit(LGFedAvg(LOSS, **LOCAL), clients_per_round=5)
     assert largest_difference(ours.state.models, theirs.state.models) <= 1e-12
     assert largest_difference(ours.state.local, theirs.state.local) <= 1e-12
@@ -50,8 +59,7 @@ def test_never_split_is_lg_fedavg(memory):
 
 def test_clusters_go_on_as_federations_of_lg_fedavg():
     """From the split on, each cluster trains as LG-FedAvg does from the same state."""
-    schedule = {"trigger": "schedule", "schedule": (3,), "min_size": 1}
-    before, after = (fit(LGCFL(LOSS, **LOCAL, **schedule), rounds=t).state for t in (3, 4))
+    before, after = (fit(OneCut(LOSS, **LOCAL, after=3, min_size=1), rounds=t).state for t in (3, 4))
     assert number_of_rows(before.models) == 2
     lg = LGFedAvg(LOSS, **LOCAL, assignment=before.assignment)
     state = replace(lg.init(PARAMS, RAGGED, Key(3)), models=before.models, local=before.local)
@@ -62,7 +70,7 @@ def test_clusters_go_on_as_federations_of_lg_fedavg():
 
 NET = MLP((5, 8, 6, 1))
 START = {name: p.double() for name, p in NET.init(0).items()}
-PLANTED = {"lr": 0.05, "batch_size": None, "epochs": 5, "trigger": "schedule", "schedule": (10,)}
+PLANTED = {"lr": 0.05, "batch_size": None, "epochs": 5}
 
 
 def loss(params, batch):
@@ -79,7 +87,7 @@ def planted(ids, seed, n=30):
 
 
 def test_planted_clusters_are_found_and_new_clients_join_them():
-    algorithm = LGCFL(loss, **PLANTED)
+    algorithm = OneCut(loss, **PLANTED)
     result = fit(algorithm, planted(range(8), 0), 30, START)
     found = result.state.assignment
     assert len(result.state.splits) == 1 and ((found == found[0]) == (torch.arange(8) % 2 == 0)).all()
@@ -97,7 +105,7 @@ START_LOCAL = {name: START[name].expand(6, *START[name].shape) for name in ("den
 
 def test_what_new_clients_are_given_by_hand():
     """One node: fit the local layer to it, train once, compare; then fit the local layer to the cluster's model."""
-    algorithm = LGCFL(loss, **(PLANTED | {"trigger": "schedule", "schedule": (2,)}))
+    algorithm = OneCut(loss, **PLANTED, after=2)
     state = fit(algorithm, planted(range(8), 0), 4, START).state
     (cut,), one = state.splits, planted([21], 1)
     x, y, _ = one.all_rows(torch.float64)
@@ -128,31 +136,17 @@ def test_what_new_clients_are_given_by_hand():
     assert largest_difference({n: p[0] for n, p in new.local.items()}, {n: expected[n] for n in START_LOCAL}) <= 1e-10
 
 
-def test_who_does_not_take_part_keeps_its_layers():
-    before, after = (fit(LGCFL(LOSS, **LOCAL), rounds=t, clients_per_round=3).state for t in (2, 3))
-    clients = Key(3, 3).choose(RAGGED.id, 3, "cohort").tolist()
-    moved = (before.local["dense1.weight"] != after.local["dense1.weight"]).flatten(1).any(1)
-    assert moved.nonzero()[:, 0].tolist() == clients
-
-
-def test_order_of_clients_and_resume(tmp_path):
-    algorithm = LGCFL(LOSS, **LOCAL, **OFTEN)
-    whole = fit(algorithm)
-    shuffled = fit(algorithm, RAGGED[torch.tensor([4, 0, 2, 6, 1, 7, 3, 5])])
-    fit(algorithm, rounds=5, checkpoint=fedlib.Checkpoint(tmp_path / "run"))
-    resumed = fit(algorithm, checkpoint=fedlib.Checkpoint(tmp_path / "run"))
-    assert len(whole.state.splits) >= 2
-    for other in (shuffled.state, resumed.state):
-        assert torch.equal(whole.state.assignment, other.assignment) and len(other.splits) == len(whole.state.splits)
-        assert same(whole.state.models, other.models) and same(whole.state.local, other.local)
+def test_a_run_that_was_lost_goes_on(tmp_path):
+    algorithm, file = LGCFL(LOSS, **LOCAL, **OFTEN), fedlib.Checkpoint(tmp_path / "run")
+    whole = fit(algorithm).state
+    fit(algorithm, rounds=5, checkpoint=file)
+    resumed = fit(algorithm, checkpoint=file).state
+    assert len(whole.splits) == len(resumed.splits) >= 2 and torch.equal(whole.assignment, resumed.assignment)
+    assert same(whole.models, resumed.models) and same(whole.local, resumed.local)
 
 
 def test_mistakes_are_told():
-    with pytest.raises(TypeError, match=r"local must be a list of names, such as \['dense1'\]"):
-        LGCFL(LOSS, local="dense1")
     with pytest.raises(ValueError, match=r"local names \['dense3'\], which no parameter has"):
         fit(LGCFL(LOSS, local=["dense3"]))
     with pytest.raises(ValueError, match="leaves no layer to share"):
         fit(LGCFL(LOSS, local=["dense1", "dense2"]))
-    with pytest.raises(ValueError, match="min_size must be at least 1"):
-        LGCFL(LOSS, min_size=0)

@@ -87,7 +87,7 @@ WRONG = {
         ],
         "5": [
             ("training accuracy", '"eval_data": test', '"eval_data": train'),
-            ("never cut", "schedule=(10,)", "schedule=()"),
+            ("never cut", "ForcedCut(loss, min_size=1", "CFL(loss, eps1=0"),
             ("the wrong way round", "tuple(accuracies)", "tuple(accuracies[::-1])"),
         ],
     },
