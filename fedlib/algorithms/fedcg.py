@@ -35,9 +35,7 @@ class FedCGState:
     Attributes
     ----------
     models : Params
-        Stack of one row, theta: shared layers, the domains' modules ``V.*`` (1, D, ...) and ``lam.*``.
-    graph : Params
-        Stack of one row, W of each layer, such as ``W.dense1.W``; empty without a GCN.
+        Stack of one row: theta_a, the domains' modules ``V.*`` (1, D, ...), ``lam.*``, and ``W.*`` of the GCN.
     student, teacher : Params
         Stacks of one row, varphi and phi; `teacher` is empty if the teacher is not a network.
     bias : Tensor of shape (D,)
@@ -50,7 +48,6 @@ class FedCGState:
     """
 
     models: Params = held("server and clients")
-    graph: Params = held("server and clients")
     student: Params = held("server and clients")
     teacher: Params = held("server and clients")
     bias: Tensor = held("server and clients")
@@ -113,16 +110,15 @@ class FedCG(Algorithm):
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedCGState:
         """Theta and the student as `DomainNet.init` gave them, W as `DomainGCN.init`; the teacher from another draw."""
-        student, one = part(params, "student"), next(iter(params.values()))
-        graph = {}
+        one = next(iter(params.values()))
+        theta = {n: p for n, p in params.items() if not n.startswith("student.")}
         for layer in self.net.layers if self.gcn is not None else ():
-            q = sum(p[0].numel() for p in part(params, f"V.{layer}").values())
-            graph |= {f"W.{layer}.{n}": w.to(one) for n, w in self.gcn.init(q, key.seed, layer).items()}
+            q = sum(v[0].numel() for v in part(params, f"V.{layer}").values())
+            theta |= {f"W.{layer}.{n}": w.to(one) for n, w in self.gcn.init(q, key.seed, layer).items()}
         draw = int(key.bits(torch.zeros(1, dtype=torch.int64), "teacher")[0]) % 2**32  # no seed of a user's
         return FedCGState(
-            models=broadcast({n: p for n, p in params.items() if not n.startswith("student.")}, 1),
-            graph=broadcast(graph, 1),
-            student=broadcast(student, 1),
+            models=broadcast(theta, 1),
+            student=broadcast(part(params, "student"), 1),
             teacher=broadcast({n: p.to(one) for n, p in self.net.classifier.init(draw).items()}, 1),
             bias=torch.zeros(self.net.domains).to(one),
             adjacency=torch.eye(self.net.domains).to(one),
@@ -136,16 +132,17 @@ class FedCG(Algorithm):
         """Theta_k and W_k learn their samples' labels (Eq. 1, 4, 5), and the student their domains (Eq. 3)."""
         d_hat = self.d_hat(state, data, clients)
         data = data.with_columns(w_d=self.w_d(state, data, clients, d_hat), d_hat=d_hat)
-        theta, phi = (broadcast(row(p, 0), len(clients)) for p in (state.models | state.graph, state.student))
+        theta, phi = (broadcast(row(p, 0), len(clients)) for p in (state.models, state.student))
         a = state.adjacency.expand(len(clients), -1, -1)
         theta_k = self.local_training(theta, data, key, (a,), self.task)
         student = replace(self, lr=self.student_lr, optimizer=torch.optim.SGD)
         phi_k = student.local_training(phi, data, key, (), self.imitate, purpose=DOMAINS)
         shared, modules, graph = split(theta_k.params)
-        together, means = torch.zeros_like(clients), {"models": shared, "graph": graph, "student": phi_k.params}
-        sums = {name: cluster_sums(p, together, data.n, models=1) for name, p in means.items() if p}
+        everybody, parts = torch.zeros_like(clients), {"models": shared, "graph": graph, "student": phi_k.params}
+        sums = {name: cluster_sums(p, everybody, data.n, models=1) for name, p in parts.items() if p}
         sums["modules"] = module_sums(modules, self.counts(data, d_hat))
-        sums["domains"] = {"count": d_hat.sum((0, 1))[None]}
+        if state.teacher:
+            sums["domains"] = {"count": d_hat.sum((0, 1))[None]}
         purpose = {"student": DOMAINS, "domains": DOMAINS, "graph": GRAPH}
         return Update(clients, summed=sums, log={"loss": theta_k.loss, "student": phi_k.loss}, purpose=purpose)
 
@@ -190,16 +187,15 @@ class FedCG(Algorithm):
     def aggregate(self, state: FedCGState, update: Update) -> FedCGState:
         """Weighted means of theta, W and the student (Eq. 2); A from the new modules (Eq. 6); perhaps a new teacher."""
         sums, t = update.summed, state.round + 1
-        shared, modules, _ = split(state.models)
-        parts = {"models": shared, "graph": state.graph, "student": state.student}
+        shared, modules, graph = split(state.models)
+        parts = {"models": shared, "graph": graph, "student": state.student}
         means = {name: cluster_means(sums[name], p) if p else p for name, p in parts.items()}
-        of_modules = {"params": row(sums["modules"]["params"], 0), "weight": sums["modules"]["weight"][0]}  # D rows
-        modules = cluster_means(of_modules, row(modules, 0))
+        of_modules = {"params": row(sums["modules"]["params"], 0), "weight": sums["modules"]["weight"][0]}
+        modules = cluster_means(of_modules, row(modules, 0))  # D rows
         renew = self.refresh > 0 and t % self.refresh == 0 and len(state.teacher) > 0
         return replace(
             state,
-            models=means["models"] | broadcast(modules, 1),
-            graph=means["graph"],
+            models=means["models"] | broadcast(modules, 1) | means["graph"],
             student=means["student"],
             teacher=means["student"] if renew else state.teacher,
             bias=torch.zeros_like(state.bias) if renew else state.bias,
@@ -210,14 +206,15 @@ class FedCG(Algorithm):
 
     def client_params(self, state: FedCGState, clients: Tensor) -> Params:
         """The model with V-hat computed, and the student: what a client needs to answer."""
-        model = self.connect(row(state.models | state.graph, 0), state.adjacency)
+        model = self.connect(row(state.models, 0), state.adjacency)
         return broadcast(model | {f"student.{n}": p[0] for n, p in state.student.items()}, len(clients))
 
     def download(self, state: FedCGState, clients: Tensor) -> dict[str, Any]:
         """Model, student and teacher, W and A."""
+        shared, modules, graph = split(state.models)
         teacher = {"teacher": state.teacher, "bias": state.bias[None]} if state.teacher else {}
-        graph = {"W": state.graph, "A": state.adjacency[None]} if self.gcn is not None else {}
-        return {TRAINING: state.models, DOMAINS: {"student": state.student} | teacher, GRAPH: graph}
+        a = {"A": state.adjacency[None]} if self.gcn is not None else {}
+        return {TRAINING: shared | modules, DOMAINS: {"student": state.student} | teacher, GRAPH: graph | a}
 
     def new_clients(self, state: FedCGState, data: ClientData, key: Key, rounds: int) -> FedCGState:
         """A new client holds the server's model and student."""

@@ -7,7 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-from ..algorithm import Update, held
+from ..algorithm import held
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params
@@ -90,11 +90,6 @@ class FedCGKnownDomains(FedCG):
         if self.weights == "teacher":
             return F.one_hot(d_hat.argmax(-1), d_hat.shape[-1]).to(d_hat)
         return (self.logits(state.student, data) + state.prior[clients].log()[:, None]).softmax(-1)
-
-    def train(self, state: KnownDomainsState, data: ClientData, clients: Tensor, key: Key) -> Update:
-        """As FedCG, but that the server need not hear how many samples each domain has."""
-        update = super().train(state, data, clients, key)
-        return replace(update, summed={name: s for name, s in update.summed.items() if name != "domains"})
 
     def client_params(self, state: KnownDomainsState, clients: Tensor) -> Params:
         """The model, the student and the client's own prior."""

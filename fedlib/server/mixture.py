@@ -120,7 +120,9 @@ class RandomFeatures:
         weight = key.normal(one, "domains: convolution", self.channels, self.image[0], 3, 3)[0]
         h = F.avg_pool2d(F.relu(F.conv2d(x, weight.to(x) / math.sqrt(weight[0].numel()))), 2).flatten(1)
         if h.shape[1] < self.size:
-            raise ValueError(f"images {self.image} give {h.shape[1]} numbers, fewer than size={self.size}; give features")
+            raise ValueError(
+                f"images {self.image} give {h.shape[1]} numbers, fewer than size={self.size}; give features"
+            )
         projection, triangle = torch.linalg.qr(key.normal(one, "domains: projection", h.shape[1], self.size)[0])
         return h @ (projection * triangle.diagonal().sign()).to(x)  # the sign: the same on every machine
 
