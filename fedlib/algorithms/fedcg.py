@@ -34,6 +34,9 @@ class FedCGState:
 
     Attributes
     ----------
+    round : int
+    share : Tensor of shape (D,)
+        Share of each domain in the samples of the last cohort; NaN before round 1.
     models : Params
         Stack of one row: theta_a, the domains' modules ``V.*`` (1, D, ...), ``lam.*``, and ``W.*`` of the GCN.
     student, teacher : Params
@@ -42,18 +45,15 @@ class FedCGState:
         Added to the teacher's logits: zeros in the paper. Chapter 05 balances the domains by it.
     adjacency : Tensor of shape (D, D)
         A, which the server computes and sends.
-    share : Tensor of shape (D,)
-        Share of each domain in the samples of the last cohort; NaN before round 1.
-    round : int
     """
 
+    round: int
+    share: Tensor
     models: Params = held("server and clients")
     student: Params = held("server and clients")
     teacher: Params = held("server and clients")
     bias: Tensor = held("server and clients")
     adjacency: Tensor = held("server and clients")
-    share: Tensor
-    round: int
 
 
 @dataclass(frozen=True)
@@ -114,16 +114,17 @@ class FedCG(Algorithm):
         theta = {n: p for n, p in params.items() if not n.startswith("student.")}
         for layer in self.net.layers if self.gcn is not None else ():
             q = sum(v[0].numel() for v in part(params, f"V.{layer}").values())
-            theta |= {f"W.{layer}.{n}": w.to(one) for n, w in self.gcn.init(q, key.seed, layer).items()}
+            theta |= {f"W.{layer}.{n}": w.to(one) for n, w in self.gcn.init(q, key.seed, layer).items()}  # type: ignore[union-attr]
+        g: Any = self.net.classifier
         draw = int(key.bits(torch.zeros(1, dtype=torch.int64), "teacher")[0]) % 2**32  # no seed of a user's
         return FedCGState(
+            round=0,
+            share=torch.full((self.net.domains,), torch.nan).to(one),
             models=broadcast(theta, 1),
             student=broadcast(part(params, "student"), 1),
-            teacher=broadcast({n: p.to(one) for n, p in self.net.classifier.init(draw).items()}, 1),
+            teacher=broadcast({n: p.to(one) for n, p in g.init(draw).items()}, 1),
             bias=torch.zeros(self.net.domains).to(one),
             adjacency=torch.eye(self.net.domains).to(one),
-            share=torch.full((self.net.domains,), torch.nan).to(one),
-            round=0,
         )
 
     # ---- clients ----
@@ -133,8 +134,7 @@ class FedCG(Algorithm):
         d_hat = self.d_hat(state, data, clients)
         data = data.with_columns(w_d=self.w_d(state, data, clients, d_hat), d_hat=d_hat)
         theta, phi = (broadcast(row(p, 0), len(clients)) for p in (state.models, state.student))
-        a = state.adjacency.expand(len(clients), -1, -1)
-        theta_k = self.local_training(theta, data, key, (a,), self.task)
+        theta_k = self.local_training(theta, data, key, (state.adjacency.expand(len(clients), -1, -1),), self.task)
         student = replace(self, lr=self.student_lr, optimizer=torch.optim.SGD)
         phi_k = student.local_training(phi, data, key, (), self.imitate, purpose=DOMAINS)
         shared, modules, graph = split(theta_k.params)
@@ -161,24 +161,25 @@ class FedCG(Algorithm):
 
     def logits(self, classifier: Params, data: ClientData) -> Tensor:
         """Logits (C, N, D) of a classifier, a stack of one row."""
-        g = row(classifier, 0)
-        return each_row(lambda x: self.net.classifier(g, x), data, next(iter(g.values())).dtype)
+        phi, g = row(classifier, 0), self.net.classifier
+        return each_row(lambda x: g(phi, x), data, next(iter(phi.values())).dtype)  # type: ignore[misc]
 
     def task(self, params: Params, batch: Batch, a: Tensor) -> Tensor:
         """The task's loss (Eq. 1) with V-hat for V."""
         x, y, real, w_d, _ = batch
-        return self.loss(self.connect(params, a), (x, y, real), w_d)
+        return self.loss(self.connect(params, a), (x, y, real), w_d)  # type: ignore[call-arg]
 
     def imitate(self, params: Params, batch: Batch) -> Tensor:
         """Cross-entropy between the teacher's domains and the student's (Eq. 3)."""
         x, _, real, _, d_hat = batch
-        return weighted_mean(-(d_hat * self.net.classifier(params, x).log_softmax(-1)).sum(-1), real)
+        log_g = self.net.classifier(params, x).log_softmax(-1)  # type: ignore[misc]
+        return weighted_mean(-(d_hat * log_g).sum(-1), real)
 
     def connect(self, params: Params, a: Tensor) -> Params:
         """V-hat = sigma(A V W) in the place of V, and W left out (Eq. 5)."""
         out = {n: p for n, p in params.items() if not n.startswith("W.")}
         for layer in self.net.layers if self.gcn is not None else ():
-            hat = self.gcn(part(params, f"W.{layer}"), part(params, f"V.{layer}"), a)
+            hat = self.gcn(part(params, f"W.{layer}"), part(params, f"V.{layer}"), a)  # type: ignore[misc]
             out |= {f"V.{layer}.{n}": p for n, p in hat.items()}
         return out
 
@@ -195,13 +196,13 @@ class FedCG(Algorithm):
         renew = self.refresh > 0 and t % self.refresh == 0 and len(state.teacher) > 0
         return replace(
             state,
+            round=t,
+            share=occupancy(sums["domains"]["count"][0])[0].to(state.bias) if "domains" in sums else state.share,
             models=means["models"] | broadcast(modules, 1) | means["graph"],
             student=means["student"],
             teacher=means["student"] if renew else state.teacher,
             bias=torch.zeros_like(state.bias) if renew else state.bias,
             adjacency=domain_adjacency(modules, self.beta).to(state.bias) if t >= self.warm_up else state.adjacency,
-            share=occupancy(sums["domains"]["count"][0])[0].to(state.bias) if "domains" in sums else state.share,
-            round=t,
         )
 
     def client_params(self, state: FedCGState, clients: Tensor) -> Params:

@@ -21,7 +21,7 @@ EM_STEPS = 15  # in which a new client estimates its shares of the domains
 
 @dataclass(frozen=True)
 class KnownDomainsState(FedCGState):
-    """State of FedCGKnownDomains: as of FedCG, without a network for a teacher, and
+    """State of FedCGKnownDomains: that of FedCG, without a network for a teacher.
 
     Attributes
     ----------
@@ -29,8 +29,8 @@ class KnownDomainsState(FedCGState):
         The teacher's weights of each client's samples; zeros for padding.
     prior : Tensor of shape (K, D)
         How often each client has a domain, as a multiple of its share in all samples.
-
-    `share` is that of each domain in all samples.
+    share : Tensor of shape (D,)
+        Share of each domain in all samples.
     """
 
     domains: Tensor = held("client")
@@ -81,21 +81,25 @@ class FedCGKnownDomains(FedCG):
         own = {"teacher": {}, "share": share, "domains": w, "prior": prior(w, data.n, share)}
         return KnownDomainsState(**vars(state) | own)
 
-    def d_hat(self, state: KnownDomainsState, data: ClientData, clients: Tensor) -> Tensor:
+    def d_hat(self, state: KnownDomainsState, data: ClientData, clients: Tensor) -> Tensor:  # type: ignore[override]
         """The teacher's weights."""
         return state.domains[clients]
 
-    def w_d(self, state: KnownDomainsState, data: ClientData, clients: Tensor, d_hat: Tensor) -> Tensor:
+    def w_d(  # type: ignore[override]
+        self, state: KnownDomainsState, data: ClientData, clients: Tensor, d_hat: Tensor
+    ) -> Tensor:
         """The student's probabilities times the clients' own shares, or the teacher's likeliest domain."""
         if self.weights == "teacher":
             return F.one_hot(d_hat.argmax(-1), d_hat.shape[-1]).to(d_hat)
         return (self.logits(state.student, data) + state.prior[clients].log()[:, None]).softmax(-1)
 
-    def client_params(self, state: KnownDomainsState, clients: Tensor) -> Params:
+    def client_params(self, state: KnownDomainsState, clients: Tensor) -> Params:  # type: ignore[override]
         """The model, the student and the client's own prior."""
         return super().client_params(state, clients) | {"prior": state.prior[clients]}
 
-    def new_clients(self, state: KnownDomainsState, data: ClientData, key: Key, rounds: int) -> KnownDomainsState:
+    def new_clients(  # type: ignore[override]
+        self, state: KnownDomainsState, data: ClientData, key: Key, rounds: int
+    ) -> KnownDomainsState:
         """A new client estimates its shares of the domains with the student."""
         logits, own = self.logits(state.student, data), torch.ones(len(data), 1).to(state.share) * (state.share > 0)
         for _ in range(EM_STEPS):

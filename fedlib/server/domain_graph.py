@@ -1,4 +1,4 @@
-"""The graph between domains: FedCG's adjacency matrix (Eq. 6), and its convolution over the domains' modules (Eq. 5)."""
+"""The graph between domains: FedCG's adjacency matrix (Eq. 6) and its convolution over the modules (Eq. 5)."""
 
 import math
 from dataclasses import dataclass
