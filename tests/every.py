@@ -30,8 +30,8 @@ SETTINGS = {
 TRAINING = {"lr": 0.1, "batch_size": 8, "epochs": 1}
 
 
-def domains():
-    """FedCG with the book's recipe in small."""
+def domains(known=True):
+    """FedCG in small, with domains found by EM before round 1, or as printed."""
     domains, classes = 3, 4
     net = DomainNet(
         models.CNN((1, 6, 6), (3, 2), (4,), kernel=3, padding=1),
@@ -43,9 +43,11 @@ def domains():
     def loss(params, batch, w_d=None):
         return losses.cross_entropy(net(params, batch[0], w_d), *batch[1:])
 
+    settings = {"net": net, "predict": net, "warm_up": 1, **TRAINING}
+    if not known:
+        return algorithms.FedCG(loss, refresh=2, **settings), net.init(0), DATA
     teacher = partial(em_domains, domains=domains, classes=classes, features=lambda x: x.flatten(1)[:, :8])
-    settings = {"student_lr": 0.2, "teacher": teacher, "weights": "student", "warm_up": 1}
-    return algorithms.FedCG(loss, net=net, predict=net, **settings, **TRAINING), net.init(0), DATA
+    return algorithms.FedCGKnownDomains(loss, teacher=teacher, student_lr=0.2, **settings), net.init(0), DATA
 
 
 def columns():
@@ -66,8 +68,10 @@ def columns():
 
 def federation(name):
     """An algorithm of the registry, one set of parameters, the clients' data."""
-    if name in ("FedCG", "FedSGCNN"):
-        return domains() if name == "FedCG" else columns()
+    if name.startswith("FedCG"):
+        return domains(known=name == "FedCGKnownDomains")
+    if name == "FedSGCNN":
+        return columns()
     params, predict, _ = twin("MLP" if name in ("LGFedAvg", "LGCFL") else "CNN")
     kind = getattr(algorithms, name)
     return kind(classification_loss(predict), predict=predict, **TRAINING, **SETTINGS.get(name, {})), params, DATA

@@ -96,9 +96,8 @@ def federations():
     found["FedCG book"] = run(algorithm, params, data, NEW)
     found["FedCG bottleneck"] = run(replace(algorithm, gcn=replace(algorithm.gcn, weights="bottleneck")), params, data)
     found["FedCG without GCN"] = run(replace(algorithm, gcn=None), params, data)
-    paper = algorithms.FedCG.recipe(
-        "paper", 20, loss=algorithm.loss, net=algorithm.net, predict=algorithm.net, **TRAINING
-    )
+    net = algorithm.net
+    paper = algorithms.FedCG(algorithm.loss, net=net, predict=net, refresh=2, warm_up=2, **TRAINING)
     found["FedCG paper"] = run(paper, params, data, NEW)
     algorithm, params, data = columns()
     found["FedSGCNN book"] = run(algorithm, params, data, cohort=None)

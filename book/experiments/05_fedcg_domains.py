@@ -29,32 +29,26 @@ from torch import Tensor
 
 import fedlib
 from fedlib import ClientData, Key, datasets, models, partition
-from fedlib.algorithms import ClusteredKMeans, FedCG
+from fedlib.algorithms import ClusteredKMeans, FedCG, FedCGKnownDomains
+from fedlib.algorithms.fedcg import FedCGState
 from fedlib.client.domain_net import DomainClassifier, DomainNet
-from fedlib.costs import open_costs
+from fedlib.costs import message_bytes, open_costs, record
 from fedlib.losses import cross_entropy
 from fedlib.params import row
-from fedlib.server.mixture import (
-    EMResult,
-    assign,
-    em_domains,
-    federated_em,
-    kmeans_labels,
-    nmi,
-    occupancy,
-)
+from fedlib.server.clusters import kmeans
+from fedlib.server.mixture import EMResult, em_domains, federated_em, nmi, occupancy
 
 from . import running
 
 TURNS, D, CLASSES = (0, 90, 180, 270), 4, 10
 LOCAL = {"lr": 0.1, "batch_size": 20, "epochs": 1}
 HEADS = ("pooled", "flatten")
-TEACHERS = ("argmax", "centred", "sinkhorn", "loss")
+TAU = 0.1  # of Sinkhorn's steps
 ANGLES = tuple(range(0, 360, 15))
 NOTHING, GUESSED, OWN = "nothing", "shares, guessed here", "shares, from training"
 VARIANTS: dict[str, dict[str, Any]] = {
     "in full": {},
-    "no class": {"class_conditional": False},
+    "no class": {"classes": 1},
     "one prior for all": {"client_prior": False},
     "temperature 1": {"temperature": 1.0},
     "5 iterations": {"iterations": 5},
@@ -102,7 +96,7 @@ def world(examples: int, held_out: int, clients: int, seed: int) -> World:
     return World(*tables, *(p.sample_group for p in parts), parts[0].group)
 
 
-def fedcg(student: DomainClassifier, **settings: Any) -> FedCG:
+def fedcg(student: DomainClassifier, kind: type[FedCG] = FedCG, **settings: Any) -> FedCG:
     """FedCG without a graph: a linear network, a module in it for each domain, and this student."""
     net = DomainNet(models.MLP((784, CLASSES)), D, ("dense1",), student)
 
@@ -110,14 +104,17 @@ def fedcg(student: DomainClassifier, **settings: Any) -> FedCG:
         x, y, real = batch
         return cross_entropy(net(params, x, w_d), y, real)
 
-    return FedCG(loss, **(LOCAL | {"net": net, "predict": net, "gcn": None} | settings))
+    return kind(loss, **(LOCAL | {"net": net, "predict": net, "gcn": None} | settings))
 
 
 def printed(student: DomainClassifier, rounds: int, **settings: Any) -> FedCG:
-    """The paper's settings for teacher and student."""
-    plain = fedcg(student)
-    common = LOCAL | {"loss": plain.loss, "net": plain.net, "predict": plain.net, "gcn": None}
-    return FedCG.recipe("paper", rounds, **(common | settings))
+    """The paper's settings for teacher and student; a new teacher after each tenth of the rounds."""
+    return fedcg(student, refresh=max(1, rounds // 10), **settings)
+
+
+def known(student: DomainClassifier, teacher: Any) -> FedCG:
+    """The teacher is a function; the network trains with its likeliest domains."""
+    return fedcg(student, FedCGKnownDomains, teacher=teacher, weights="teacher")
 
 
 def run(algorithm: FedCG, data: ClientData, rounds: int, cohort: int, seed: int, **more: Any) -> fedlib.Result:
@@ -148,9 +145,9 @@ def random_teachers(here: World, teachers: int, images: int, seed: int) -> Rows:
         top, why = [], []
         for draw in range(teachers):
             z, features = look(head, here.data, images, 1000 * seed + draw)
-            share, _ = occupancy(assign(z, torch.ones(z.shape[:2], dtype=torch.bool)))
-            top.append(float(share.max()))
             each = z.flatten(0, 1)
+            share, _ = occupancy(each.argmax(1).bincount(minlength=D))
+            top.append(float(share.max()))
             common = features.mean(0).square().sum() / features.square().sum(1).mean()
             why.append([float(each.mean(0).std()), float(each.std(0).mean()), float(common)])
         names = ("between", "within", "common")
@@ -189,19 +186,80 @@ def recipe(here: World, settings: dict[str, Any], seed: int) -> Rows:
 # ---- mends ----
 
 
-def teacher_says(rule: FedCG, state: Any, here: World) -> Tensor:
+class Centred(FedCG):
+    """The server takes the mean logit of the last cohort off the teacher's logits."""
+
+    def train(self, state: FedCGState, data: ClientData, clients: Tensor, key: Key) -> fedlib.Update:
+        """As FedCG; a client also sends the sum of what the bias follows."""
+        update = super().train(state, data, clients, key)
+        real = torch.arange(data.index.shape[1]) < data.n[:, None]
+        z = self.followed(self.logits(state.teacher, data) + state.bias) * real[..., None]
+        update.summed["domains"]["bias"] = z.sum((0, 1))[None]
+        return update
+
+    def aggregate(self, state: FedCGState, update: fedlib.Update) -> FedCGState:
+        """As FedCG, and one step of the bias; a new teacher starts without."""
+        new, sums = super().aggregate(state, update), update.summed["domains"]
+        if new.teacher is new.student:
+            return new
+        bias = state.bias - self.step(sums["bias"][0] / sums["count"].sum())
+        return replace(new, bias=bias - bias.mean())
+
+    def followed(self, z: Tensor) -> Tensor:
+        """Of each sample's logits, what the server is told the mean of."""
+        return z
+
+    def step(self, mean: Tensor) -> Tensor:
+        """What to take off the bias."""
+        return mean
+
+
+class Sinkhorn(Centred):
+    """The bias moves the mean probability of each domain to one in D."""
+
+    def followed(self, z: Tensor) -> Tensor:
+        """Probabilities."""
+        return (z / TAU).softmax(-1)
+
+    def step(self, mean: Tensor) -> Tensor:
+        """One Sinkhorn step, up to a constant."""
+        return TAU * mean.clamp(min=1e-30).log()
+
+
+class ByLoss(FedCG):
+    """A sample belongs to the domain whose module predicts its label best; there is no teacher network."""
+
+    def init(self, params: Any, data: ClientData, key: Key) -> FedCGState:
+        """No teacher."""
+        return replace(super().init(params, data, key), teacher={})
+
+    def train(self, state: FedCGState, data: ClientData, clients: Tensor, key: Key) -> fedlib.Update:
+        """As FedCG; a client also sends how many samples each domain has."""
+        update = super().train(state, data, clients, key)
+        update.summed["domains"] = {"count": self.d_hat(state, data, clients).sum((0, 1))[None]}
+        return update
+
+    @torch.no_grad()
+    def d_hat(self, state: FedCGState, data: ClientData, clients: Tensor) -> Tensor:
+        """The domain of the smallest loss."""
+        params = row(FedCG.client_params(self, state, clients), 0)
+        x, y, real = data.all_rows(state.bias.dtype)
+        z = torch.stack([self.net(params, x.flatten(0, 1), w.expand(real.numel(), D)) for w in torch.eye(D)])
+        losses = F.cross_entropy(z.flatten(0, 1), y.flatten().repeat(D), reduction="none").view(D, *real.shape)
+        return F.one_hot(losses.argmin(0), D).to(state.bias) * real[..., None]
+
+
+TEACHERS = {"argmax": FedCG, "centred": Centred, "sinkhorn": Sinkhorn, "loss": ByLoss}
+
+
+def teacher_says(rule: FedCG, state: FedCGState, here: World) -> Tensor:
     """Weights (K, N, D) of the domains by the final teacher, with its mend taken to the end."""
-    x = here.data.all_rows(torch.float32)[0].flatten(0, 1)
-    with torch.no_grad():
-        if rule.teacher != "loss":
-            z = rule.net.classifier(row(state.teacher, 0), x)
-            return assign(z.unflatten(0, here.real.shape), here.real, rule.teacher)
-        params = row(rule.client_params(state, torch.arange(1)), 0)
-        losses = [
-            F.cross_entropy(rule.net(params, x, only.expand(len(x), D)), here.data.y.flatten(), reduction="none")
-            for only in torch.eye(D)
-        ]
-    return assign(-torch.stack(losses, -1).unflatten(0, here.real.shape), here.real)
+    if isinstance(rule, Centred):
+        z, bias = rule.logits(state.teacher, here.data)[here.real], torch.zeros(D)
+        for _ in range(100):
+            bias = bias - rule.step(rule.followed(z + bias).mean(0))
+        state = replace(state, bias=bias)
+    return rule.d_hat(state, here.data, torch.arange(len(here.data)))
 
 
 def first_updates(data: ClientData, net: Any, seed: int, dtype: torch.dtype = torch.float32) -> Any:
@@ -224,7 +282,10 @@ NETWORKS = {
 
 def by_clients(data: ClientData, kind: str, seed: int) -> Tensor:
     """k-means on the clients' first updates: all samples of a client get its cluster."""
-    return kmeans_labels(first_updates(data, NETWORKS[kind], seed), data, D, seed)[0]
+    updates = first_updates(data, NETWORKS[kind], seed)
+    record("domains", bytes_up=len(data) * message_bytes(updates))
+    cluster = kmeans(updates, D, seed).assignment
+    return one_hot([np.full(n, m) for n, m in zip(data.n.tolist(), cluster.tolist(), strict=True)], data)
 
 
 def one_hot(domains: Sequence[Any], data: ClientData) -> Tensor:
@@ -238,8 +299,8 @@ def one_hot(domains: Sequence[Any], data: ClientData) -> Tensor:
 def mends(here: World, rounds: int, seed: int) -> Rows:
     """Of each way to find domains: largest share, entropy, NMI with turn and digit, kilobytes that a client sends."""
     data, found, sent = here.data, {}, {}
-    for teacher in TEACHERS:
-        rule = fedcg(classifier("flatten"), teacher=teacher, refresh=max(1, rounds // 10))
+    for teacher, kind in TEACHERS.items():
+        rule = fedcg(classifier("flatten"), kind, refresh=max(1, rounds // 10), student_lr=0.1)
         end = run(rule, data, rounds, max(1, len(data) // 8), seed)
         found[teacher] = teacher_says(rule, end.state, here)
         sent[teacher] = end.history["bytes_up (domains)"].sum()
@@ -258,7 +319,7 @@ def mends(here: World, rounds: int, seed: int) -> Rows:
     digit = [y[:n].numpy() for y, n in zip(data.y, data.n.tolist(), strict=True)]
     rows = {}
     for name, w in found.items():
-        share, entropy = occupancy((F.one_hot(w.argmax(-1), D) * (w.sum(-1, keepdim=True) > 0)).float())
+        share, entropy = occupancy(w[w.sum(-1) > 0].argmax(-1).bincount(minlength=D))
         rows[f"mend: {name}"] = {
             "largest domain": float(share.max()),
             "entropy": entropy,
@@ -283,11 +344,17 @@ def evidence(em: EMResult, test: ClientData) -> float:
     return float(em.temperature * z.logsumexp(-1)[real].mean())
 
 
+def mixture(data: ClientData, domains: int = D, classes: int = CLASSES, **settings: Any) -> EMResult:
+    """Federated EM; with one class it sees no labels."""
+    data = data if classes > 1 else replace(data, y=torch.zeros_like(data.y))
+    return federated_em(data, domains, classes, **settings)
+
+
 def mixtures(here: World, seed: int) -> Rows:
     """NMI of federated EM with each change; the evidence where nothing but the number of domains differs."""
     rows = {}
     for name, change in VARIANTS.items():
-        em = federated_em(here.data, **({"domains": D, "classes": CLASSES, "seed": seed} | change))
+        em = mixture(here.data, **({"seed": seed} | change))
         rows[f"EM: {name}"] = {"NMI": nmi(here.turn, em.r)}
         if name == "in full" or name.startswith("D ="):
             rows[f"EM: {name}"]["evidence"] = evidence(em, here.test)
@@ -309,7 +376,7 @@ def answers(rule: FedCG, state: Any, data: ClientData, own_shares: bool = True, 
 
 def train_student(here: World, teacher: Any, rounds: int, seed: int) -> tuple[FedCG, Any, Any, pd.DataFrame]:
     """A run; the same with the mean of the students of its later half; and the NMI on held-out images over rounds."""
-    rule, seen, later = fedcg(classifier("flatten"), teacher=teacher), [], []
+    rule, seen, later = known(classifier("flatten"), teacher), [], []
 
     def watch(t: int, state: Any, entry: Any) -> None:
         if t > rounds // 2:
@@ -445,23 +512,20 @@ def probe_recipe() -> running.Probe:
 def probe() -> running.Probe:
     """Two rounds of each way to find domains, on a few clients; the mixture's numbers; answers of a student."""
     here, double, found = small_world(), torch.float64, probe_recipe()
-    for teacher in TEACHERS[1:]:
-        rule = fedcg(classifier("flatten"), teacher=teacher)
+    for teacher in ("centred", "sinkhorn", "loss"):
+        rule = fedcg(classifier("flatten"), TEACHERS[teacher], refresh=0, student_lr=0.1)
         with quiet():
             found[teacher] = running.trace(rule, rule.net.init(0), here.data, 2, 4)
     for kind, net in NETWORKS.items():
         updates = first_updates(here.data, net, 0, double)
-        _, centres = kmeans_labels(updates, here.data, D, 0)
-        moved = [float(p.square().sum()) for p in (*updates.values(), centres.centres)]
+        centres = kmeans(updates, D, 0).centres
+        moved = [float(p.square().sum()) for p in (*updates.values(), centres)]
         found[f"k-means on clients, {kind}"] = moved
     for name in ("in full", "no class", "one prior for all", "temperature 1", "D = 3"):
-        common = {"domains": D, "classes": CLASSES, "seed": 0, "iterations": 3, "dtype": double}
-        em = federated_em(here.data, **(common | VARIANTS[name]))
+        em = mixture(here.data, **({"seed": 0, "iterations": 3, "dtype": double} | VARIANTS[name]))
         told = [evidence(em, here.test)] if name == "in full" else []
         found[f"EM: {name}"] = [*em.objective.tolist(), *em.pi.square().sum(0).tolist(), *told]
-    rule = fedcg(
-        classifier("flatten"), teacher=partial(em_domains, domains=D, classes=CLASSES, iterations=3, dtype=double)
-    )
+    rule = known(classifier("flatten"), partial(em_domains, domains=D, classes=CLASSES, iterations=3, dtype=double))
     start = {name: p.double() for name, p in rule.net.init(0).items()}
     with quiet():
         end = run(rule, here.data, 2, 4, 0, dtype=double)

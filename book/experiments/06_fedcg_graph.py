@@ -27,15 +27,18 @@ from torch import Tensor, nn
 
 import fedlib
 from book.experiments import running
-from fedlib import ClientData, Key, datasets, evaluation, models, partition
-from fedlib.algorithms import FedAvg, FedCG
+from book.experiments.celeba import CelebACNN, CelebANet, scores_by_client
+from fedlib import ClientData, Key, Params, datasets, evaluation, models, partition
+from fedlib.algorithms import FedAvg, FedCG, FedCGKnownDomains
+from fedlib.algorithms.fedcg import FedCGState
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.datasets import faces
 from fedlib.engines.checkpoint import Checkpoint
 from fedlib.losses import cross_entropy
 from fedlib.params import broadcast, row
-from fedlib.server.domain_graph import DomainGCN
-from fedlib.server.mixture import RandomFeatures, em_domains, kmeans_labels, nmi
+from fedlib.server.clusters import kmeans
+from fedlib.server.domain_graph import DomainGCN, domain_adjacency, glorot
+from fedlib.server.mixture import RandomFeatures, em_domains, nmi
 
 DEGREES, SHARES = (0, 90, 180, 270), (0.4, 0.3, 0.2, 0.1)
 STYLE_SHARES = (0.45, 0.3, 0.2, 0.05)  # plain, inverted, noisy, low contrast
@@ -45,52 +48,131 @@ ABLATED = "fashion"  # the kind with an ablation
 FEW = 3  # seeds of the ablation
 NETWORK = models.CNN((1, 28, 28), (8, 16), (32, 10), 3, 1, pool=1, strides=(2, 2))
 ALL_LAYERS = ("conv1", "conv2", "dense1", "dense2")
-EQUAL = {"start": "equal"}
+NEVER = 10**6  # rounds until A is computed
 
 Arm = Mapping[str, Any]
 Rows = dict[str, dict[str, float]]
 
-# An arm is what differs from FedCG: "told" says who knows which domains (the truth by default), "net" is for DomainNet,
-# the rest for FedCG. None is FedAvg.
+
+# ---- variants, for the ablation ----
+
+
+class EqualStart(DomainNet):
+    """All modules start from one draw."""
+
+    def init(self, seed: int) -> Params:
+        """Of the modules, the first."""
+        start = super().init(seed)
+        return {n: p[:1].expand_as(p) if n.startswith("V.") else p for n, p in start.items()}
+
+
+class ModulesOnly(DomainNet):
+    """These layers have the domains' modules only, no shared part and no lambda ("GCN" in the paper's Table 3)."""
+
+    def init(self, seed: int) -> Params:
+        """No shared part."""
+        start = super().init(seed)
+        return {n: p for n, p in start.items() if n.removeprefix("lam.").split(".")[0] not in self.layers}
+
+    def __call__(self, params: Params, x: Tensor, w_d: Tensor | None = None) -> Tensor:
+        """With zeros for the shared part, and a lambda of 1."""
+        own = {n.removeprefix("V."): torch.zeros_like(p[0]) for n, p in params.items() if n.startswith("V.")}
+        one = {f"lam.{layer}": x.new_ones(()) for layer in self.layers}
+        return super().__call__(params | own | one, x, w_d)
+
+
+class EqualStartModulesOnly(EqualStart, ModulesOnly):
+    """Both."""
+
+
+class NoW(DomainGCN):
+    """W is the identity for good."""
+
+    def init(self, q: int, seed: int, layer: str = "") -> Params:
+        """Nothing to train."""
+        return {}
+
+    def propagate(self, params: Params, V: Tensor, A: Tensor) -> Tensor:
+        """A V."""
+        return A @ V
+
+
+class LowRank(DomainGCN):
+    """W = I + P R^T with P and R of shape (q, 16); R starts at zero, so W at the identity."""
+
+    def init(self, q: int, seed: int, layer: str = "") -> Params:
+        """P at random, R at zero."""
+        return {"P": glorot(f"{layer} P", seed, q, 16), "R": torch.zeros(q, 16)}
+
+    def propagate(self, params: Params, V: Tensor, A: Tensor) -> Tensor:
+        """A V W."""
+        return A @ (V + V @ params["P"] @ params["R"].mT)
+
+
+@dataclass(frozen=True)
+class FirstA(FedCGKnownDomains):
+    """Another A than the identity before Eq. 6: "uniform" beside the diagonal, or "random" with rows that sum to 1."""
+
+    first: str = "uniform"
+
+    def init(self, params: Params, data: ClientData, key: Key) -> FedCGState:
+        """With this A."""
+        d, state = self.net.domains, super().init(params, data, key)
+        draw = 1 - key.uniform(torch.zeros(1, dtype=torch.int64), "adjacency", d, d)[0]  # above 0
+        rows = {"uniform": domain_adjacency(torch.zeros(d, 1), self.beta), "random": draw / draw.sum(1, keepdim=True)}
+        return replace(state, adjacency=rows[self.first].to(state.adjacency))
+
+
+class ByCount(FedCGKnownDomains):
+    """The mean of a domain's modules weighs a client by its images of the domain, not by all its images."""
+
+    def counts(self, data: ClientData, d_hat: Tensor) -> Tensor:
+        """Images of each domain."""
+        return d_hat.sum(1)
+
+
+# An arm is what differs from FedCG with known domains: "told" says who knows which domains (the truth by default),
+# "kind" and "net" are other classes, "layers" those with modules, the rest is for the algorithm. None is FedAvg.
+EQUAL = {"net": EqualStart}
 PARTS: dict[str, Arm] = {
-    "A identity": {"adjacency": "eye"},
-    "A uniform": {"adjacency": "uniform"},
-    "A random": {"adjacency": "random"},
-    "W none": {"gcn": DomainGCN("none")},
+    "A identity": {"warm_up": NEVER},
+    "A uniform": {"kind": FirstA, "first": "uniform", "warm_up": NEVER},
+    "A random": {"kind": FirstA, "first": "random", "warm_up": NEVER},
+    "W none": {"gcn": NoW()},
     "no ReLU": {"gcn": DomainGCN(relu=False)},
 }
 # Nothing shared, and means by all of a client's images, as the paper says.
 NOT_SHARED: dict[str, Arm] = {
-    "separate modules, mean by n": {"net": {"layers": ALL_LAYERS, "shared": False}, "gcn": None},
+    "separate modules, mean by n": {"net": ModulesOnly, "layers": ALL_LAYERS, "gcn": None},
 }
 TURNED: dict[str, Arm | None] = {
     "FedAvg": None,
     "FedCG": {},
     "residual, no graph": {"gcn": None},
     "random domains": {"told": "random"},
-    "GCN only": {"net": {"shared": False}},
+    "GCN only": {"net": ModulesOnly},
     "one domain": {"told": "one"},
     **NOT_SHARED,
 }
 TURNED_ABLATION: dict[str, Arm] = PARTS | {
     "W bottleneck": {"gcn": DomainGCN("bottleneck")},
-    "W low rank": {"gcn": DomainGCN("low rank")},
-    "W none, no ReLU": {"gcn": DomainGCN("none", relu=False)},
-    "first A random": {"first": "random"},
+    "W low rank": {"gcn": LowRank()},
+    "W none, no ReLU": {"gcn": NoW(relu=False)},
+    "first A random": {"kind": FirstA, "first": "random"},
     "A from round 1": {"warm_up": 0},
-    "equal start": {"net": EQUAL},
-    "modules averaged by count": {"by_count": True},
-    "dense layers 1 and 2, low rank": {"net": {"layers": ("dense1", "dense2")}, "gcn": DomainGCN("low rank")},
+    "equal start": EQUAL,
+    "modules averaged by count": {"kind": ByCount},
+    "dense layers 1 and 2, low rank": {"layers": ("dense1", "dense2"), "gcn": LowRank()},
 }
 STYLED: dict[str, Arm | None] = {
     "FedAvg": None,
-    "FedCG": {"net": EQUAL},
-    "residual, no graph": {"net": EQUAL, "gcn": None},
+    "FedCG": EQUAL,
+    "residual, no graph": EQUAL | {"gcn": None},
     "FedCG, random start": {},
     "residual, random start": {"gcn": None},
 }
-STYLED_ABLATION: dict[str, Arm] = {name: {**arm, "net": EQUAL} for name, arm in PARTS.items()}
-STYLED_ABLATION["GCN only"] = {"net": EQUAL | {"shared": False}}
+STYLED_ABLATION: dict[str, Arm] = {name: {**arm, **EQUAL} for name, arm in PARTS.items()}
+STYLED_ABLATION["GCN only"] = {"net": EqualStartModulesOnly}
 BY_EM: Arm = {"told": "EM", "gcn": None, "weights": "student"}
 FOUND: dict[str, tuple[str, Arm | None]] = {  # how many rounds, and the arm
     "FedAvg": ("horizon", None),
@@ -107,8 +189,8 @@ COUNTED: dict[str, Arm | None] = {  # what is sent in one round
     "residual, no graph": {"gcn": None},
     "FedCG, W full": {},
     "FedCG, W bottleneck, q/16": {"gcn": DomainGCN("bottleneck")},
-    "FedCG, W low rank, 16": {"gcn": DomainGCN("low rank")},
-    "FedCG, no W": {"gcn": DomainGCN("none")},
+    "FedCG, W low rank, 16": {"gcn": LowRank()},
+    "FedCG, no W": {"gcn": NoW()},
 }
 
 
@@ -239,7 +321,8 @@ def by_updates(world: World, seed: int) -> Tensor:
     start = broadcast(world.network.init(seed), len(world.train))
     long = replace(fedavg(world), epochs=5)
     end = long.local_training(start, world.train, Key(seed)).params
-    return kmeans_labels({n: p - start[n] for n, p in end.items()}, world.train, 4, seed)[0]
+    cluster = kmeans({n: p - start[n] for n, p in end.items()}, 4, seed).assignment.tolist()
+    return one_hot([np.full(n, m) for n, m in zip(world.train.n.tolist(), cluster, strict=True)], world.train)
 
 
 # ---- algorithms ----
@@ -248,7 +331,7 @@ def by_updates(world: World, seed: int) -> Tensor:
 def fedavg(world: World) -> FedAvg:
     """One model for all domains."""
 
-    def loss(params: fedlib.Params, batch: Sequence[Tensor]) -> Tensor:
+    def loss(params: Params, batch: Sequence[Tensor]) -> Tensor:
         x, y, real = batch
         return cross_entropy(world.network(params, x), y, real)
 
@@ -263,39 +346,41 @@ def student_of(world: World, domains: int = 4, kind: str = "flatten") -> DomainC
 
 
 def fedcg(
-    world: World, teacher: Any, student: DomainClassifier, net: Mapping[str, Any] | None = None, **settings: Any
+    world: World,
+    student: DomainClassifier,
+    kind: type[FedCG] = FedCGKnownDomains,
+    net: type[DomainNet] = DomainNet,
+    layers: tuple[str, ...] = ("dense2",),
+    **settings: Any,
 ) -> FedCG:
     """FedCG on this world, with modules in the last layer."""
-    layers = {"layers": ("dense2",)} | dict(net or {})
-    network = DomainNet(world.network, student.domains, classifier=student, **layers)
+    network = net(world.network, student.widths[-1], layers, student)
 
-    def loss(params: fedlib.Params, batch: Sequence[Tensor], w_d: Tensor | None = None) -> Tensor:
+    def loss(params: Params, batch: Sequence[Tensor], w_d: Tensor | None = None) -> Tensor:
         x, y, real = batch
         return cross_entropy(network(params, x, w_d), y, real)
 
-    return FedCG(loss, net=network, predict=network, teacher=teacher, **world.local, **settings)
+    return kind(loss, net=network, predict=network, **world.local, **settings)
 
 
 def method(world: World, seed: int, arm: Arm | None, rounds: int, **em: Any) -> tuple[FedAvg | FedCG, Tensor | None]:
     """The algorithm of an arm, and the weights of the domains at test; None: as its student says."""
     if arm is None:
         return fedavg(world), None
-    settings = {"told": "true", **arm}
+    settings = {"told": "true", "weights": "teacher", **arm}
     who = settings.pop("told")
     if who in ("true", "random", "one"):
         w, w_test = told(world, who, seed)
-        return fedcg(world, lambda data, key: w, student_of(world, w.shape[-1], "unused"), **settings), w_test
-    domains, student = settings.pop("domains", 4), None
-    if who == "EM":
-        teacher: Any = partial(em_domains, domains=domains, classes=10, **em)
-    elif who == "k-means":
+        return fedcg(world, student_of(world, w.shape[-1], "unused"), teacher=lambda data, key: w, **settings), w_test
+    if who == "as printed":
+        each = max(1, rounds // 10)
+        return fedcg(world, student_of(world, 4, "pooled"), FedCG, refresh=each, warm_up=each), None
+    domains = settings.pop("domains", 4)
+    teacher: Any = partial(em_domains, domains=domains, classes=10, **em)
+    if who == "k-means":
         w = by_updates(world, seed)
         teacher = lambda data, key: w  # noqa: E731
-    else:  # as printed
-        each = max(1, rounds // 10)
-        student, teacher = student_of(world, 4, "pooled"), "argmax"
-        settings |= {"refresh": each, "student_lr": 1e-4, "warm_up": each, "own_prior": False}
-    return fedcg(world, teacher, student or student_of(world, domains), **settings), None
+    return fedcg(world, student_of(world, domains), teacher=teacher, **settings), None
 
 
 # ---- runs and their scores ----
@@ -462,7 +547,8 @@ def kilobytes(settings: dict[str, Any], seed: int) -> Rows:
     world, counted = turned_world(settings, seed), {}
     w = told(world, "true", seed)[0]
     for name, arm in COUNTED.items():
-        algorithm = fedavg(world) if arm is None else fedcg(world, lambda data, key: w, student_of(world), **arm)
+        known = {"teacher": lambda data, key: w, "weights": "teacher", **(arm or {})}
+        algorithm = fedavg(world) if arm is None else fedcg(world, student_of(world), **known)
         start = (world.network if arm is None else algorithm.net).init(seed)
         history = fedlib.fit(algorithm, start, world.train, 1, world.cohort, seed=seed, progress=False).history
         sent = history.iloc[0] / world.cohort / 1e3
@@ -531,19 +617,20 @@ def folder_of(name: str) -> Path | None:
 
 def printed(plain: Any, net: DomainNet, rounds: int, gcn: DomainGCN, **local: Any) -> dict[str, tuple[Any, Any]]:
     """FedAvg and FedCG as printed: network and algorithm of each."""
-    normalises = isinstance(plain, faces.CelebACNN)
+    normalises = isinstance(plain, CelebACNN)
 
     def settings(network: Callable[..., Tensor]) -> dict[str, Any]:
-        def loss(params: fedlib.Params, batch: Sequence[Tensor], *w_d: Tensor) -> Tensor:
+        def loss(params: Params, batch: Sequence[Tensor], *w_d: Tensor) -> Tensor:
             x, y, real = batch
             padding = {"real": real} if normalises else {}
             return cross_entropy(network(params, x, *w_d, **padding), y, real)
 
         return {"loss": loss, "predict": network, "epochs": 1, **local}
 
+    each = max(1, rounds // 10)
     return {
         "FedAvg": (plain, FedAvg(**settings(plain))),
-        "FedCG": (net, FedCG.recipe("paper", rounds, net=net, gcn=gcn, **settings(net))),
+        "FedCG": (net, FedCG(net=net, gcn=gcn, refresh=each, warm_up=each, **settings(net))),
     }
 
 
@@ -573,8 +660,8 @@ def on_new_clients(
             checkpoint=Checkpoint(folder / f"06_{name.lower()}_{title}_{seed}.safetensors", every_seconds=600),
         )
         served = fedlib.new_clients(algorithm, result, test, seed=seed)
-        if isinstance(plain, faces.CelebACNN):  # as in LEAF, all photos of a client are one batch
-            scores = faces.scores_by_client(network, algorithm, served, test)
+        if isinstance(plain, CelebACNN):  # as in LEAF, all photos of a client are one batch
+            scores = scores_by_client(network, algorithm, served, test)
         else:
             scores = evaluation.evaluate(algorithm, served, test)
         out[title] = float(evaluation.pooled(scores)["accuracy"])
@@ -588,8 +675,8 @@ def celeba_figures(root: Path, settings: dict[str, Any], seed: int) -> dict[str,
     photos = faces.celeba_clients(root, tuple(settings["fraction"]), seed=seed)
     train = partition.by_user(photos.writer).clients(photos.x, photos.y, classes=2)
     test = partition.by_user(photos.writer_test).clients(photos.x_test, photos.y_test, classes=2)
-    plain = faces.CelebACNN()
-    net = faces.CelebANet(plain, settings["domains"], ("conv4",), DomainClassifier(plain.image, settings["domains"]))
+    plain = CelebACNN()
+    net = CelebANet(plain, settings["domains"], ("conv4",), DomainClassifier(plain.image, settings["domains"]))
     return figures | on_new_clients("CelebA", plain, net, train, test, settings, seed, DomainGCN())
 
 
@@ -636,7 +723,7 @@ def generated(count: int, shape: tuple[int, int, int], classes: int) -> Images:
 
 
 def traced(
-    algorithm: Any, start: fedlib.Params, train: ClientData, test: ClientData, w_test: Tensor | None = None
+    algorithm: Any, start: Params, train: ClientData, test: ClientData, w_test: Tensor | None = None
 ) -> list[float]:
     """What two rounds compute; then what is answered to held-out images, and what a student says of them."""
     with warnings.catch_warnings():
@@ -713,8 +800,8 @@ def probe() -> running.Probe:
 def probe_paper() -> running.Probe:
     """Two rounds of both methods on small networks and six clients with generated images."""
     x, y = generated(60, (3, 16, 16), 2)
-    plain = faces.CelebACNN((3, 16, 16), filters=2)
-    net = faces.CelebANet(plain, 2, ("conv4",), DomainClassifier(plain.image, 2, "pooled", (2, 2)))
+    plain = CelebACNN((3, 16, 16), filters=2)
+    net = CelebANet(plain, 2, ("conv4",), DomainClassifier(plain.image, 2, "pooled", (2, 2)))
     portraits = plain, net, DomainGCN(), (x, y)
     x, y = generated(60, (1, 8, 8), 4)
     cnn = models.CNN((1, 8, 8), (2, 2), (4, 4))
@@ -722,7 +809,7 @@ def probe_paper() -> running.Probe:
     characters = cnn, net, DomainGCN("bottleneck", factor=4), (x, y)
     numbers = {}
     for name, (network, net, gcn, (x, y)) in {"CelebA": portraits, "FEMNIST": characters}.items():
-        data = partition.iid(y[:57], 6, 0).clients(x, y)
+        data = partition.iid(y[:57], 6, 0).clients(x[:57], y[:57])
         for title, (own, algorithm) in printed(network, net, 2, gcn, lr=0.1, batch_size=5).items():
             with warnings.catch_warnings():
                 warnings.filterwarnings("ignore", "the domains collapsed")

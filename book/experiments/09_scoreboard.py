@@ -26,7 +26,7 @@ from fedlib.algorithms import (
     ClusteredKMeans,
     FedAdam,
     FedAvg,
-    FedCG,
+    FedCGKnownDomains,
     FedGroup,
     FedProx,
     FedSGCNN,
@@ -202,10 +202,8 @@ class Board:
             "FeSEM": lambda: FeSEM(loss, **four),
             "FedGroup": lambda: FedGroup(loss, **four),
             "k-means": lambda: ClusteredKMeans(loss, **four),
-            "FedCG": lambda: FedCG.recipe(
-                "book",
-                self.rounds,
-                loss=domain_loss,
+            "FedCG": lambda: FedCGKnownDomains(
+                domain_loss,
                 net=domain_model,
                 teacher=partial(em_domains, domains=GROUPS, classes=10),
                 **how | {"predict": domain_model},

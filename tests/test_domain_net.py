@@ -1,4 +1,4 @@
-"""Networks with domain modules: Eq. 4 of FedCG for one sample after another, and the limits in which modules vanish."""
+"""Networks with domain modules: Eq. 4 of FedCG for one sample after another, its limits, and the domain classifier."""
 
 import itertools
 import math
@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from torch import nn
 
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.losses import cross_entropy
@@ -23,11 +24,12 @@ NETS = {
 }
 STUDENT = DomainClassifier((1, 6, 6), D, "flatten", (2, 3), (2, 1))
 CHOICES = [
-    (name, layers)
-    for name, net in NETS.items()
-    for names in [list(dict.fromkeys(n.split(".")[0] for n in net.init(0)))]
-    for size in range(1, len(names) + 1)
-    for layers in itertools.combinations(names, size)
+    ("MLP", ("dense2",)),
+    ("MLP", ("dense1", "dense2", "dense3")),
+    ("CNN", ("conv1",)),
+    ("CNN", ("conv1", "conv2", "dense1", "dense2")),
+    ("StridedCNN", ("conv2", "dense1")),
+    ("pooled StridedCNN", ("conv1", "dense1")),
 ]
 
 
@@ -50,25 +52,24 @@ def weights(kind, samples=7):
 
 
 def slow(net, params, x, w):
-    """Eq. 4, sample after sample and domain after domain; without a shared part, the sum of the modules alone."""
+    """Eq. 4, sample after sample and domain after domain."""
     convolutions = sum(name.startswith("conv") and name.endswith("weight") for name in net.net.init(0))
     denses = len(net.net.init(0)) // 2 - convolutions
     rows = []
     for b in range(len(x)):
 
         def layer(name, f, z):
-            out, lam = 0, 1
-            if f"{name}.weight" in params:
-                out, lam = f(z, params[f"{name}.weight"], params[f"{name}.bias"]), params.get(f"lam.{name}", 0)
+            out = f(z, params[f"{name}.weight"], params[f"{name}.bias"])
             for d in range(D if name in net.layers else 0):
-                out = out + lam * w[b, d] * f(z, params[f"V.{name}.weight"][d], params[f"V.{name}.bias"][d])
+                out = out + params[f"lam.{name}"] * w[b, d] * f(
+                    z, params[f"V.{name}.weight"][d], params[f"V.{name}.bias"][d]
+                )
             return out
 
         z = x[b : b + 1]
         for i in range(1, convolutions + 1):
-            stride = net.net.strides[i - 1] if isinstance(net.net, CNN) else 1
-            z = layer(f"conv{i}", partial(F.conv2d, stride=stride, padding=1), z).relu()
-            z = F.max_pool2d(z, 2) if isinstance(net.net, CNN) else z
+            z = layer(f"conv{i}", partial(F.conv2d, stride=net.net.strides[i - 1], padding=1), z).relu()
+            z = F.max_pool2d(z, net.net.pool)
         z = z.mean((2, 3)) if getattr(net.net, "pooled", False) else z.flatten(1)
         for i in range(1, denses + 1):
             z = layer(f"dense{i}", F.linear, z if i == 1 else z.relu())
@@ -77,7 +78,7 @@ def slow(net, params, x, w):
 
 
 def test_names_and_shapes():
-    net = DomainNet(NETS["CNN"], D, ("conv2", "dense1"), STUDENT, lam=0.5)
+    net = DomainNet(NETS["CNN"], D, ("conv2", "dense1"), STUDENT)
     params, plain, student = net.init(3), NETS["CNN"].init(3), STUDENT.init(3)
     own = {
         "V.conv2.weight": (D, 3, 2, 3, 3),
@@ -92,34 +93,27 @@ def test_names_and_shapes():
     assert all(p.dtype == torch.float32 for p in params.values())
     assert all(torch.equal(params[n], p) for n, p in plain.items())
     assert all(torch.equal(params[f"student.{n}"], p) for n, p in student.items())
-    assert params["lam.conv2"] == params["lam.dense1"] == 0.5
-
-    alone = DomainNet(NETS["CNN"], D, ("conv2", "dense1"), shared=False).init(3)
-    left_out = {f"{layer}.{kind}" for layer in ("conv2", "dense1") for kind in ("weight", "bias")}
-    assert set(alone) == (set(plain) - left_out) | {n for n in own if n[0] == "V"}
-    assert DomainNet(NETS["CNN"], D, ("conv2",)).init(3)["lam.conv2"] == 1
+    assert params["lam.conv2"] == params["lam.dense1"] == 1
 
 
-def test_starts():
-    def modules(seed=3, **settings):
-        params = DomainNet(MLP((36, 50, 4)), D, ("dense1",), **settings).init(seed)
+def test_modules_start_from_different_draws():
+    def modules(seed=3):
+        params = DomainNet(MLP((36, 50, 4)), D, ("dense1",)).init(seed)
         return {n: p for n, p in params.items() if n[:2] == "V."} | {"plain": params["dense1.weight"]}
 
-    random, equal = modules(), modules(start="equal")
+    start = modules()
     for name in ("V.dense1.weight", "V.dense1.bias"):
-        v, w = random[name], equal[name]
-        assert torch.equal(w, w[:1].expand_as(w)) and torch.equal(w[0], v[0])
+        v = start[name]
         assert not any(torch.equal(v[i], v[j]) for i, j in itertools.combinations(range(D), 2))
         bound = 1 / math.sqrt(36)  # as the layer itself starts
         assert 0.9 * bound < v.abs().max() <= bound and abs(v.mean()) < 0.1 * bound
         assert torch.equal(modules()[name], v) and not torch.equal(modules(seed=4)[name], v)
-    assert not torch.equal(random["V.dense1.weight"][0], random["plain"])
+    assert not torch.equal(start["V.dense1.weight"][0], start["plain"])
 
 
-@pytest.mark.parametrize("shared", [True, False])
 @pytest.mark.parametrize(("name", "layers"), CHOICES)
-def test_equals_a_loop_over_samples(name, layers, shared):
-    net, x = DomainNet(NETS[name], D, layers, shared=shared), normal(7, 1, 6, 6, seed=2)
+def test_equals_a_loop_over_samples(name, layers):
+    net, x = DomainNet(NETS[name], D, layers), normal(7, 1, 6, 6, seed=2)
     params = moved(net)
     for kind in ("hard", "soft"):
         w = weights(kind)
@@ -128,12 +122,13 @@ def test_equals_a_loop_over_samples(name, layers, shared):
 
 @pytest.mark.parametrize(("name", "layers"), CHOICES)
 def test_lambda_zero_is_the_plain_network_bit_for_bit(name, layers):
-    net = DomainNet(NETS[name], D, layers, STUDENT, lam=0)
+    net = DomainNet(NETS[name], D, layers, STUDENT)
     start, x, y = net.init(1), normal(7, 1, 6, 6).float(), torch.arange(7) % 4
+    start |= {f"lam.{layer}": torch.tensor(0.0) for layer in layers}
     answers = []
-    for model in (net, NETS[name]):
+    for model, others in ((net, start), (NETS[name], {})):
         leaves = {n: start[n].clone().requires_grad_() for n in NETS[name].init(0)}
-        out = model(start | leaves, x)
+        out = model(others | leaves, x)
         pulls = torch.autograd.grad(cross_entropy(out, y, torch.ones(7)), list(leaves.values()))
         answers.append([out, *pulls])
     assert all(torch.equal(a, b) for a, b in zip(*answers, strict=True))
@@ -155,12 +150,10 @@ def test_weights_by_hand():
     close(net(params | {"prior": prior}, x), slow(net, params, x, with_prior))
 
 
-@pytest.mark.parametrize("given", [True, False])
-@pytest.mark.parametrize("shared", [True, False])
-@pytest.mark.parametrize("name", NETS)
-def test_a_stack_of_clients_equals_one_after_another(name, shared, given):
+@pytest.mark.parametrize(("name", "given"), [("MLP", False), ("CNN", True), ("CNN", False), ("StridedCNN", True)])
+def test_a_stack_of_clients_equals_one_after_another(name, given):
     layers = ("dense1",) if name == "MLP" else ("conv1", "dense1")
-    net = DomainNet(NETS[name], D, layers, STUDENT, shared=shared)
+    net = DomainNet(NETS[name], D, layers, STUDENT)
     each = [moved(net, seed) | {"prior": normal(D, seed=seed).exp()} for seed in range(4)]
     stack = {n: torch.stack([p[n] for p in each]).requires_grad_() for n in each[0]}
     args = (normal(4, 7, 1, 6, 6), torch.stack([weights("soft").roll(k, 0) for k in range(4)]))[: 1 + given]
@@ -177,9 +170,8 @@ def test_a_stack_of_clients_equals_one_after_another(name, shared, given):
     [
         ({"layers": ()}, r"layers must name some of \['conv1', 'conv2', 'dense1', 'dense2'\]; got \(\)"),
         ({"layers": ("conv2", "dense9")}, "got .*'dense9'"),
-        ({"domains": 0}, "domains must be at least 1.*got 0"),
-        ({"domains": 4, "classifier": STUDENT}, "as many; got 4"),
-        ({"start": "zero"}, "start must be 'random' or 'equal', got 'zero'"),
+        ({"domains": 0}, "domains must be a whole number of at least 1; got 0"),
+        ({"domains": 4, "classifier": STUDENT}, "domains=4; got 3"),
     ],
 )
 def test_refuses(change, message):
@@ -191,3 +183,26 @@ def test_without_a_student_weights_must_be_given():
     net = DomainNet(NETS["MLP"], D, ("dense2",))
     with pytest.raises(ValueError, match="w_d, in each call"):
         net(net.init(0), torch.zeros(2, 36))
+
+
+# ---- the classifier ----
+
+
+@pytest.mark.parametrize("head", ["pooled", "flatten"])
+def test_classifier_equals_plain_torch(head):
+    classifier = DomainClassifier((2, 9, 7), D, head, (4, 5), (2, 1))
+    params, x = moved(classifier), normal(5, 2, 9, 7)
+    pool = [nn.AdaptiveAvgPool2d(1)] if head == "pooled" else []
+    inputs = 5 if head == "pooled" else 5 * 5 * 4
+    convolutions = [nn.Conv2d(2, 4, 3, 2, 1), nn.ReLU(), nn.Conv2d(4, 5, 3, 1, 1), nn.ReLU()]
+    net = nn.Sequential(*convolutions, *pool, nn.Flatten(), nn.Linear(inputs, D)).double()
+    net.load_state_dict(dict(zip(net.state_dict(), params.values(), strict=True)))
+    close(classifier(params, x), net(x))
+
+
+def test_classifier_of_the_paper():
+    """Two convolutions of 32 and 64 filters, an average over the image, a linear layer (Section 4.1)."""
+    shapes = {n: tuple(p.shape) for n, p in DomainClassifier((3, 84, 84), 4).init(0).items() if n.endswith("weight")}
+    assert shapes == {"conv1.weight": (32, 3, 3, 3), "conv2.weight": (64, 32, 3, 3), "dense1.weight": (4, 64)}
+    with pytest.raises(ValueError, match="head must be 'pooled' or 'flatten', got 'mean'"):
+        DomainClassifier((1, 6, 6), D, "mean")

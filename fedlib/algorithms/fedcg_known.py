@@ -1,0 +1,117 @@
+"""FedCG with domains that are known, or found before round 1: the mend of its teacher. Chapters 5, 6 and 9."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..algorithm import held
+from ..data import ClientData
+from ..keys import Key
+from ..params import Params
+from ..server.mixture import is_real
+from .fedcg import FedCG, FedCGState
+
+__all__ = ["FedCGKnownDomains", "KnownDomainsState"]
+
+EM_STEPS = 15  # in which a new client estimates its shares of the domains
+
+
+@dataclass(frozen=True)
+class KnownDomainsState(FedCGState):
+    """State of FedCGKnownDomains: that of FedCG, without a network for a teacher.
+
+    Attributes
+    ----------
+    domains : Tensor of shape (K, N, D)
+        The teacher's weights of each client's samples; zeros for padding.
+    prior : Tensor of shape (K, D)
+        How often each client has a domain, as a multiple of its share in all samples.
+    share : Tensor of shape (D,)
+        Share of each domain in all samples.
+    """
+
+    domains: Tensor = held("client")
+    prior: Tensor = held("client")
+
+
+@dataclass(frozen=True)
+class FedCGKnownDomains(FedCG):
+    """FedCG whose teacher is a function, asked once before round 1: the truth, or a way to find domains.
+
+    Parameters as in `fedlib.algorithms.fedcg.FedCG`; `refresh` does nothing, and
+
+    Parameters
+    ----------
+    teacher : callable
+        ``teacher(data, key) -> w (K, N, D)``, the weights of the domains of each sample, called with all clients in
+        ascending order of ids; such as ``partial(em_domains, domains=4, classes=10)``.
+    weights : {"student", "teacher"}
+        w_d in the training of the network: the student's probabilities, as at test; or, as in the paper, 1 for the
+        domain that has the teacher's largest weight and 0 for the others. The student always learns the teacher's.
+
+    Notes
+    -----
+    Beyond the paper: a client multiplies the student's probabilities by its own shares of the domains (Bayes' rule). A
+    new client estimates these with the student, without labels. Chapters 05, 06 and 09.
+    """
+
+    teacher: Callable[[ClientData, Key], Tensor] = None  # type: ignore[assignment]  # checked below
+    weights: str = "student"
+    student_lr: float = 0.1
+    warm_up: int = 20
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not callable(self.teacher):
+            raise ValueError(f"teacher must be a function of all clients' data and a key; got {self.teacher!r}")
+        if self.weights not in ("student", "teacher"):
+            raise ValueError(f"weights must be 'student' or 'teacher'; got {self.weights!r}")
+
+    def prepare(self, state: FedCGState, data: ClientData, key: Key) -> KnownDomainsState:
+        """The teacher says the domains of all training samples."""
+        w, wanted = self.teacher(data, key).to(state.bias), (*data.index.shape, self.net.domains)
+        if w.shape != wanted or not ((w.sum(-1) - 1).abs()[is_real(data)] < 1e-3).all():
+            raise ValueError(f"the teacher must give weights {wanted} that add up to 1 for each sample; got {w.shape}")
+        w = w * is_real(data)[..., None]
+        share = w.sum((0, 1)) / w.sum()
+        share = torch.where(share * int(data.n.sum()) < 1, 0, share)  # not one sample: its module learns nothing
+        own = {"teacher": {}, "share": share, "domains": w, "prior": prior(w, data.n, share)}
+        return KnownDomainsState(**vars(state) | own)
+
+    def d_hat(self, state: KnownDomainsState, data: ClientData, clients: Tensor) -> Tensor:  # type: ignore[override]
+        """The teacher's weights."""
+        return state.domains[clients]
+
+    def w_d(  # type: ignore[override]
+        self, state: KnownDomainsState, data: ClientData, clients: Tensor, d_hat: Tensor
+    ) -> Tensor:
+        """The student's probabilities times the clients' own shares, or the teacher's likeliest domain."""
+        if self.weights == "teacher":
+            return F.one_hot(d_hat.argmax(-1), d_hat.shape[-1]).to(d_hat)
+        return (self.logits(state.student, data) + state.prior[clients].log()[:, None]).softmax(-1)
+
+    def client_params(self, state: KnownDomainsState, clients: Tensor) -> Params:  # type: ignore[override]
+        """The model, the student and the client's own prior."""
+        return super().client_params(state, clients) | {"prior": state.prior[clients]}
+
+    def new_clients(  # type: ignore[override]
+        self, state: KnownDomainsState, data: ClientData, key: Key, rounds: int
+    ) -> KnownDomainsState:
+        """A new client estimates its shares of the domains with the student."""
+        logits, own = self.logits(state.student, data), torch.ones(len(data), 1).to(state.share) * (state.share > 0)
+        for _ in range(EM_STEPS):
+            w = (logits + own.log()[:, None]).softmax(-1) * is_real(data)[..., None]
+            own = prior(w, data.n, state.share)
+        return replace(state, prior=own, domains=state.domains.new_zeros(len(data), 0, self.net.domains))
+
+
+def prior(w: Tensor, n: Tensor, share: Tensor) -> Tensor:
+    """Shares (C, D) of the domains in w (C, N, D), as multiples of those in all samples; 0 where there are none.
+
+    D samples more, which are as all samples are, keep clients with few samples near 1.
+    """
+    d, least = len(share), torch.finfo(share.dtype).tiny
+    return (w.sum(1) / share.clamp(min=least) + d) / (n[:, None] + d) * (share > 0)

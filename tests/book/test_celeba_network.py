@@ -1,0 +1,186 @@
+"""LEAF's network for CelebA with a module for each domain, and the runs of the paper's setting, on generated images."""
+
+import importlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+
+import fedlib
+from book.experiments.celeba import CelebACNN, CelebANet, scores_by_client
+from fedlib import models
+from fedlib.algorithms import FedAvg
+from fedlib.client.domain_net import DomainClassifier, DomainNet
+from fedlib.losses import cross_entropy
+from fedlib.params import count, row
+from fedlib.server.domain_graph import DomainGCN
+
+DOUBLE = torch.float64
+SMALL = CelebACNN((2, 11, 9), filters=3, blocks=3, classes=2)  # odd sides at each block
+ALL = ("conv1", "conv2", "conv3", "dense1")
+
+
+def normal(*shape, seed=0):
+    return torch.from_numpy(np.random.RandomState(seed).standard_normal(shape))
+
+
+def weights(*shape, seed=1):
+    return normal(*shape, seed=seed).softmax(-1)
+
+
+def moved(params, seed=2):
+    """The parameters in float64, away from a start where gamma is 1 and beta 0."""
+    shifts = {name: normal(*p.shape, seed=seed + k) for k, (name, p) in enumerate(params.items())}
+    return {name: p.double() + 0.3 * shifts[name] for name, p in params.items()}
+
+
+def close(a, b, atol=1e-12):
+    torch.testing.assert_close(a, b, rtol=0, atol=atol)
+
+
+def test_leafs_network():
+    params = CelebACNN().init(0)
+    assert count(params) == 31_202
+    assert params["dense1.weight"].shape == (2, 32 * 6 * 6)  # 84, 42, 21, 11, 6
+    assert CelebACNN()(params, torch.rand(2, 3, 84, 84)).shape == (2, 2)
+    with_modules = CelebANet(CelebACNN(), 4, ("conv4",)).init(0)
+    assert all(torch.equal(p, with_modules[name]) for name, p in params.items())
+    assert count(with_modules) == 31_202 + 4 * (9 * 32 * 32 + 3 * 32) + 1
+    assert (with_modules["V.conv4.gamma"] == 1).all() and (with_modules["V.conv4.beta"] != 0).all()
+
+
+def test_network_equals_plain_torch():
+    layers, inputs = [], 2
+    for _ in range(3):
+        norm = nn.BatchNorm2d(3, eps=1e-3, track_running_stats=False)
+        layers += [nn.Conv2d(inputs, 3, 3, padding=1), norm, nn.MaxPool2d(2, ceil_mode=True), nn.ReLU()]
+        inputs = 3
+    plain = nn.Sequential(*layers, nn.Flatten(), nn.Linear(3 * 2 * 2, 2)).double()
+    params = moved(SMALL.init(0))
+    plain.load_state_dict(dict(zip(plain.state_dict(), params.values(), strict=True)))
+    x = normal(6, 2, 11, 9)
+    close(SMALL(params, x), plain(x))
+
+
+def by_hand(net, params, x, w_d, real):
+    """Eq. 4 with a loop over samples and domains; moments over all pixels of the real rows."""
+    samples = [image[None] for image in x]
+
+    def mixed(layer, k, function):
+        out = function(lambda kind: params[f"{layer}.{kind}"])
+        for d in range(net.domains if layer in net.layers else 0):
+            out = out + params[f"lam.{layer}"] * w_d[k, d] * function(lambda kind, d=d: params[f"V.{layer}.{kind}"][d])
+        return out
+
+    for layer in ("conv1", "conv2", "conv3"):
+        z = [
+            mixed(layer, k, lambda p, s=s: F.conv2d(s, p("weight"), p("bias"), padding=1))
+            for k, s in enumerate(samples)
+        ]
+        pixels = torch.cat([one for one, counts in zip(z, real, strict=True) if counts])
+        mean, variance = pixels.mean((0, 2, 3)), pixels.var((0, 2, 3), correction=0)
+        samples = []
+        for k, one in enumerate(z):
+            gamma, beta = (mixed(layer, k, lambda p, kind=kind: p(kind)) for kind in ("gamma", "beta"))
+            x_hat = (one - mean[:, None, None]) / torch.sqrt(variance + 1e-3)[:, None, None]
+            out = gamma[:, None, None] * x_hat + beta[:, None, None]
+            samples.append(torch.relu(F.max_pool2d(out, 2, ceil_mode=True)))
+    rows = enumerate(samples)
+    return torch.cat(
+        [mixed("dense1", k, lambda p, s=s: F.linear(s.flatten(1), p("weight"), p("bias"))) for k, s in rows]
+    )
+
+
+@pytest.mark.parametrize("layers", [("conv3",), ALL], ids=["last", "all"])
+def test_equation_4_by_hand(layers):
+    net = CelebANet(SMALL, 3, layers)
+    params = moved(net.init(0))
+    x, w_d, real = normal(5, 2, 11, 9), weights(5, 3), torch.tensor([1.0, 1, 0, 1, 0], dtype=DOUBLE)
+    close(net(params, x, w_d, real), by_hand(net, params, x, w_d, real))
+
+
+def test_padding_does_not_count():
+    net = CelebANet(SMALL, 3, ALL)
+    params = {name: p.requires_grad_() for name, p in moved(net.init(0)).items()}
+    x, y, w_d = normal(4, 2, 11, 9), torch.tensor([0, 1, 1, 0]), weights(4, 3)
+
+    def step(x, y, w_d):
+        real = (torch.arange(len(x)) < 3).to(x)
+        out = net(params, x, w_d, real)
+        return out[:3], torch.autograd.grad(cross_entropy(out, y, real), list(params.values()))
+
+    out, gradients = step(x, y, w_d)
+    rows = [0, 1, 2, 0, 0]
+    changed, same = step(torch.cat([x[:3], 99 * normal(2, 2, 11, 9, seed=5)]), y[rows], w_d[rows])
+    close(changed, out)
+    for a, b in zip(same, gradients, strict=True):
+        close(a, b)
+    assert (net(params, x, w_d)[:3] - out).abs().max() > 1e-3
+
+
+@pytest.mark.parametrize("layers", [("conv3",), ALL], ids=["last", "all"])
+def test_a_stack_of_clients_equals_one_after_another(layers):
+    """Different parameters, rows and padding for each client; one client has no real row at all."""
+    net = CelebANet(SMALL, 3, layers)
+    each = [moved(net.init(k), seed=20 * k) for k in range(3)]
+    params = {name: torch.stack([p[name] for p in each]).requires_grad_() for name in each[0]}
+    x, y, w_d = normal(3, 4, 2, 11, 9), torch.arange(12).view(3, 4) % 2, weights(3, 4, 3)
+    real = (torch.arange(4) < torch.tensor([4, 2, 0])[:, None]).double()
+
+    def loss(params, x, y, w_d, real):
+        return F.cross_entropy(net(params, x, w_d, real), y)
+
+    stacked = torch.vmap(loss)(params, x, y, w_d, real)
+    alone = torch.stack([loss(row(params, k), x[k], y[k], w_d[k], real[k]) for k in range(3)])
+    close(stacked, alone, 1e-9)
+    assert stacked.isfinite().all()
+    for a, b in zip(*(torch.autograd.grad(v.sum(), list(params.values())) for v in (stacked, alone)), strict=True):
+        close(a, b, 1e-9)
+
+
+def federation(image, classes, sizes=(5, 3, 4), seed=0):
+    xs = [normal(n, *image, seed=seed + k).float() for k, n in enumerate(sizes)]
+    ys = [torch.arange(n) % classes for n in sizes]
+    return fedlib.stack_clients(xs, ys, ids=[10 * seed + k for k in range(len(sizes))])
+
+
+def test_scores_take_the_rows_of_a_client_as_one_batch():
+    data = federation((2, 11, 9), 2)
+    plain = FedAvg(lambda p, b: cross_entropy(SMALL(p, b[0], b[2]), *b[1:]), predict=SMALL, batch_size=2)
+    result = fedlib.fit(plain, SMALL.init(0), data, 1, progress=False)
+    table = scores_by_client(SMALL, plain, result, data)
+    assert list(table.columns) == ["id", "n", "accuracy"]
+    for k, n in enumerate((5, 3, 4)):
+        right = SMALL(row(result.state.models, 0), data.x[data.index[k, :n]]).argmax(1) == data.y[k, :n]
+        assert table["accuracy"][k] == pytest.approx(float(right.double().mean()))
+
+
+def test_a_loss_that_counts_padding_is_refused():
+    careless = FedAvg(lambda p, b: cross_entropy(SMALL(p, b[0]), *b[1:]), batch_size=2)
+    with pytest.raises(ValueError, match="the loss sees padded rows"):
+        fedlib.fit(careless, SMALL.init(0), federation((2, 11, 9), 2), 1, progress=False)
+
+
+@pytest.mark.filterwarnings("ignore:the domains collapsed")  # of a random teacher
+@pytest.mark.parametrize("name", ["CelebA", "FEMNIST"])
+def test_the_papers_setting_from_training_to_clients_never_seen(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("FEDLIB_CHECKPOINTS", str(tmp_path))
+    chapter = importlib.import_module("book.experiments.06_fedcg_graph")
+    classifier = DomainClassifier((2, 11, 9), 3, channels=(3, 4))
+    plain, gcn = SMALL, DomainGCN()
+    net = CelebANet(plain, 3, ("conv3",), classifier)
+    if name == "FEMNIST":
+        plain, gcn = models.CNN((2, 11, 9), (3, 3), (4, 2)), DomainGCN("bottleneck", factor=4)
+        net = DomainNet(plain, 3, ("conv2",), classifier)
+    settings = chapter.PAPER[name] | {"rounds": 2, "cohort": 2}
+    train, test = federation((2, 11, 9), 2), federation((2, 11, 9), 2, (2, 6), seed=7)
+    scores = chapter.on_new_clients(name, plain, net, train, test, settings, 0, gcn)
+    assert all(0 <= scores[title] <= 1 for title in ("FedAvg", "FedCG")) and scores["lambda"] != 1
+    _, algorithm = chapter.printed(plain, net, 40, gcn)["FedCG"]
+    assert (algorithm.refresh, algorithm.warm_up, algorithm.student_lr, algorithm.beta) == (4, 4, 1e-4, 0.5)
+    assert replace(algorithm, refresh=10, warm_up=10) == type(algorithm)(
+        algorithm.loss, net=net, gcn=gcn, predict=net
+    )  # all else is a default

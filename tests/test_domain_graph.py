@@ -1,0 +1,204 @@
+"""FedCG's graph: Eq. 5, Eq. 6 and the adjacency matrix against explicit loops, and their limits."""
+
+import itertools
+import math
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from hypothesis.extra.numpy import array_shapes, arrays
+
+from fedlib.params import row, to_matrix
+from fedlib.server.domain_graph import DomainGCN, domain_adjacency
+
+float64 = torch.float64
+
+
+def normal(*shape, seed=0):
+    return torch.from_numpy(np.random.RandomState(seed).standard_normal(shape))
+
+
+def close(a, b, atol=1e-12):
+    torch.testing.assert_close(a, b, atol=atol, rtol=0)
+
+
+def loop_adjacency(V, beta):
+    """Eq. 6 and the definition of A, one entry after another; a distance counts as 1/1000 of the mean at least."""
+    D = len(V)
+    if D == 1:
+        return torch.ones(1, 1, dtype=float64)
+    d = {(i, j): math.dist(V[i].tolist(), V[j].tolist()) for i in range(D) for j in range(D) if i != j}
+    mean = sum(d.values()) / len(d)
+    h = {pair: 1 / max(x, 1e-3 * mean) if mean else 1.0 for pair, x in d.items()}
+    A = torch.zeros(D, D, dtype=float64)
+    for i, j in itertools.product(range(D), repeat=2):
+        A[i, j] = beta if i == j else (1 - beta) * h[i, j] / sum(h[i, k] for k in range(D) if k != i)
+    return A
+
+
+# Adjacency (Eq. 6)
+
+domains = array_shapes(min_dims=2, max_dims=2, max_side=7)
+modules = arrays(np.float64, domains, elements=st.floats(-1e3, 1e3).map(lambda x: round(x, 4)))
+
+
+@settings(deadline=None)
+@given(modules, st.floats(0, 1))
+def test_adjacency_equals_a_loop(V, beta):
+    V = torch.from_numpy(V)
+    A = domain_adjacency(V, beta)
+    close(A, loop_adjacency(V, beta))
+    close(A.sum(1), torch.ones(len(V), dtype=float64))
+    assert (A >= 0).all() and (len(V) == 1 or (A.diagonal() == beta).all())
+
+
+def test_adjacency_by_hand():
+    """Domains at 0, 1 and 3: distances 1, 3 and 2, so row 0 shares .5 as 1 : 1/3, row 1 as 1 : 1/2, row 2 as 2 : 3."""
+    expected = torch.tensor([[1 / 2, 3 / 8, 1 / 8], [1 / 3, 1 / 2, 1 / 6], [1 / 5, 3 / 10, 1 / 2]], dtype=float64)
+    close(domain_adjacency(torch.tensor([[0.0], [1], [3]])), expected)
+
+
+def test_a_stack_is_the_matrix_of_all_its_names():
+    V = {"weight": normal(4, 3, 2).float(), "bias": normal(4, 3, seed=1).float(), "scale": normal(4, seed=2).float()}
+    V["weight"].requires_grad_()
+    A = domain_adjacency(V)
+    close(A, loop_adjacency(to_matrix(V).detach().double(), 0.5))
+    assert A.dtype == float64 and not A.requires_grad
+
+
+@settings(deadline=None)
+@given(arrays(np.float64, domains, elements=st.integers(-50, 50)), st.randoms(), st.integers(-300, 300))
+def test_order_scale_and_place_of_the_domains(V, random, exponent):
+    V = torch.from_numpy(V)
+    A = domain_adjacency(V)
+    order = list(range(len(V)))
+    random.shuffle(order)
+    close(domain_adjacency(V[order]), A[order][:, order])
+    close(domain_adjacency(V + torch.arange(V.shape[1]) * 1e6), A)
+    close(domain_adjacency(V * 2.0**exponent), A)
+
+
+@pytest.mark.parametrize("value", [0.0, 3.0])
+def test_equal_domains_are_uniform(value):
+    expected = torch.full((4, 4), 0.5 / 3, dtype=float64).fill_diagonal_(0.5)
+    close(domain_adjacency(torch.full((4, 3), value, dtype=float64)), expected)
+
+
+def test_two_equal_domains_among_others():
+    V = normal(4, 9)
+    V[2] = V[0]
+    A = domain_adjacency(V, 0.3)
+    close(A, loop_adjacency(V, 0.3))
+    assert 0.69 < A[0, 2] < 0.7 and A[0, 1] > 0
+    V[2] += 1e-9  # below the floor, nothing changes
+    assert (domain_adjacency(V, 0.3) - A)[:, 2].abs().max() < 1e-8
+
+
+def test_the_floor_is_a_thousandth_of_the_mean_distance():
+    """Two domains at distance d and a third at 1: the pair counts with max(d, (d + 2) / 3000), about 1/1500."""
+    at = [domain_adjacency(torch.tensor([[0.0], [d], [1]], dtype=float64), 0)[0, 1] for d in (0, 6e-4, 7e-4)]
+    close(at[0], torch.tensor(1500 / 1501, dtype=float64))
+    close(at[1], at[0], atol=1e-6)
+    close(at[2], torch.tensor(1 / (1 + 7e-4), dtype=float64))
+
+
+def test_one_domain_and_the_ends_of_beta():
+    assert domain_adjacency(normal(1, 5)).tolist() == [[1]]
+    assert torch.equal(domain_adjacency(normal(3, 5), 1), torch.eye(3, dtype=float64))
+    A = domain_adjacency(normal(3, 5), 0)
+    assert (A.diagonal() == 0).all()
+    close(A.sum(1), torch.ones(3, dtype=float64))
+    for wrong in (-0.1, 1.1, math.nan):
+        with pytest.raises(ValueError, match=f"beta must be from 0 to 1; got {wrong}"):
+            domain_adjacency(torch.zeros(2, 3), wrong)
+
+
+# Graph convolution (Eq. 5)
+
+GCNS = {
+    "full": DomainGCN(),
+    "full, no ReLU": DomainGCN(relu=False),
+    "bottleneck": DomainGCN("bottleneck", factor=4),
+    "bottleneck, no ReLU": DomainGCN("bottleneck", relu=False, factor=4),
+}
+
+
+def product(*matrices):
+    """A product of matrices, entry by entry."""
+    out = matrices[0]
+    for m in matrices[1:]:
+        rows = [[sum(out[i, k] * m[k, j] for k in range(len(m))) for j in range(m.shape[1])] for i in range(len(out))]
+        out = torch.stack([torch.stack(r) for r in rows])
+    return out
+
+
+def loop_mix(gcn, p, V, A):
+    if gcn.weights == "full":
+        out = product(A, V, p["W"])
+    else:
+        out = product(A, product(A, V, p["W1"]).clamp(min=0), p["W2"])
+    return out.clamp(min=0) if gcn.relu else out
+
+
+@pytest.mark.parametrize("name", GCNS)
+def test_mixing_equals_a_loop_with_its_gradients(name):
+    """W moved away from its start; columns of A that do not sum to 1, and rows that sum to more than 1."""
+    gcn = GCNS[name]
+    p = {n: (w.double() + 0.3 * normal(4, *w.shape, seed=5)).requires_grad_() for n, w in gcn.init(9, seed=1).items()}
+    V = {"weight": normal(4, 3, 2, 3, seed=2).requires_grad_(), "bias": normal(4, 3, 3, seed=3).requires_grad_()}
+    A = torch.stack([domain_adjacency(row(V, k), 0.3) + 0.4 * (k % 2) for k in range(4)])
+    assert A.sum(2).max() > 2
+
+    def gradients(out):
+        return torch.autograd.grad((out * normal(*out.shape, seed=8)).sum(), [*V.values(), *p.values()])
+
+    expected = torch.stack([loop_mix(gcn, row(p, k), to_matrix(row(V, k)), A[k]) for k in range(4)])
+    hat = torch.vmap(gcn)(p, V, A)
+    assert {n: v.shape for n, v in hat.items()} == {n: v.shape for n, v in V.items()}
+    stacked = torch.cat([v.flatten(2) for v in hat.values()], 2)
+    close(stacked, expected)
+    close(torch.stack([to_matrix(gcn(row(p, k), row(V, k), A[k])) for k in range(4)]), expected)
+    close(gradients(stacked), gradients(expected))
+
+
+def test_rows_of_the_adjacency_above_1_are_taken_as_they_are():
+    """By hand: A V W = [[1, 2], [0, 1]] [[1], [3]] [[5]]."""
+    A, V = torch.tensor([[1.0, 2], [0, 1]]), {"bias": torch.tensor([[1.0], [3]])}
+    assert DomainGCN()({"W": torch.tensor([[5.0]])}, V, A)["bias"].tolist() == [[35], [15]]
+
+
+def test_what_changes_nothing():
+    V, eye = {"weight": normal(4, 20).float()}, torch.eye(4)
+    for gcn, expected in ((DomainGCN(relu=False), V["weight"]), (DomainGCN(), V["weight"].relu())):
+        assert torch.equal(gcn(gcn.init(20, seed=0), V, eye)["weight"], expected)
+
+
+def test_the_start_of_w():
+    assert torch.equal(DomainGCN().init(7, 0)["W"], torch.eye(7))
+    narrow = DomainGCN("bottleneck").init(5, 0)
+    assert {name: tuple(w.shape) for name, w in narrow.items()} == {"W1": (5, 1), "W2": (1, 5)}
+    gcn = DomainGCN("bottleneck")
+    w = gcn.init(320, seed=1, layer="conv2")
+    assert w["W1"].shape == (320, 20) and w["W2"].shape == (20, 320)
+    bound = math.sqrt(6 / 340)  # Glorot and Bengio's
+    for value in w.values():
+        assert value.dtype == torch.float32 and 0.99 * bound < value.abs().max() <= bound
+        assert abs(value.mean()) < 0.05 * bound and value.std() == pytest.approx(bound / math.sqrt(3), rel=0.02)
+    others = [gcn.init(320, 2, "conv2"), gcn.init(320, 1, "conv1"), gcn.init(320, 1)]
+    assert torch.equal(w["W1"], gcn.init(320, 1, "conv2")["W1"])
+    assert not any(torch.equal(w["W1"], other["W1"]) for other in others)
+    assert not torch.equal(w["W1"][:20, :20], w["W2"][:20, :20])
+
+
+def test_relu_holds_zero_modules_fast():
+    gcn, V = DomainGCN(), torch.zeros(3, 6, requires_grad=True)
+    gcn(gcn.init(6, 0), {"bias": V}, torch.full((3, 3), 1 / 3))["bias"].sum().backward()
+    assert not V.grad.any()
+
+
+def test_gcn_refuses():
+    for wrong, message in (({"weights": "W"}, "weights must be"), ({"factor": 0}, "factor must be")):
+        with pytest.raises(ValueError, match=message):
+            DomainGCN(**wrong)
