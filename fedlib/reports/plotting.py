@@ -144,7 +144,7 @@ def label_counts(data: ClientData, classes: int) -> np.ndarray:
 
 
 def value_map(
-    table: pd.DataFrame, ax: Axes | None = None, title: str = "", fmt: str = ".2f", cmap: str = "Blues", **limits: float
+    table: pd.DataFrame, ax: Axes | None = None, title: str = "", fmt: str = ".2f", cmap: str = "Blues", **limits: Any
 ) -> Axes:
     """A table as a heat map, with each value written in its cell.
 
@@ -403,9 +403,8 @@ def criterion_over_rounds(
         (pace, "pace: longest update / (learning rate × steps)", r"\varepsilon_2", eps2, eps1, COLOURS[1], "--"),
     ):
         for m in np.unique(model):
-            ax.plot(time[model == m], quantity[model == m], color=colour, linestyle=line, linewidth=0.9, label=label)
-            label = None  # one entry in the legend
-        ax.axhline(eps, color=colour, linestyle=line, linewidth=0.6)
+            ax.plot(time[model == m], quantity[model == m], color=colour, linestyle=line, linewidth=0.9)
+        ax.axhline(eps, color=colour, linestyle=line, linewidth=0.6, label=label)
         side, beside = "bottom" if eps >= other else "top", ax.get_yaxis_transform()
         ax.text(1.01, eps, f"${name}$ = {eps:g}", color=colour, va=side, fontsize=9, transform=beside)
     ax.set(xlabel="round", ylabel="ratio", yscale="log")
