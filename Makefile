@@ -74,8 +74,13 @@ slides: $(RUN) $(READY)  ## a slide deck for each chapter: its figures, equation
 golden: $(READY)  ## write tests/golden.json anew, where what the library computes was changed on purpose
 	PYTHONPATH=.:tests $(PY) -m tests.golden
 
-mutants: $(READY)  ## break the code on purpose, to see that the tests notice
-	$(PY) -m tools.mutants
+# mutmut runs the tests in a copy of the library, in the folder mutants.
+mutants: $(READY)  ## change the code of a round bit by bit, to see that the tests notice (hours; ONLY='fedlib.keys*' for less)
+	@[ -x _build/mutmut/bin/python ] || $(PY) -m venv _build/mutmut
+	@$(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$(_build/mutmut/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
+	_build/mutmut/bin/python -m pip install --quiet --disable-pip-version-check 'mutmut>=3.8'
+	PYTHONPATH= OMP_NUM_THREADS=1 _build/mutmut/bin/python -m mutmut run --max-children $(JOBS) $(if $(ONLY),'$(ONLY)')
+	PYTHONPATH= _build/mutmut/bin/python -m mutmut results
 
 badges:  ## write the repository's address from _config.yml into badges, set-up cells and pages
 	$(PYTHON) -m tools.badges
@@ -97,7 +102,7 @@ serve: $(HTML)  ## show the built book on http://localhost:8000
 	$(PY) -m http.server --bind 127.0.0.1 --directory _build/html 8000
 
 clean:  ## remove what was built (not the virtual environment)
-	rm -rf _build build *.egg-info .pytest_cache .mypy_cache .ruff_cache
+	rm -rf _build build mutants *.egg-info .pytest_cache .mypy_cache .ruff_cache
 
 $(READY): requirements.txt tests/requirements.txt pyproject.toml
 	@[ -x $(PY) ] || { echo "Creating the virtual environment $(VENV)"; $(PYTHON) -m venv $(VENV); }

@@ -18,7 +18,7 @@ from .local import local_update
 from .params import Params
 from .progress_bar import progress
 
-__version__ = "1.1.0"
+__version__ = "1.2.0"
 
 __all__ = [
     "Algorithm",

@@ -1,6 +1,6 @@
 """Scores against a loop over clients and against scikit-learn."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 import numpy as np
 import pandas as pd
@@ -12,7 +12,6 @@ from twins import classification_loss, client_data, ragged_clients, twin
 import fedlib
 from fedlib import evaluation
 from fedlib.algorithms import FedAvg, LocalOnly, Scaffold
-from fedlib.reports import statistics
 
 
 def result_and_expected(algorithm, clients, score):
@@ -133,31 +132,6 @@ def test_pooled_counts_examples():
     assert evaluation.pooled(scores) == {"accuracy": 0.25}
 
 
-def test_interval_is_that_of_student():
-    from scipy import stats
-
-    values = [0.3, 0.5, 0.9, 0.4]
-    low, high = stats.ttest_1samp(values, 0).confidence_interval(0.9)
-    mean, half = statistics.interval(values, 0.9)
-    assert (mean - half, mean + half) == pytest.approx((low, high), abs=1e-12)
-    assert statistics.interval([0.5])[0] == 0.5 and statistics.interval([0.5])[1] != statistics.interval([0.5])[1]
-
-
-@pytest.mark.parametrize(
-    ("a", "verdict", "agree"),
-    [([1.1, 1.2, 1.15], "holds", 3), ([0.8, 0.9, 0.85], "the opposite holds", 0), ([0.5, 1.5, 1.1], "undecided", 2)],
-)
-def test_compare_pairs_seeds(a, verdict, agree):
-    found = statistics.compare(dict(enumerate(a)), {2: 1.0, 1: 1.0, 0: 1.0})
-    assert (found["verdict"], found["agree"], found["seeds"]) == (verdict, agree, 3)
-    assert found["difference"] == pytest.approx(sum(a) / 3 - 1)
-
-
-def test_compare_wants_the_same_seeds():
-    with pytest.raises(ValueError, match="same seeds"):
-        statistics.compare({0: 1.0}, {1: 1.0})
-
-
 BUDGETS = pytest.mark.parametrize(
     "budget", [1, 3 * 97 * 36, 10**9], ids=["one a chunk", "three a chunk", "all at once"]
 )
@@ -274,148 +248,3 @@ def test_shared_rows_and_one_model_cost_one_loss(clients):
     object.__setattr__(algorithm, "loss", lambda p, b: seen.append(len(b[1])) or loss(p, b))
     fedlib.evaluate(algorithm, result, fedlib.same_rows(*clients[31], list(clients)))
     assert seen == [len(clients[31][1])]
-
-
-def table(**columns):
-    values = next(iter(columns.values()))
-    return pd.DataFrame({"id": range(len(values)), "n": 1} | columns)
-
-
-@pytest.mark.parametrize(
-    ("values", "column", "expected"),
-    [
-        (np.arange(10) / 10, "accuracy", (0.45, 0.0, 0.0)),
-        (np.arange(11)[::-1] / 10, "accuracy", (0.5, 0.05, 0.0)),  # a tenth of eleven is two, rounded up
-        ([0.5, 0.1, 0.9, 0.3, 0.2], "accuracy", (0.4, 0.1, 0.1)),
-        ([0.5, 0.1, 0.9, 0.3, 0.2], "r2", (0.4, 0.1, 0.1)),
-        (np.arange(20.0), "loss", (9.5, 18.5, 19.0)),
-        (np.arange(11.0), "mse", (5.0, 9.5, 10.0)),
-        ([3.0, 1.0], "mae", (2.0, 3.0, 3.0)),
-        ([np.nan, 3.0, np.nan, 1.0], "r2", (2.0, 1.0, 1.0)),
-        (np.r_[np.arange(10.0), np.nan], "r2", (4.5, 0.0, 0.0)),  # ten clients have a score
-    ],
-)
-def test_summary(values, column, expected):
-    found = statistics.summary(table(**{column: values}), column)
-    assert list(found) == ["mean", "worst decile", "worst"]
-    assert tuple(found.values()) == pytest.approx(expected)
-
-
-def test_ecdf_is_a_count():
-    values = np.random.RandomState(0).randint(0, 8, 40) / 8
-    found, share = statistics.ecdf(values)
-    assert found.tolist() == sorted(set(values.tolist()))
-    assert share.tolist() == [sum(v <= x for v in values) / 40 for x in found] and share[-1] == 1
-    assert statistics.ecdf([2, 1, 2])[1].tolist() == pytest.approx([1 / 3, 1])
-
-
-@pytest.mark.parametrize(("column", "expected"), [("accuracy", 0.25), ("r2", 0.25), ("loss", 0.5), ("mse", 0.5)])
-def test_negative_transfer(column, expected):
-    """One client falls, two rise and one stays as it is; the order of rows does not matter."""
-    ours, alone = (table(**{column: v}) for v in ([0.1, 0.5, 0.6, 0.9], [0.2, 0.5, 0.4, 0.8]))
-    assert statistics.negative_transfer(ours, alone, column) == expected
-    assert statistics.negative_transfer(ours.iloc[[2, 0, 3, 1]], alone.iloc[::-1], column) == expected
-
-
-def test_negative_transfer_wants_the_same_clients():
-    with pytest.raises(ValueError, match=r"different clients: \[2\] differ"):
-        statistics.negative_transfer(table(accuracy=[1, 1, 1]), table(accuracy=[1, 1]))
-
-
-HISTORY = pd.DataFrame(
-    {
-        "round": [0, 1, 2, 3, 4, 5, 6],
-        "validation_accuracy": [np.nan, np.nan, 0.5, 0.7, 0.7, np.nan, 0.6],
-        "test_accuracy": [np.nan, np.nan, 0.8, 0.6, 0.5, np.nan, 0.8],
-    }
-)
-
-
-@pytest.mark.parametrize("column", ["accuracy", "loss"])
-def test_three_readings_of_one_run(column):
-    """Ties take the first round, rounds without scores count for nothing, a low loss is good."""
-    history = HISTORY.rename(columns=lambda name: name.replace("accuracy", column))
-    if column == "loss":
-        history.loc[:, ["validation_loss", "test_loss"]] = 1 - history[["validation_loss", "test_loss"]]
-    found = statistics.readings(history, column)
-    assert found.index.tolist() == ["last round", "chosen by validation", "max on test"]
-    assert found["round"].tolist() == [6, 3, 2] and list(found) == ["round", "test"]
-    accuracy = found["test"] if column == "accuracy" else 1 - found["test"]
-    assert accuracy.tolist() == pytest.approx([0.8, 0.6, 0.8])
-
-
-def test_readings_of_a_run_that_is_scored_now_and_then(clients):
-    params, predict, _ = twin("MLP")
-    data = client_data(clients)
-    algorithm = FedAvg(classification_loss(predict), lr=0.3, predict=predict)
-    sets = {"validation": data[:4], "test": data[4:]}
-    history = fedlib.fit(algorithm, params, data, 7, eval_data=sets, eval_every=3, progress=False).history
-    found = statistics.readings(history)
-    assert set(found["round"]) <= {3, 6, 7} and found["round"]["last round"] == 7
-    for t, score in found.itertuples(index=False):
-        assert score == history.set_index("round")["test_accuracy"][t]
-
-
-@pytest.mark.parametrize("missing", ["validation", "test"])
-def test_readings_need_both_sets(missing):
-    with pytest.raises(ValueError, match=rf"no \['{missing}_accuracy'\], only .*: give fit eval_data=.*'validation': "):
-        statistics.readings(HISTORY.drop(columns=f"{missing}_accuracy"))
-
-
-def test_cluster_scores_are_those_of_scikit_learn():
-    random = np.random.RandomState(0)
-    true, found = random.randint(0, 3, 40), random.randint(0, 5, 40)
-    scores = statistics.cluster_scores(true, found)
-    assert scores["ari"] == pytest.approx(metrics.adjusted_rand_score(true, found))
-    assert scores["ami"] == pytest.approx(metrics.adjusted_mutual_info_score(true, found))
-    counts = [max(np.sum((found == c) & (true == g)) for g in range(3)) for c in range(5)]
-    assert scores["purity"] == pytest.approx(sum(counts) / 40)
-    names = np.array([7, 0, 3, 9, 1])
-    assert statistics.cluster_scores(2 - true, names[found]) == pytest.approx(scores)
-
-
-@pytest.mark.parametrize(
-    ("found", "ari", "purity"),
-    [([5, 5, 2, 2, 0, 0], 1, 1), ([0, 1, 2, 3, 4, 5], 0, 1), ([0] * 6, 0, 1 / 3)],
-    ids=["the groups", "each client alone", "all in one"],
-)
-def test_cluster_scores_at_the_ends(found, ari, purity):
-    scores = statistics.cluster_scores([0, 0, 1, 1, 2, 2], torch.tensor(found))
-    assert (scores["ari"], scores["ami"], scores["purity"]) == pytest.approx((ari, ari, purity), abs=1e-12)
-
-
-@dataclass(frozen=True)
-class Assigned:
-    models: dict
-    assignment: torch.Tensor
-
-
-@dataclass(frozen=True)
-class Alternate(FedAvg):
-    """After round t, client k is in cluster k modulo t + 1."""
-
-    def init(self, params, data, key):
-        return Assigned(super().init(params, data, key).models, torch.arange(len(data)))
-
-    def aggregate(self, state, update):
-        state = super().aggregate(state, update)
-        most = int(state.assignment.max()) + 1
-        return replace(state, assignment=torch.arange(8) % (2 if most == 8 else most + 1))
-
-
-def test_clusters_over_rounds_adds_columns(clients):
-    params, predict, _ = twin("MLP")
-    true = np.arange(8) % 3
-    history = fedlib.fit(
-        Alternate(classification_loss(predict)),
-        params,
-        client_data(clients),
-        3,
-        callbacks=[statistics.clusters_over_rounds(true)],
-        progress=False,
-    ).history
-    assert history["clusters"].tolist() == [2, 3, 4]
-    assert history["ari"][1] == history["ami"][1] == history["purity"][1] == 1
-    for t, row in history.iterrows():
-        expected = statistics.cluster_scores(true, np.arange(8) % (t + 2))
-        assert row[["ari", "ami", "purity"]].tolist() == pytest.approx(list(expected.values()))

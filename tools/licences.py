@@ -18,7 +18,7 @@ HOMES = {"django-static-mathjax": "https://www.mathjax.org"}  # packages that na
 def needed() -> dict[str, list[str]]:
     """What needs each package that pyproject.toml asks for directly."""
     users: dict[str, list[str]] = {}
-    for line in requires("fedlib") or []:
+    for line in requires("fedlib-book") or []:
         name = re.match(r"[\w.-]+", line)[0].lower()
         extra = re.search(r"extra == ['\"](\w+)", line)
         user = extra[1] if extra else ""

@@ -13,7 +13,7 @@ import platform
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
-from importlib.metadata import PackageNotFoundError, version
+from importlib.metadata import distributions
 from pathlib import Path
 from typing import Any
 
@@ -50,23 +50,15 @@ def load(name: str | os.PathLike) -> dict[str, Any]:
     FileNotFoundError
         No such file; says where it was looked for.
     ValueError
-        The file is no result.
+        The file is no result, or no JSON.
     """
     path = Path(name) if str(name).endswith(".json") else _HOME / "book" / "results" / f"{name}.json"
     if not path.exists():
         there = sorted(p.stem for p in path.parent.glob("*.json"))
-        raise FileNotFoundError(
-            f"there is no result {path}. Stored results come with a clone of the book"
-            + (f"; there are {', '.join(there)}" if there else "; a fedlib installed without it has none")
-        )
-    try:
-        record = json.loads(path.read_text(encoding="utf8"))
-    except ValueError as error:
-        raise ValueError(f"{path} is not JSON ({error}); give a file that fedlib.reports.results.save wrote") from error
-    if not isinstance(record, dict) or not set(record) >= _PARTS:
-        raise ValueError(
-            f"{path} is no result: it must hold {', '.join(sorted(_PARTS))}, as fedlib.reports.results.save writes"
-        )
+        raise FileNotFoundError(f"there is no result {path}. A clone of the book has results; there are {there}")
+    record = json.loads(path.read_text(encoding="utf8"))
+    if not set(record) >= _PARTS:
+        raise ValueError(f"{path} is no result: it must hold {sorted(_PARTS)}, as fedlib.reports.results.save writes")
     return record
 
 
@@ -104,25 +96,19 @@ def table(
     """
     figures = load(name)["figures"]
     places = rows if isinstance(rows, Mapping) else {label: label for label in rows}
-    found = {}
-    for label, place in places.items():
-        row = _at(figures, place)
-        found[label] = {header: _shown(row, column, digits) for header, column in columns.items()}
-    return pd.DataFrame.from_dict(found, orient="index", columns=list(columns))
+    cells = [[_shown(_at(figures, place), column, digits) for column in columns.values()] for place in places.values()]
+    return pd.DataFrame(cells, index=list(places), columns=list(columns))
 
 
-def verdicts(
-    name: str | os.PathLike, claims: Sequence[str] | Mapping[str, tuple[Place, Place | float]] | None = None
-) -> pd.DataFrame:
+def verdicts(name: str | os.PathLike, claims: Mapping[str, tuple[Place, Place | float]] | None = None) -> pd.DataFrame:
     """What stored figures say of claims "A is larger than B", seed by seed.
 
     Parameters
     ----------
     name : str or path
         As for `load`.
-    claims : list of str, or mapping of str to (place, place), optional
-        Sentences of the claims that are stored with the result (all of them by default), or further ones: each with the
-        places of A and of B, or a number in place of B.
+    claims : mapping of str to (place, place), optional
+        Each claim with the places of A and of B, or a number in place of B; by default those stored with the result.
 
     Returns
     -------
@@ -132,21 +118,16 @@ def verdicts(
         interval contains 0.
     """
     record = load(name)
-    stored = record.get("claims", {})
-    if claims is not None and not isinstance(claims, Mapping):
-        if unknown := [c for c in claims if c not in stored]:
-            raise KeyError(f"{name} has no claim {unknown[0]!r}; it has {sorted(stored)}")
-        claims = {c: stored[c] for c in claims}
     rows = {}
-    for sentence, (a, b) in (stored if claims is None else claims).items():
+    for sentence, (a, b) in (record["claims"] if claims is None else claims).items():
         larger = _at(record["figures"], a)
         other = dict.fromkeys(larger, b) if isinstance(b, (int, float)) else _at(record["figures"], b)
         seeds = [seed for seed in larger if seed in other]  # of two sweeps one may be longer
-        found = compare({s: larger[s] for s in seeds}, {s: other[s] for s in seeds})
+        gap = compare({s: larger[s] for s in seeds}, {s: other[s] for s in seeds})
         rows[sentence] = {
-            "difference": "{difference:+.3f} ± {half_width:.3f}".format(**found),
-            "seeds": "{agree} of {seeds}".format(**found),
-            "verdict": found["verdict"],
+            "difference": "{difference:+.3f} ± {half_width:.3f}".format(**gap),
+            "seeds": "{agree} of {seeds}".format(**gap),
+            "verdict": gap["verdict"],
         }
     return pd.DataFrame.from_dict(rows, orient="index", columns=["difference", "seeds", "verdict"])
 
@@ -190,7 +171,7 @@ def save(
         What was measured; numbers, strings, lists and mappings of these. By convention the innermost mapping is from
         seeds to numbers.
     settings : mapping
-        What the run was told: seeds, rounds, ...
+        Of the run: seeds, rounds, ...
     data : mapping of str to str
         Name of each data set to its checksum, as `fedlib.datasets` states it.
     seconds : float
@@ -217,7 +198,7 @@ def save(
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine() + " CPU",
             "threads": torch.get_num_threads(),
             "versions": {"python": platform.python_version(), "fedlib": sys.modules["fedlib"].__version__}
-            | {p: _version(p) for p in _PACKAGES},
+            | {d.name: d.version for d in distributions() if d.name in _PACKAGES},
             "commit": _commit(),
         },
     }
@@ -226,13 +207,6 @@ def save(
     part = path.with_suffix(f".{os.getpid()}.part")
     part.write_text(json.dumps(record, indent=1, allow_nan=False) + "\n", encoding="utf8")
     os.replace(part, path)
-
-
-def _version(package: str) -> str | None:
-    try:
-        return version(package)
-    except PackageNotFoundError:
-        return None
 
 
 def _commit() -> str | None:

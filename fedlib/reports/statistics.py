@@ -12,7 +12,6 @@ __all__ = [
     "cluster_scores",
     "clusters_over_rounds",
     "compare",
-    "ecdf",
     "interval",
     "negative_transfer",
     "readings",
@@ -43,27 +42,7 @@ def summary(scores: pd.DataFrame, column: str = "accuracy") -> dict[str, float]:
         return dict.fromkeys(("mean", "worst decile", "worst"), float("nan"))
     values = values[::-1] if column in _LOWER_IS_BETTER else values
     tenth = -(-len(values) // 10)
-    return {
-        "mean": float(values.mean()),
-        "worst decile": float(values[:tenth].mean()),
-        "worst": float(values[0]),
-    }
-
-
-def ecdf(values: ArrayLike) -> tuple[np.ndarray, np.ndarray]:
-    """Empirical distribution function: the values in ascending order, and the share of values at or below each.
-
-    Parameters
-    ----------
-    values : array of shape (K,)
-
-    Returns
-    -------
-    values, share : arrays of shape (distinct values,)
-        Empty for no values. NaN counts as the largest value; leave such clients out before.
-    """
-    distinct, counts = np.unique(np.asarray(values, float), return_counts=True)
-    return distinct, counts.cumsum() / counts.sum()
+    return {"mean": float(values.mean()), "worst decile": float(values[:tenth].mean()), "worst": float(values[0])}
 
 
 def negative_transfer(scores: pd.DataFrame, local: pd.DataFrame, column: str = "accuracy") -> float:
@@ -117,18 +96,11 @@ def readings(history: pd.DataFrame, column: str = "accuracy") -> pd.DataFrame:
     """
     validation, test = f"validation_{column}", f"test_{column}"
     if missing := [name for name in (validation, test) if name not in history or history[name].isna().all()]:
-        there = [name for name in history if name.startswith(("validation_", "test_"))]
-        raise ValueError(
-            f"the history has no {missing}, only {there}: give fit eval_data={{'validation': ..., 'test': ...}}"
-        )
+        raise ValueError(f"the history has no {missing}: give fit eval_data={{'validation': ..., 'test': ...}}")
     scored = history.dropna(subset=[validation, test], how="all").reset_index(drop=True)
     sign = -1 if column in _LOWER_IS_BETTER else 1
-    places = [
-        len(scored) - 1,
-        int(np.nanargmax(sign * scored[validation])),
-        int(np.nanargmax(sign * scored[test])),
-    ]
-    chosen = scored.iloc[places]
+    best = [int(np.nanargmax(sign * scored[name])) for name in (validation, test)]
+    chosen = scored.iloc[[-1, *best]]
     return pd.DataFrame(
         {"round": chosen["round"].to_numpy(), "test": chosen[test].to_numpy()},
         index=["last round", "chosen by validation", "max on test"],
@@ -154,10 +126,6 @@ def cluster_scores(true: ArrayLike, found: ArrayLike) -> dict[str, float]:
     from sklearn.metrics.cluster import contingency_matrix
 
     true, found = (np.asarray(g.cpu() if isinstance(g, Tensor) else g) for g in (true, found))
-    if true.shape != found.shape or true.ndim != 1:
-        raise ValueError(
-            f"true and found must name a group for each client; got the shapes {true.shape}, {found.shape}"
-        )
     table = contingency_matrix(true, found)
     return {
         "ari": float(adjusted_rand_score(true, found)),
@@ -190,14 +158,12 @@ def clusters_over_rounds(true: ArrayLike, field: str = "assignment") -> Callable
     return callback
 
 
-def interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
-    """Mean over seeds, and the half width of its interval by Student's t.
+def interval(values: ArrayLike) -> tuple[float, float]:
+    """Mean over seeds, and the half width of its 95 % interval by Student's t.
 
     Parameters
     ----------
     values : array of shape (seeds,)
-    level : float
-        Coverage of the interval, if the values are normally distributed.
 
     Returns
     -------
@@ -207,29 +173,26 @@ def interval(values: ArrayLike, level: float = 0.95) -> tuple[float, float]:
     Raises
     ------
     ValueError
-        No values; a level that is not between 0 and 1.
+        No values.
     """
     from scipy.special import stdtrit  # the quantile of scipy.stats.t, which takes a second to import
 
-    if not 0 < level < 1:
-        raise ValueError(f"level must lie between 0 and 1, such as 0.95; got {level!r}")
     values = np.asarray(values, float)
     if not len(values):
         raise ValueError("there are no values to take the mean of")
     if len(values) < 2:
         return float(values.mean()), float("nan")
-    half = stdtrit(len(values) - 1, (1 + level) / 2) * values.std(ddof=1) / np.sqrt(len(values))
+    half = stdtrit(len(values) - 1, 0.975) * values.std(ddof=1) / np.sqrt(len(values))
     return float(values.mean()), float(half)
 
 
-def compare(a: Mapping[Any, float], b: Mapping[Any, float], level: float = 0.95) -> dict[str, Any]:
+def compare(a: Mapping[Any, float], b: Mapping[Any, float]) -> dict[str, Any]:
     """Compare two settings seed by seed, to see whether a is larger than b.
 
     Parameters
     ----------
     a, b : mapping of seed to float
         The same score of both settings for the same seeds.
-    level : float
 
     Returns
     -------
@@ -246,7 +209,7 @@ def compare(a: Mapping[Any, float], b: Mapping[Any, float], level: float = 0.95)
     if set(a) != set(b):
         raise ValueError(f"the settings must have the same seeds; got {sorted(a)} and {sorted(b)}")
     gaps = np.array([a[seed] - b[seed] for seed in a])
-    mean, half = interval(gaps, level)
+    mean, half = interval(gaps)
     verdict = "holds" if mean - half > 0 else "the opposite holds" if mean + half < 0 else "undecided"
     return {
         "difference": mean,

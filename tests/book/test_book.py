@@ -14,7 +14,7 @@ import yaml
 
 import fedlib
 from book.experiments import running
-from tools import badges, figures, mutants, notebooks
+from tools import badges, figures, notebooks
 
 ROOT = notebooks.ROOT
 
@@ -160,7 +160,7 @@ def test_every_chapter_has_an_experiment():
         assert all(e.result.startswith(name[:2]) for e in module.PRESETS.values())
 
 
-def test_mutants_still_fit_the_code():
-    for file, text, broken, tests in mutants.MUTANTS:
-        assert text in (ROOT / file).read_text(encoding="utf8"), f"{file} has no {text!r} to break"
-        assert text != broken and all((ROOT / t.split("::")[0]).exists() for t in tests.split())
+def test_mutmut_finds_its_files():
+    listed = re.search(r"^\[tool\.mutmut\].*", (ROOT / "pyproject.toml").read_text(encoding="utf8"), re.M | re.S)[0]
+    files = re.findall(r'"(\S+\.py)"', listed)
+    assert files and all((ROOT / file).exists() for file in files)

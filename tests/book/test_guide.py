@@ -23,32 +23,49 @@ COPIES = re.findall(r"^cp \.\./mine/(\S+) (\S+/)$", PAGE, re.M)
 OWN = ("ditto.py", "test_ditto.py", "compare.py")
 
 FOLLOW_ALONE = """
-import importlib.util, json, runpy, sys
+import importlib.util, json, runpy
 import pytest, torch
 others = [name for name in ("book", "benchmarks", "tools", "twins") if importlib.util.find_spec(name)]
 code = pytest.main(["-q", "-p", "no:cacheprovider", "-W", "error", "test_ditto.py"])
 names = runpy.run_path("compare.py")
 import fedlib
-from fedlib.engines import flower
 ends = {name: [float(h["test_accuracy"].iloc[-1]) for h in histories] for name, histories in names["runs"].items()}
 
 # "all of fedlib works with your class"
 ditto, start, clients = names["Ditto"](names["loss"], predict=names["model"]), names["model"].init(0), names["train"]
 run = lambda rounds, **more: fedlib.fit(ditto, start, clients, rounds, 5, device="cpu", progress=False, **more)
-run(2, checkpoint="run.safetensors")
-longer, whole = run(3, checkpoint="run.safetensors").state.own, run(3).state.own
+run(2, checkpoint=fedlib.Checkpoint("run.safetensors"))
+longer, whole = run(3, checkpoint=fedlib.Checkpoint("run.safetensors")).state.own, run(3).state.own
 assert all(torch.equal(longer[name], whole[name]) for name in whole), "a resumed run ends as an uninterrupted one"
-exec(sys.argv[1])
-sent = flower.leaves_client(ditto, start, clients)["name"]
-print(json.dumps({"code": int(code), "fedlib": fedlib.__file__, "others": others, "ends": ends, "sent": list(sent)}))
+print(json.dumps({"code": int(code), "fedlib": fedlib.__file__, "others": others, "ends": ends}))
+"""
+
+TOGETHER = """
+import test_ditto as page
+from fedlib.engines import processes
+processes.start()
+alone = page.fit(page.Ditto, "dense")[1].state
+together = page.fit(lambda *a, **k: processes.over_processes(page.Ditto(*a, **k)), "dense")[1].state
+for field in ("models", "own"):
+    for name, p in getattr(alone, field).items():
+        assert (p - getattr(together, field)[name]).abs().max() <= 1e-12
+print("the same over processes", flush=True)
+processes.stop()
+"""
+
+LEAVES = """
+import test_ditto as page
+from fedlib.engines import flower
+algorithm, _ = page.fit(page.Ditto, "dense")
+start = page.models.Model(page.network("dense")).params
+print(*flower.leaves_client(algorithm, start, page.clients(list(page.CLIENTS)))["name"])
 """
 
 FOLLOW = """
 import json
 import pytest
 code = pytest.main(["-q", "-p", "no:cacheprovider", "tests/algorithms/test_ditto.py", "tests/test_invariances.py",
-                    "tests/test_flower.py", "tests/test_second_device.py",
-                    "-k", "ditto and not chunk and not padding and not evaluation"])
+                    "tests/test_second_device.py", "-k", "ditto and not chunk and not padding and not evaluation"])
 import fedlib
 print(json.dumps({"code": int(code), "fedlib": fedlib.__file__}))
 """
@@ -75,17 +92,36 @@ def lines_of_code(text):
 followed = pytest.mark.skipif((ROOT / "fedlib/algorithms/ditto.py").exists(), reason="the page has been followed here")
 
 
-def followed_by(script, *arguments, cwd, path):
-    """What a script of this file says in its last line, run with nothing of the project but what lies in `path`."""
-    environment = os.environ | {"PYTHONPATH": str(path), "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
-    command = [sys.executable, "-c", script, *arguments]
-    run = subprocess.run(command, cwd=cwd, env=environment, capture_output=True, text=True, check=False)
+def python(*command, cwd, path):
+    """What Python prints, run with nothing of the project but what lies in `path`."""
+    environment = os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{cwd}", "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
+    run = subprocess.run(
+        [sys.executable, *command], cwd=cwd, env=environment, capture_output=True, text=True, check=False
+    )
     assert run.returncode == 0, run.stdout + run.stderr
-    said = json.loads(run.stdout.splitlines()[-1])
-    assert said["code"] == 0, run.stdout
+    return run.stdout
+
+
+def followed_by(script, cwd, path):
+    """What a script of this file says in its last line."""
+    printed = python("-c", script, cwd=cwd, path=path)
+    said = json.loads(printed.splitlines()[-1])
+    assert said["code"] == 0, printed
     assert said["fedlib"].startswith(str(path))
-    assert re.search(r"(\d+) passed", run.stdout) and "skipped" not in run.stdout
+    assert re.search(r"(\d+) passed", printed) and "skipped" not in printed
     return said
+
+
+@pytest.fixture
+def mine(tmp_path):
+    """An empty folder with the files of the first part, and beside it a folder `site` with nothing but fedlib."""
+    (tmp_path / "site").mkdir()
+    (tmp_path / "site/fedlib").symlink_to(ROOT / "fedlib")
+    folder = tmp_path / "mine"
+    folder.mkdir()
+    for name in OWN:
+        (folder / name).write_text(FILES[name], encoding="utf8")
+    return folder
 
 
 @followed
@@ -120,7 +156,6 @@ def test_named_files_and_commands_exist():
     for command in re.findall(r"^python (?:-m pytest )?(.*)$", PAGE, re.M):
         for path in re.findall(r"\S+\.py", command):
             assert path in FILES or (ROOT / path).exists() or path == "tests/algorithms/test_ditto.py", path
-    assert "def settings_of" in (ROOT / "tests/test_invariances.py").read_text(encoding="utf8")
     assert "tests/book/test_results_are_fresh.py" in PAGE and (ROOT / "tests/book/test_results_are_fresh.py").exists()
 
 
@@ -132,22 +167,25 @@ def test_a_change_that_does_not_fit_is_noticed():
             changed(text, " a\n+c", "f")
 
 
-def test_ones_own_folder(tmp_path):
+def test_ones_own_folder(mine):
     """The first part: an empty folder, and a Python that can import nothing of the project but fedlib."""
-    (tmp_path / "site").mkdir()
-    (tmp_path / "site/fedlib").symlink_to(ROOT / "fedlib")
-    mine = tmp_path / "mine"
-    mine.mkdir()
-    for name in OWN:
-        (mine / name).write_text(FILES[name], encoding="utf8")
-    (line,) = re.findall(r"`(flower\.EXCHANGES[^`]+)`", PAGE)
-    said = followed_by(FOLLOW_ALONE, line, cwd=mine, path=tmp_path / "site")
+    said = followed_by(FOLLOW_ALONE, cwd=mine, path=mine.parent / "site")
     assert said["others"] == [], "something else of the project was there too"
-    assert all(name.startswith(("sums/", "log/")) or name == "place" for name in said["sent"])
     assert (mine / "ditto.svg").stat().st_size > 10_000
     # What the page says of the figure.
     ditto, fedavg, alone = (mean(said["ends"][name]) for name in ("Ditto", "FedAvg", "LocalOnly"))
     assert min(ditto, fedavg) - alone > 0.02 and abs(ditto - fedavg) < 0.04
+
+
+def test_it_runs_over_processes(mine):
+    (mine / "together.py").write_text(TOGETHER, encoding="utf8")
+    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "together.py")
+    assert python(*torchrun, cwd=mine, path=mine.parent / "site").count("the same over processes") == 2
+
+
+def test_the_own_model_never_leaves_its_client(mine):
+    sent = python("-c", LEAVES, cwd=mine, path=mine.parent / "site").splitlines()[-1].split()
+    assert sent and all(name.startswith(("sum", "log/")) or name == "place" for name in sent)
 
 
 @followed
@@ -155,17 +193,9 @@ def test_into_the_library(tmp_path):
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "fedlib", tmp_path / "fedlib", ignore=ignored)
     (tmp_path / "tests/algorithms").mkdir(parents=True)
-    for name in (
-        "conftest",
-        "emulated_device",
-        "every",
-        "twins",
-        "test_invariances",
-        "test_flower",
-        "test_second_device",
-    ):
+    for name in ("conftest", "emulated_device", "every", "twins", "test_invariances", "test_second_device"):
         shutil.copy(ROOT / f"tests/{name}.py", tmp_path / "tests")
-    for name in ("pyproject.toml", "book/api.md", "book/atlas.md"):
+    for name in ("pyproject.toml", "book/atlas.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
     for name, folder in COPIES:
@@ -174,7 +204,7 @@ def test_into_the_library(tmp_path):
         file = tmp_path / path
         file.write_text(changed(file.read_text(encoding="utf8"), hunk, path), encoding="utf8")
     for tool in ("check", "format --check"):
-        ruff = [sys.executable, "-m", "ruff", *tool.split(), "--no-cache", "."]
+        ruff = [sys.executable, "-m", "ruff", *tool.split(), "--no-cache", *(folder + name for name, folder in COPIES)]
         run = subprocess.run(ruff, cwd=tmp_path, capture_output=True, text=True, check=False)
         assert run.returncode == 0, run.stdout + run.stderr
     followed_by(FOLLOW, cwd=tmp_path, path=tmp_path)

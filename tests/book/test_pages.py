@@ -2,8 +2,10 @@
 
 import json
 import re
+import runpy
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 
@@ -32,6 +34,24 @@ def test_programs_run(tmp_path):
     assert int(re.search(r"(\d+) of 200 rounds", run.stdout)[1]) < 200, "a rule stops the run"
     assert "{'east': 2, 'north': 3, 'south': 3}" in run.stdout and "tensor([3, 5, 3])" in run.stdout
     assert {path.name for path in tmp_path.iterdir()} >= {"model.safetensors", "run.safetensors"}
+
+
+def test_the_reference_has_every_module():
+    """Those of a folder have their sections by themselves."""
+    page, library = text("api"), ROOT / "fedlib"
+    folders = {path.parent.name for path in library.glob("*/__init__.py")}
+    exporting = {f for f in folders - {"algorithms"} if "__all__" in (library / f / "__init__.py").read_text("utf8")}
+    modules = {path.stem for path in library.glob("[a-z]*.py")}
+    assert set(re.findall(r"^```\{modules\} fedlib\.(\w+)$", page, re.M)) == folders
+    assert set(re.findall(r"^\.\. automodule:: fedlib\.(\w+)$", page, re.M)) == modules | exporting
+
+
+def test_the_reference_has_every_algorithm():
+    directives = SimpleNamespace(**runpy.run_path(str(ROOT / "book/_ext/pages.py")))
+    modules = directives.modules_of(algorithms)
+    titles = [name for module in modules for name in directives.title_of(module).split(", ")]
+    assert sorted(titles) == sorted(algorithms.__all__)
+    assert directives.chapters_of(algorithms.fedavg) == ["01"]
 
 
 def test_the_atlas_has_every_algorithm():

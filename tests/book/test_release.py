@@ -34,6 +34,20 @@ def test_files_have_the_form_that_their_readers_expect(schema, patterns):
     assert run.returncode == 0, run.stdout + run.stderr
 
 
+def test_no_page_installs_the_package_of_somebody_else():
+    """On PyPI the name fedlib belongs to another project; ours is fedlib-book."""
+    listed = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, check=True, cwd=ROOT).stdout
+    names = [n for n in listed.split("\0") if n.endswith((".py", ".md", ".ipynb", ".yml", ".txt", ".toml", "Makefile"))]
+    assert len(names) > 100
+    for name in {*names} - {"tests/book/test_release.py"}:
+        if (ROOT / name).exists():
+            found = re.search(
+                r"pip3? install[^\n]*?[\s\"'](fedlib)(?![\w/.-])", (ROOT / name).read_text(encoding="utf8")
+            )
+            assert not found, f"{name}: {found[0]}"
+    assert 'name = "fedlib-book"' in (ROOT / "pyproject.toml").read_text(encoding="utf8")
+
+
 def test_a_wrong_citation_is_noticed(tmp_path):
     text = (ROOT / "CITATION.cff").read_text(encoding="utf8")
     (tmp_path / "CITATION.cff").write_text(text.replace("date-released: ", "date-released: 31 "), encoding="utf8")

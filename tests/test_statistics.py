@@ -1,0 +1,131 @@
+"""Scores of clients, clusters and seeds, against scikit-learn, SciPy and counts."""
+
+from types import SimpleNamespace
+
+import numpy as np
+import pandas as pd
+import pytest
+import torch
+from sklearn import metrics
+
+from fedlib.reports import statistics
+
+
+def test_interval_is_that_of_student():
+    from scipy import stats
+
+    values = [0.3, 0.5, 0.9, 0.4]
+    low, high = stats.ttest_1samp(values, 0).confidence_interval(0.95)
+    mean, half = statistics.interval(values)
+    assert (mean - half, mean + half) == pytest.approx((low, high), abs=1e-12)
+    assert statistics.interval([0.5])[0] == 0.5 and statistics.interval([0.5])[1] != statistics.interval([0.5])[1]
+
+
+@pytest.mark.parametrize(
+    ("a", "verdict", "agree"),
+    [([1.1, 1.2, 1.15], "holds", 3), ([0.8, 0.9, 0.85], "the opposite holds", 0), ([0.5, 1.5, 1.1], "undecided", 2)],
+)
+def test_compare_pairs_seeds(a, verdict, agree):
+    found = statistics.compare(dict(enumerate(a)), {2: 1.0, 1: 1.0, 0: 1.0})
+    assert (found["verdict"], found["agree"], found["seeds"]) == (verdict, agree, 3)
+    assert found["difference"] == pytest.approx(sum(a) / 3 - 1)
+
+
+def test_compare_wants_the_same_seeds():
+    with pytest.raises(ValueError, match="same seeds"):
+        statistics.compare({0: 1.0}, {1: 1.0})
+
+
+def table(**columns):
+    values = next(iter(columns.values()))
+    return pd.DataFrame({"id": range(len(values)), "n": 1} | columns)
+
+
+@pytest.mark.parametrize(
+    ("values", "column", "expected"),
+    [
+        (np.arange(10) / 10, "accuracy", (0.45, 0.0, 0.0)),
+        (np.arange(11)[::-1] / 10, "accuracy", (0.5, 0.05, 0.0)),  # a tenth of eleven is two, rounded up
+        ([0.5, 0.1, 0.9, 0.3, 0.2], "accuracy", (0.4, 0.1, 0.1)),
+        (np.arange(11.0), "mse", (5.0, 9.5, 10.0)),
+        ([np.nan, 3.0, np.nan, 1.0], "r2", (2.0, 1.0, 1.0)),
+        (np.r_[np.arange(10.0), np.nan], "r2", (4.5, 0.0, 0.0)),  # ten clients have a score
+    ],
+)
+def test_summary(values, column, expected):
+    found = statistics.summary(table(**{column: values}), column)
+    assert list(found) == ["mean", "worst decile", "worst"]
+    assert tuple(found.values()) == pytest.approx(expected)
+
+
+@pytest.mark.parametrize(("column", "expected"), [("accuracy", 0.25), ("mse", 0.5)])
+def test_negative_transfer(column, expected):
+    """One client falls, two rise and one stays as it is; the order of rows does not matter."""
+    ours, alone = (table(**{column: v}) for v in ([0.1, 0.5, 0.6, 0.9], [0.2, 0.5, 0.4, 0.8]))
+    assert statistics.negative_transfer(ours, alone, column) == expected
+    assert statistics.negative_transfer(ours.iloc[[2, 0, 3, 1]], alone.iloc[::-1], column) == expected
+
+
+def test_negative_transfer_wants_the_same_clients():
+    with pytest.raises(ValueError, match=r"different clients: \[2\] differ"):
+        statistics.negative_transfer(table(accuracy=[1, 1, 1]), table(accuracy=[1, 1]))
+
+
+HISTORY = pd.DataFrame(
+    {
+        "round": [0, 1, 2, 3, 4, 5, 6],
+        "validation_accuracy": [np.nan, np.nan, 0.5, 0.7, 0.7, np.nan, 0.6],
+        "test_accuracy": [np.nan, np.nan, 0.8, 0.6, 0.5, np.nan, 0.8],
+    }
+)
+
+
+@pytest.mark.parametrize("column", ["accuracy", "loss"])
+def test_three_readings_of_one_run(column):
+    """Ties take the first round, rounds without scores count for nothing, a low loss is good."""
+    history = HISTORY.rename(columns=lambda name: name.replace("accuracy", column))
+    if column == "loss":
+        history.loc[:, ["validation_loss", "test_loss"]] = 1 - history[["validation_loss", "test_loss"]]
+    found = statistics.readings(history, column)
+    assert found.index.tolist() == ["last round", "chosen by validation", "max on test"]
+    assert found["round"].tolist() == [6, 3, 2] and list(found) == ["round", "test"]
+    accuracy = found["test"] if column == "accuracy" else 1 - found["test"]
+    assert accuracy.tolist() == pytest.approx([0.8, 0.6, 0.8])
+
+
+@pytest.mark.parametrize("missing", ["validation", "test"])
+def test_readings_need_both_sets(missing):
+    with pytest.raises(ValueError, match=rf"no \['{missing}_accuracy'\]: give fit eval_data=.*'validation': "):
+        statistics.readings(HISTORY.drop(columns=f"{missing}_accuracy"))
+
+
+def test_cluster_scores_are_those_of_scikit_learn():
+    random = np.random.RandomState(0)
+    true, found = random.randint(0, 3, 40), random.randint(0, 5, 40)
+    scores = statistics.cluster_scores(true, found)
+    assert scores["ari"] == pytest.approx(metrics.adjusted_rand_score(true, found))
+    assert scores["ami"] == pytest.approx(metrics.adjusted_mutual_info_score(true, found))
+    counts = [max(np.sum((found == c) & (true == g)) for g in range(3)) for c in range(5)]
+    assert scores["purity"] == pytest.approx(sum(counts) / 40)
+    names = np.array([7, 0, 3, 9, 1])
+    assert statistics.cluster_scores(2 - true, names[found]) == pytest.approx(scores)
+
+
+@pytest.mark.parametrize(
+    ("found", "ari", "purity"),
+    [([5, 5, 2, 2, 0, 0], 1, 1), ([0, 1, 2, 3, 4, 5], 0, 1), ([0] * 6, 0, 1 / 3)],
+    ids=["the groups", "each client alone", "all in one"],
+)
+def test_cluster_scores_at_the_ends(found, ari, purity):
+    scores = statistics.cluster_scores([0, 0, 1, 1, 2, 2], torch.tensor(found))
+    assert (scores["ari"], scores["ami"], scores["purity"]) == pytest.approx((ari, ari, purity), abs=1e-12)
+
+
+def test_clusters_over_rounds_adds_columns():
+    true = np.arange(8) % 3
+    callback = statistics.clusters_over_rounds(true)
+    for clusters in (2, 3):
+        entry, found = {"round": clusters}, torch.arange(8) % clusters
+        callback(clusters, SimpleNamespace(assignment=found), entry)
+        assert entry == {"round": clusters, "clusters": clusters} | statistics.cluster_scores(true, found)
+    assert entry["ari"] == entry["ami"] == entry["purity"] == 1
