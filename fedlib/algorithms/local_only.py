@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..algorithm import Algorithm, Update
+from ..algorithm import Algorithm, Update, held
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params, broadcast, take
@@ -26,7 +26,7 @@ class LocalOnlyState:
         Stack of one row: where everybody started.
     """
 
-    local: Params
+    local: Params = held("client")
     start: Params
 
 
