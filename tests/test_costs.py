@@ -1,7 +1,7 @@
 """Costs: bytes as safetensors would write them, operations by formula, purposes that add up."""
 
 import time
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import pytest
 import torch
