@@ -437,6 +437,14 @@ def test_another_process_goes_on(tmp_path):
     assert there[0][:2] == first[0] and there[1] == whole[1] != first[1]
 
 
+def test_rows_that_all_clients_share_are_known(tmp_path):
+    x, y = ragged_clients()[31]
+    for turn in (1, 2):
+        fit(tmp_path / "run", turn, eval_data=fedlib.same_rows(x, y, DATA.id))
+    with pytest.raises(ValueError, match="another run .evaluation set test: #"):
+        fit(tmp_path / "run", 3, eval_data=fedlib.same_rows(x + 1, y, DATA.id))
+
+
 def test_another_machine_is_a_warning(tmp_path, monkeypatch):
     fit(tmp_path / "run", 1)
     monkeypatch.setattr(torch, "__version__", "99.0.0")

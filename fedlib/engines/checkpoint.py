@@ -283,7 +283,8 @@ def _checksum(value: Any) -> str:
         part = torch.as_tensor(part).detach()
         rows = part[:1] if part.ndim and len(part) > 1 and part.stride(0) == 0 else part  # stored once
         digest.update(f"{name} {part.dtype} {tuple(part.shape)}".encode())
-        digest.update(rows.cpu().contiguous().reshape(-1).view(torch.uint8).numpy().data)
+        plain = rows.cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
+        digest.update(plain.view(torch.uint8).numpy().tobytes())
     return f"#{digest.hexdigest()[:12]}"
 
 
