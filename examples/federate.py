@@ -41,6 +41,7 @@ def arguments() -> argparse.ArgumentParser:
     add("--cohort", type=int, help="clients of a round; all by default")
     add("--rounds", type=int, default=20)
     add("--seed", type=int, default=0)
+    add("--device", default="auto", help="such as cpu or cuda")
     add("--dtype", default="float32", choices=("float32", "float64"))
     add("--out", help="where to write the history, a CSV file")
     add("--checkpoint", help="if the file is there, the run goes on from it")
@@ -85,6 +86,7 @@ def main(argv: list[str] | None = None) -> None:
         args.cohort,
         seed=args.seed,
         eval_data=dealt.tests(x_test, y_test),
+        device=args.device,
         dtype=getattr(torch, args.dtype),
         checkpoint=fedlib.Checkpoint(args.checkpoint) if args.checkpoint else None,
         progress=processes.rank() == 0,

@@ -79,6 +79,7 @@ def in_processes(world, work):
         child = os.fork()
         if child == 0:
             os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
+            os.environ["LOCAL_WORLD_SIZE"] = str(world)
             os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "test"}
             status = 1
             try:

@@ -103,7 +103,7 @@ def rank() -> int:
 
 
 def start() -> None:
-    """Join the processes that `torchrun` has started: NCCL where each has a card, else Gloo. Alone, do nothing.
+    """Join the processes that `torchrun` has started: by NCCL if each has a card, else by Gloo. Alone, do nothing.
 
     Raises
     ------
@@ -113,7 +113,7 @@ def start() -> None:
     if "TORCHELASTIC_RUN_ID" not in os.environ or dist.is_initialized():
         return
     local = int(os.environ["LOCAL_RANK"])
-    if torch.cuda.is_available() and torch.cuda.device_count() > local:
+    if torch.cuda.is_available() and torch.cuda.device_count() >= int(os.environ["LOCAL_WORLD_SIZE"]):
         torch.cuda.set_device(local)
         dist.init_process_group("nccl", device_id=torch.device("cuda", local))
     else:
