@@ -167,7 +167,7 @@ class Algorithm(ABC):
         `rounds` is how many rounds of local training a new client may spend, for algorithms that need any.
         """
         raise NotImplementedError(
-            f"{type(self).__name__} does not say how it serves clients never seen in training: define enroll"
+            f"{type(self).__name__} does not say how it serves clients never seen in training: define new_clients"
         )
 
     def local_training(

@@ -112,7 +112,8 @@ def fit(
     history: list[dict[str, Any]] = []
     if checkpoint is not None:
         settings = {"seed": seed, "clients_per_round": size, "lost": lost, "eval_every": eval_every}
-        stored = checkpoint.open(settings | {"algorithm": algorithm}, {"params": params, "data": data} | tests)
+        parts = {"params": params, "data": data} | {f"evaluation set {n}": some for n, some in tests.items()}
+        stored = checkpoint.open(settings | {"algorithm": algorithm}, parts)
         done, stopped, state, history = stored or (done, stopped, state, history)
         if done > rounds:
             raise ValueError(

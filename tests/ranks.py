@@ -18,7 +18,7 @@ from twins import classification_loss, client_data, largest_difference, ragged_c
 import fedlib
 from fedlib.algorithms import CFL, IFCA, FedAvg, LGFedAvg, LocalOnly, Scaffold
 from fedlib.engines import processes
-from fedlib.engines.checkpoint import Checkpoint
+from fedlib.engines.checkpoint import Checkpoint, load_state
 from fedlib.params import flatten
 
 torch.set_num_threads(1)
@@ -79,6 +79,7 @@ def in_processes(world, work):
         child = os.fork()
         if child == 0:
             os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
+            os.environ["LOCAL_WORLD_SIZE"] = str(world)
             os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "test"}
             status = 1
             try:
@@ -119,12 +120,13 @@ rule = Checkpoint(path, every_rounds=1)
 
 def die(round, state, record):
     if round == 3 and processes.rank() == 1:
-        time.sleep(0.3)  # the first process has written round 2 by now
+        time.sleep(0.3)  # the first process has this round by now, and writes it
         os.kill(os.getpid(), signal.SIGKILL)
 
 
 ended = in_processes(2, lambda rank: run("Scaffold", 5, checkpoint=rule, callbacks=[die]))
-report["killed"] = {"ended": ended, "reason": (folder / "error0").read_text()}
+written = load_state(path)[1]["round"]
+report["killed"] = {"ended": ended, "round": written, "reason": (folder / "error0").read_text()}
 ended = in_processes(3, lambda rank: save(folder / f"resumed {rank}.pt", run("Scaffold", 5, checkpoint=rule)))
 whole = numbers(run("Scaffold", 5).state)
 resumed = torch.load(folder / "resumed 2.pt", weights_only=True)["state"]
@@ -133,7 +135,8 @@ report["resumed"] = {"ended": ended, "difference": largest_difference(resumed, w
 
 # A client whose training diverges on one process ends all of them, each with the reason.
 def diverge(rank):
-    fedlib.fit(FedAvg(loss, lr=1e200, batch_size=1, epochs=2), params, data, 2, device="cpu", progress=False)
+    algorithm = processes.over_processes(FedAvg(loss, lr=1e200, batch_size=1, epochs=2))
+    fedlib.fit(algorithm, params, data, 2, device="cpu", progress=False)
 
 
 report["diverged"] = {

@@ -19,8 +19,8 @@ from twins import SIZES, classification_loss, client_data, ragged_clients, twin
 
 import fedlib
 from fedlib import algorithms
-from fedlib.algorithms import FedAvg, FedAvgM, FedProx, LocalOnly, Scaffold
-from fedlib.engines import checkpoint, identity
+from fedlib.algorithms import FedAvg, FedProx, LocalOnly, Scaffold
+from fedlib.engines import checkpoint
 from fedlib.engines.checkpoint import Checkpoint, load_state, save_state
 from fedlib.losses import cross_entropy
 from fedlib.models import MLP
@@ -70,10 +70,9 @@ STATES = {
     "whole-number keys": {1: torch.zeros(1), "1": torch.ones(1), -3: {0: 5}},
     "keys with a slash": {"a": {"b": torch.zeros(1)}, "a/b": torch.ones(1), "": {"": torch.ones(2)}},
     "plain values": [None, True, 3, -0.1, 1e-320, float("nan"), float("inf"), float("-inf"), "text", 2**80, (), [], {}],
-    **{str(t): bits(t) for t in (torch.float32, torch.float64, torch.bfloat16, torch.float16, torch.int64)},
+    **{str(t): bits(t) for t in (torch.float64, torch.bfloat16, torch.int64)},
     "bool": torch.tensor([True, False]),
-    "rows that are one": torch.arange(3.0).expand(4, 3),
-    "rows that are one, in a stack": fedlib.params.broadcast({"w": torch.arange(3.0)}, 1),
+    "rows that are one": fedlib.params.broadcast({"w": torch.arange(3.0)}, 4),
     "transposed": torch.arange(6.0).view(2, 3).mT,
     "every second": torch.arange(6)[::2],
     "the same tensor twice": (lambda t: (t, t, t[1:]))(torch.arange(4.0)),
@@ -106,7 +105,7 @@ UNKNOWN = {
     "a class": (Inner, r"the state, <class"),
     "a function": ([print], "0, <built-in function print>"),
     "a named tuple": (Outer({}, (), Named(1, 2)), r"rest, Named\(a=1, b=2\) \(Named\)"),
-    "keys that are neither": ({"a": {0.5: 1}}, r"a has keys .* \[0.5\]"),
+    "keys that are neither": ({"a": {0.5: 1}}, r"a, \{0.5: 1\} \(dict\)"),
 }
 
 
@@ -123,7 +122,7 @@ def test_a_class_that_cannot_be_found_again_is_refused_at_once(tmp_path):
     class Local:
         p: int = 1
 
-    with pytest.raises(TypeError, match="state: define .*Local at the top of a module"):
+    with pytest.raises(TypeError, match="state, .*Local.* whose classes stand at the top of a module"):
         save_state(tmp_path / "a", Local(), {})
 
 
@@ -151,24 +150,15 @@ class Trap:
 
 BAD = {
     "empty": write_bytes(lambda b: b""),
-    "cut in the header": write_bytes(lambda b: b[:20]),
     "cut in the tensors": write_bytes(lambda b: b[:-1]),
     "half": write_bytes(lambda b: b[: len(b) // 2]),
-    "too long": write_bytes(lambda b: b + b"x"),
-    "a wrong length of the header": write_bytes(lambda b: b"\xff" * 8 + b[8:]),
     "damaged skeleton": write_bytes(lambda b: b.replace(b"state", b"stats")),
     "text": lambda path: path.write_text("round,accuracy\n1,0.5\n" * 50),
     "a pickle": lambda path: path.write_bytes(pickle.dumps(Trap())),
-    "a file of torch": lambda path: torch.save({"a": torch.ones(3)}, path),
     "safetensors of another library": write_skeleton(None),
-    "no mapping": write_skeleton("[]"),
-    "no node": write_skeleton('{"state": 3, "meta": {}}'),
     "an empty node": write_skeleton('{"state": {}, "meta": {}}'),
     "a tensor that is not there": write_skeleton('{"state": {"tensor": "b"}, "meta": {}}'),
-    "no meta": write_skeleton('{"state": {"tensor": "a"}}'),
-    "keys without items": write_skeleton('{"state": {"keys": [1], "items": []}, "meta": {}}'),
     "a class that is a number": write_skeleton('{"state": {"class": 3, "fields": {}}, "meta": {}}'),
-    "no JSON": write_skeleton("{"),
 }
 
 
@@ -182,27 +172,26 @@ def test_a_damaged_or_foreign_file_is_named(case, tmp_path):
         load_state(path)
 
 
-NOT_HERE = {  # class in the file: what is said about it
-    "this:Thing": "holds a this:Thing, which is not defined here",  # the module prints when it is imported
-    "fedlib.algorithms:FedYogi": "not defined here",  # the package would import it when asked for it
-    "os:system": "not defined here",
-    "builtins:dict": "not defined here",
-    "fedlib.federation:fit": "not defined here",
-    "fedlib.federation:Result": r"Result with the fields \['command'\]; here it has \['state', 'ids', 'history'\]",
-}
+NOT_HERE = (
+    "this:Thing",  # the module prints when it is imported
+    "os:system",
+    "builtins:dict",
+    "fedlib.federation:fit",
+    "fedlib.evaluation:Result",  # has other fields
+)
 
 
 @pytest.mark.parametrize("kind", NOT_HERE)
 def test_a_class_that_is_not_here_is_named(kind, tmp_path):
-    text = {"state": {"class": kind, "fields": {"command": {"value": "false"}}}, "meta": {}}
+    text = {"state": {"class": kind, "fields": {"keys": ["command"], "items": [{"value": "false"}]}}, "meta": {}}
     write_skeleton(json.dumps(text))(tmp_path / "a.safetensors")
-    with pytest.raises(ValueError, match=rf"a\.safetensors .*{NOT_HERE[kind]}"):
+    with pytest.raises(ImportError, match=rf"holds a {kind} of \['command'\], and none such is imported"):
         load_state(tmp_path / "a.safetensors")
 
 
 def test_a_file_imports_and_calls_nothing(tmp_path):
     for number, kind in enumerate(NOT_HERE):
-        text = {"state": {"class": kind, "fields": {"command": {"value": "false"}}}, "meta": {}}
+        text = {"state": {"class": kind, "fields": {"keys": ["command"], "items": [{"value": "false"}]}}, "meta": {}}
         write_skeleton(json.dumps(text))(tmp_path / str(number))
     code = f"""
 import sys, fedlib.engines.checkpoint, safetensors.torch
@@ -210,7 +199,7 @@ before, refused = set(sys.modules), 0
 for number in range({len(NOT_HERE)}):
     try:
         fedlib.engines.checkpoint.load_state({str(tmp_path)!r} + "/" + str(number))
-    except ValueError:
+    except ImportError:
         refused += 1
 print(refused, set(sys.modules) - before)
 """
@@ -242,7 +231,8 @@ def fit(path=None, rounds=7, kind=FedAvg, data=None, params=PARAMS, loss=None, *
     data = client_data(ragged_clients()) if data is None else data
     theirs = {"eval_data": data[:4]} | theirs | settings
     algorithm = kind(loss or classification_loss(PREDICT), **ours)
-    return fedlib.fit(algorithm, params, data, rounds, checkpoint=path, progress=False, **theirs)
+    where = path if path is None or isinstance(path, Checkpoint) else Checkpoint(path)
+    return fedlib.fit(algorithm, params, data, rounds, checkpoint=where, progress=False, **theirs)
 
 
 class Killed(BaseException):
@@ -292,7 +282,7 @@ def test_a_run_with_convolutions_resumes_to_the_bit(tmp_path):
 
 @dataclass(frozen=True)
 class Prepared(LocalOnly):
-    """Work before round 1, entered in the ledger."""
+    """Work before round 1, entered in the costs."""
 
     def prepare(self, state, data, key):
         fedlib.costs.record("graph", bytes_up=7)
@@ -315,7 +305,7 @@ def test_a_finished_run_can_be_made_longer(tmp_path):
 
 def test_fewer_rounds_than_are_stored_is_an_error(tmp_path):
     fit(tmp_path / "run", 4)
-    with pytest.raises(ValueError, match="checkpoint is at round 4, beyond the 3 rounds"):
+    with pytest.raises(ValueError, match="checkpoint is at round 4, beyond rounds=3"):
         fit(tmp_path / "run", 3)
 
 
@@ -323,8 +313,9 @@ def test_a_resumed_result_can_be_used_as_any_other(tmp_path):
     algorithm = LocalOnly(classification_loss(PREDICT), predict=PREDICT)
     data = client_data(ragged_clients())
     args = (algorithm, PARAMS, data, 2)
-    fedlib.fit(*args, checkpoint=fedlib.Checkpoint(tmp_path / "run"), progress=False)
-    result, whole = (fedlib.fit(*args, checkpoint=p, progress=False) for p in (tmp_path / "run", None))
+    file = fedlib.Checkpoint(tmp_path / "run")
+    fedlib.fit(*args, checkpoint=file, progress=False)
+    result, whole = (fedlib.fit(*args, checkpoint=c, progress=False) for c in (file, None))
     pd.testing.assert_frame_equal(
         fedlib.evaluate(algorithm, result, data), fedlib.evaluate(algorithm, whole, data), check_exact=True
     )
@@ -351,177 +342,27 @@ def power(value):
     return lambda p, b: cross_entropy(PREDICT(p, b[0]), *b[1:]) ** value
 
 
-def by_name(value):
-    def loss(p, b, *, factor=value):
-        return factor * cross_entropy(PREDICT(p, b[0]), *b[1:])
-
-    return loss
-
-
-def weighted(weights):
-    return lambda p, b: cross_entropy(PREDICT(p, b[0]) * torch.as_tensor(weights), *b[1:])
-
-
-def module_with(frozen):
-    """A network with a layer that is not trained."""
-    module = torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 4), torch.nn.Linear(4, 4)).double()
-    for p in module[1].parameters():
-        p.requires_grad_(False).fill_(frozen)
-    torch.nn.init.ones_(module[2].weight), torch.nn.init.ones_(module[2].bias)
-    predict = fedlib.models.Model(module)
-    params = predict.params
-    return {"params": params, "predict": None, "loss": classification_loss(predict), "eval_data": None}
-
-
-GLOBAL = MLP((36, 8, 4))
-
-
-def of_a_global_model(p, b):
-    return cross_entropy(GLOBAL(p, b[0]), *b[1:])
-
-
-def helper(z):
-    return z
-
-
-def with_helper(p, b):
-    return helper(cross_entropy(PREDICT(p, b[0]), *b[1:]))
-
-
-class Own:
-    """A model that is no dataclass."""
-
-    def __init__(self, factor):
-        self.factor = factor
-
-    def __call__(self, p, x):
-        return PREDICT(p, x) * self.factor
-
-
-class Other(Own):
-    def __call__(self, p, x):
-        return PREDICT(p, x) + self.factor
-
-
-class Forward(torch.nn.Flatten):
-    def forward(self, x):
-        return super().forward(x) * 2
-
-
-class Backward(torch.nn.Flatten):
-    def forward(self, x):
-        return super().forward(x) * 3
-
-
-def after(module):
-    return lambda p, x: PREDICT(p, module(x))
-
-
-def then(function):
-    return lambda p, x: function(PREDICT(p, x))
-
-
-class Heir(Own):
-    pass
-
-
-class Grandchild(Other):
-    pass
-
-
-def teacher(weight):
-    module = torch.nn.Linear(6, 6, dtype=torch.float64)
-    torch.nn.init.constant_(module.weight, weight), torch.nn.init.ones_(module.bias)
-    return module
-
-
-Grandchild.__qualname__ = Heir.__qualname__
-Other.__qualname__ = Own.__qualname__
-Backward.__qualname__, Backward.__name__ = Forward.__qualname__, Forward.__name__
-WEIGHT = torch.ones(4, dtype=torch.float64)
-
-
-def of_a_global_tensor(p, b):
-    return cross_entropy(PREDICT(p, b[0]) * WEIGHT, *b[1:])
-
-
 SCALED = {name: 2 * p for name, p in PARAMS.items()}
 OTHERS = {  # settings of the first run, of the second, what the message says
     "algorithm": ({}, {"kind": FedProx}, "algorithm: FedAvg there, FedProx here"),
     "lr": ({}, {"lr": 0.06}, "FedAvg.lr: 0.05 there, 0.06 here"),
     "mu": ({"kind": FedProx}, {"kind": FedProx, "mu": 0.5}, "FedProx.mu: 0.01 there, 0.5 here"),
-    "server_lr": ({"kind": FedAvgM}, {"kind": FedAvgM, "server_lr": 0.5}, "FedAvgM.server_lr: 1.0 there, 0.5 here"),
-    "batch_size": ({}, {"batch_size": None}, "FedAvg.batch_size: 8.0 there, None here"),
-    "stragglers": ({}, {"stragglers": 0.0}, "FedAvg.stragglers: 0.3 there, 0.0 here"),
+    "batch_size": ({}, {"batch_size": None}, "FedAvg.batch_size: 8 there, None here"),
     "lost": ({}, {"lost": 0.0}, "lost: 0.3 there, 0.0 here"),
-    "optimizer": ({}, {"optimizer": torch.optim.Adam}, r"FedAvg.optimizer: torch\S*SGD there, torch\S*Adam here"),
+    "optimizer": ({}, {"optimizer": torch.optim.Adam}, "FedAvg.optimizer: SGD there, Adam here"),
     "its momentum": (
         {"optimizer": partial(torch.optim.SGD, momentum=0.9)},
         {"optimizer": partial(torch.optim.SGD, momentum=0.8)},
-        r"FedAvg.optimizer: partial\(torch\S*SGD.*momentum=0.9}\) there, .*momentum=0.8}\) here",
+        r"FedAvg.optimizer: \['SGD', {'momentum': 0.9}\] there, \['SGD', {'momentum': 0.8}\] here",
     ),
-    "body of the loss": (
-        {"loss": lambda p, b: cross_entropy(PREDICT(p, b[0]), *b[1:])},
-        {"loss": lambda p, b: cross_entropy(PREDICT(p, b[0]), *b[1:]) * 2},
-        "what FedAvg.loss computes",
-    ),
-    "a constant of the loss": (
-        {"loss": lambda p, b: cross_entropy(PREDICT(p, b[0]), *b[1:]) * 3},
-        {"loss": lambda p, b: cross_entropy(PREDICT(p, b[0]), *b[1:]) * 2},
-        "what FedAvg.loss computes",
-    ),
-    "what the loss captured": ({"loss": power(2)}, {"loss": power(3)}, "what FedAvg.loss computes"),
-    "an array that it captured": (
-        {"loss": weighted(np.array([1.0, 2, 3, 4]))},
-        {"loss": weighted(np.array([1.0, 2, 3, 5]))},
-        "what FedAvg.loss computes",
-    ),
-    "a tensor that it captured": (
-        {"loss": weighted(torch.tensor([1.0, 2, 3, 4]).double())},
-        {"loss": weighted(torch.tensor([1.0, 2, 3, 5]).double())},
-        "what FedAvg.loss computes",
-    ),
-    "an attribute of a model of one's own": ({"predict": Own(1)}, {"predict": Own(2)}, "what FedAvg.predict computes"),
-    "the code of such a model": ({"predict": Own(1)}, {"predict": Other(1)}, "what FedAvg.predict computes"),
-    "the forward pass of a torch module": (
-        {"predict": after(Forward())},
-        {"predict": after(Backward())},
-        "what FedAvg.predict computes",
-    ),
-    "a function that is not written in Python": (
-        {"predict": then(torch.relu)},
-        {"predict": then(torch.tanh)},
-        "what FedAvg.predict computes",
-    ),
-    "what the class of a model inherits": (
-        {"predict": Heir(1)},
-        {"predict": Grandchild(1)},
-        "what FedAvg.predict computes",
-    ),
-    "a setting of a layer": (
-        {"predict": after(torch.nn.LeakyReLU(0.1))},
-        {"predict": after(torch.nn.LeakyReLU(0.2))},
-        "what FedAvg.predict computes",
-    ),
-    "the weights of a teacher": (
-        {"predict": after(teacher(0.1))},
-        {"predict": after(teacher(0.2))},
-        "what FedAvg.predict computes",
-    ),
-    "its default by name": ({"loss": by_name(1)}, {"loss": by_name(2)}, "what FedAvg.loss computes"),
-    "a layer that is not trained": (module_with(0.1), module_with(0.2), "what FedAvg.loss computes"),
-    "predict": ({}, {"predict": lambda p, x: -PREDICT(p, x)}, "what FedAvg.predict computes"),
-    "seed": ({}, {"seed": 4}, "seed: 3.0 there, 4.0 here"),
-    "clients_per_round": ({}, {"clients_per_round": 4}, "clients_per_round: 5.0 there, 4.0 here"),
-    "eval_every": ({}, {"eval_every": 1}, "eval_every: 2.0 there, 1.0 here"),
+    "what the loss computes": ({"loss": power(2)}, {"loss": power(3)}, "the loss at the start: .* there, "),
+    "seed": ({}, {"seed": 4}, "seed: 3 there, 4 here"),
     "a pixel": ({}, {"data": changed(x=36 * 50 + 3), "eval_data": DATA[:4]}, r"\(data: #"),
     "a label": ({}, {"data": changed(y=3 * 97 + 2), "eval_data": DATA[:4]}, r"\(data: #"),
-    "an id": ({}, {"data": changed(id=7), "eval_data": DATA[:4]}, r"\(data: #"),
-    "initial parameters": ({}, {"params": SCALED}, r"\(initial parameters: #"),
-    "their type": ({}, {"dtype": torch.float32}, "initial parameters: #.*data: #"),
+    "initial parameters": ({}, {"params": SCALED}, r"\(params: #"),
     "an evaluation set": ({}, {"eval_data": DATA[1:5]}, r"\(evaluation set test: #"),
-    "its name": ({}, {"eval_data": {"validation": DATA[:4]}}, "evaluation set validation: nothing there"),
-    "no evaluation set": ({}, {"eval_data": {}}, "evaluation set test: #.* there, nothing here"),
+    "its name": ({}, {"eval_data": {"validation": DATA[:4]}}, "evaluation set validation: None there"),
+    "no evaluation set": ({}, {"eval_data": {}}, "evaluation set test: #.* there, None here"),
 }
 
 
@@ -536,86 +377,11 @@ def test_another_run_is_refused_and_says_why(case, tmp_path):
     assert (tmp_path / "run.safetensors").read_bytes() == before
 
 
-@pytest.mark.parametrize(
-    ("loss", "name", "value"),
-    [
-        (of_a_global_model, "GLOBAL", replace(GLOBAL, widths=(36, 9, 4))),
-        (with_helper, "helper", lambda z: 2 * z),
-        (of_a_global_tensor, "WEIGHT", WEIGHT + 1),
-    ],
-)
-def test_what_a_loss_uses_of_its_module_counts(loss, name, value, tmp_path, monkeypatch):
-    data, algorithm = client_data(ragged_clients()), FedAvg(loss)
-    run = partial(fedlib.fit, data=data, rounds=1, checkpoint=fedlib.Checkpoint(tmp_path / "run"), progress=False)
-    run(algorithm, GLOBAL.init(0))
-    run(algorithm, GLOBAL.init(0))
-    monkeypatch.setitem(globals(), name, value)
-    with pytest.raises(ValueError, match="another run .*what FedAvg.loss computes"):
-        run(algorithm, GLOBAL.init(0))
-
-
-def test_another_format_is_refused(tmp_path, monkeypatch):
-    fit(tmp_path / "run", 1)
-    monkeypatch.setattr(identity, "FORMAT", 99)
-    with pytest.raises(ValueError, match=r"another run \(format: 2 there, 99 here\)"):
-        fit(tmp_path / "run", 2)
-
-
-def test_a_change_in_the_library_is_noticed(tmp_path, monkeypatch):
-    """By what it computes; with what it does not compute, nothing is refused."""
-    fit(tmp_path / "run", 1)
-    means = fedlib.algorithms.fedavg.cluster_means
-
-    def written_otherwise(sums, previous):
-        return {name: p * 3 / 3 for name, p in means(sums, previous).items()}
-
-    monkeypatch.setattr("fedlib.algorithms.fedavg.cluster_means", written_otherwise)
-    fit(tmp_path / "run", 2)
-    monkeypatch.setattr(
-        "fedlib.algorithms.fedavg.cluster_means",
-        lambda sums, previous: {n: 1.01 * p for n, p in means(sums, previous).items()},
-    )
-    with pytest.raises(ValueError, match=r"another run \(what a first round of FedAvg computes: "):
-        fit(tmp_path / "run", 3)
-
-
-def test_what_cannot_run_on_few_rows_is_no_obstacle(tmp_path):
-    def loss(p, b):
-        if len(b[0]) < 3:
-            raise ValueError("too few rows")
-        return cross_entropy(PREDICT(p, b[0]), *b[1:])
-
-    found = identity.run_identity(FedAvg(loss, batch_size=2), PARAMS, DATA, {})
-    assert found["what a first round of FedAvg computes"] == "cannot run on few rows: ValueError"
-    assert isinstance(found["what FedAvg.loss computes"], list)
-
-
-def with_train(factor):
-    @dataclass(frozen=True)
-    class Mine(FedAvg):
-        def aggregate(self, state, update):
-            return replace(state, models={n: factor * p for n, p in super().aggregate(state, update).models.items()})
-
-    return Mine
-
-
-def test_the_code_of_a_users_algorithm_counts(tmp_path):
-    one = with_train(1.0)
-    fit(tmp_path / "run", 1, kind=one)
-    fit(tmp_path / "run", 1, kind=with_train(1.0))
-    with pytest.raises(ValueError, match=r"another run \(what a first round of Mine computes: "):
-        fit(tmp_path / "run", 1, kind=with_train(2.0))
-
-
 ORDER = torch.tensor([5, 0, 7, 2, 1, 6, 4, 3])
 SAME = {
     "chunk_size": lambda: {"chunk_size": 2},
     "the order of clients": lambda: {"data": DATA[ORDER], "eval_data": DATA[:4]},
     "the same loss defined again": lambda: {"loss": classification_loss(PREDICT)},
-    "another path to the same model": lambda: {
-        "predict": MLP((36, 8, 4)),
-        "loss": classification_loss(MLP((36, 8, 4))),
-    },
     "other callbacks": lambda: {"callbacks": []},
     "numbers of another type": lambda: {
         "seed": np.int64(3),
@@ -638,30 +404,6 @@ def test_the_same_run_is_recognised(case, tmp_path):
     assert result.history["seconds"][:2].tolist() == first.history["seconds"].tolist()
 
 
-def test_a_cell_that_runs_again_defines_the_same_loss():
-    """Functions within functions, sets and defaults included; in a module of another name-space."""
-    cell = """
-import torch
-from fedlib.losses import cross_entropy
-from fedlib.models import MLP
-model, kinds, weight = MLP((36, 8, 4)), {"b", "a"}, 0.5
-def penalty(p, factor=2.0):
-    "words"
-    return factor * weight * sum(v.square().sum() for name, v in p.items() if name in {"a", "dense1.bias"})
-loss = lambda p, b: cross_entropy(model(p, b[0]), b[1], b[2]) + penalty(p)
-"""
-    found = []
-    moved = "square = 4  # also an attribute below\n\n" + cell.replace("words", "other words")
-    for source in (cell, cell, moved, cell.replace("0.5", "0.6"), cell.replace("2.0", "3.0")):
-        space = {"__name__": "__main__"}
-        exec(source, space)
-        found.append(identity.run_identity(FedAvg(space["loss"]), PARAMS, DATA, {}))
-    assert identity.differences(found[0], found[1]) == identity.differences(found[0], found[2]) == []
-    for other in found[3:]:
-        names = [text.partition(":")[0] for text in identity.differences(found[0], other)]
-        assert names == ["what FedAvg.loss computes", "what a first round of FedAvg computes"]
-
-
 PROGRAM = """
 import json, sys, numpy as np, fedlib
 from fedlib.algorithms import Scaffold
@@ -674,7 +416,8 @@ x, y = np.arange(18.0).reshape(6, 3) / 18, np.array([0, 1, 0, 1, 0, 1])
 data = fedlib.stack_rows(x, y, [[0, 1, 2], [3], [4, 5]])
 def run(rounds, path):
     algorithm = Scaffold(loss, predict=model)
-    result = fedlib.fit(algorithm, model.init(0), data, rounds, 2, eval_data=data, checkpoint=path, progress=False)
+    file = fedlib.Checkpoint(path)
+    result = fedlib.fit(algorithm, model.init(0), data, rounds, 2, eval_data=data, checkpoint=file, progress=False)
     return [result.history["seconds"].tolist(), result.state.models["dense1.bias"].tolist()]
 """
 
@@ -692,6 +435,14 @@ def test_another_process_goes_on(tmp_path):
     assert done.returncode == 0, done.stderr
     there = json.loads(done.stdout)
     assert there[0][:2] == first[0] and there[1] == whole[1] != first[1]
+
+
+def test_rows_that_all_clients_share_are_known(tmp_path):
+    x, y = ragged_clients()[31]
+    for turn in (1, 2):
+        fit(tmp_path / "run", turn, eval_data=fedlib.same_rows(x, y, DATA.id))
+    with pytest.raises(ValueError, match="another run .evaluation set test: #"):
+        fit(tmp_path / "run", 3, eval_data=fedlib.same_rows(x + 1, y, DATA.id))
 
 
 def test_another_machine_is_a_warning(tmp_path, monkeypatch):
@@ -731,12 +482,10 @@ def test_the_content_is_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
     assert done == [("fsync", size), ("replace", size)]
 
 
-@pytest.mark.parametrize("name", ["run.safetensors", "run[1].safetensors"])
-def test_what_a_killed_run_left_is_removed(name, tmp_path):
-    (tmp_path / f"{name}.12345.part").write_bytes(b"half")
-    (tmp_path / "run1.safetensors.9.part").write_bytes(b"of another run")
-    fit(tmp_path / name, 1)
-    assert sorted(os.listdir(tmp_path)) == sorted([name, "run1.safetensors.9.part"])
+def test_what_a_killed_run_left_is_replaced(tmp_path):
+    (tmp_path / "run.safetensors.part").write_bytes(b"half")
+    fit(tmp_path / "run.safetensors", 1)
+    assert os.listdir(tmp_path) == ["run.safetensors"]
 
 
 SCHEDULES = {  # every_rounds, every_seconds, rounds written of 7 that take 10 seconds each
@@ -746,7 +495,6 @@ SCHEDULES = {  # every_rounds, every_seconds, rounds written of 7 that take 10 s
     "every second": (None, 1.0, [1, 2, 3, 4, 5, 6, 7]),
     "whichever comes first": (5, 30, [3, 5, 7]),
     "the last only": (None, None, [7]),
-    "a path alone": (None, 30.0, [3, 6, 7]),
 }
 
 
@@ -760,9 +508,8 @@ def test_when_a_run_is_written(case, tmp_path, monkeypatch):
     def tick(t, state, record):
         clock[0] += 10
 
-    where = tmp_path / "run" if case == "a path alone" else Checkpoint(tmp_path / "run", rounds, seconds)
-    fit(where, 7, callbacks=[tick])
-    assert written == [0, *expected]  # round 0: what cannot be written is told before the work
+    fit(Checkpoint(tmp_path / "run", rounds, seconds), 7, callbacks=[tick])
+    assert written == [0, *expected]  # round 0: what cannot be written is said before the work
 
 
 def test_folders_are_made_and_strings_are_paths(tmp_path):
@@ -784,8 +531,8 @@ def test_what_callbacks_add_is_stored_as_numbers(tmp_path):
     fit(tmp_path / "run", 2, callbacks=[callback])
     history = fit(tmp_path / "run", 3, callbacks=[callback]).history
     pd.testing.assert_frame_equal(numbers(history), numbers(whole), check_exact=True)
-    records = load_state(tmp_path / "run")[1]["records"]
-    assert [records[1][c] for c in "abcde"] == [2, float(np.float32(2 / 3)), 2, [0, 1], True]
+    stored = load_state(tmp_path / "run")[1]["history"]
+    assert [stored[1][c] for c in "abcde"] == [2, float(np.float32(2 / 3)), 2, [0, 1], True]
 
 
 def test_a_record_that_json_cannot_hold_is_told(tmp_path):

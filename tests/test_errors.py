@@ -8,7 +8,7 @@ import torch
 from twins import classification_loss
 
 import fedlib
-from fedlib import local_batches, losses, partition, stack_clients, stack_rows
+from fedlib import losses, partition, stack_clients, stack_rows
 from fedlib.algorithms import FedAvg, LGFedAvg, LocalOnly
 from fedlib.client import mmd
 from fedlib.engines.checkpoint import Checkpoint
@@ -39,22 +39,15 @@ def per_row(params, batch):
 
 MISTAKES = {
     "no clients": (lambda: stack_rows(X, Y, []), ValueError, "no clients"),
-    "no clients, stacked": (lambda: stack_clients([], []), ValueError, "no clients"),
     "one y for two x": (lambda: stack_clients([X, X], [Y]), ValueError, "2 arrays x and 1 arrays y"),
     "client without samples": (lambda: stack_rows(X, Y, [[0], []], ids=[8, 9]), ValueError, "client 9 has no examples"),
     "x and y of different lengths": (lambda: stack_rows(X, Y[:5], [[0]]), ValueError, "x has 6 rows and y has 5"),
-    "the same, one client": (
-        lambda: stack_clients([X, X], [Y, Y[:2]]),
-        ValueError,
-        "client 1: x has 6 rows and y has 2",
-    ),
     "rows of different shapes": (
         lambda: stack_clients([X, X[:, :2]], [Y, Y]),
         ValueError,
         "client 1 has rows of shape",
     ),
     "NaN features": (lambda: stack_rows(NAN, Y, [[0]]), ValueError, "x has a NaN or infinite value in row 4"),
-    "infinite features": (lambda: stack_clients([X, X + np.inf], [Y, Y]), ValueError, "x of client 1 has a NaN"),
     "NaN targets": (lambda: stack_rows(X, Y * np.nan, [[0]]), ValueError, "y has a NaN"),
     "negative label": (lambda: stack_rows(X, Y - 1, [[0]]), ValueError, "label -1"),
     "label too large": (lambda: stack_rows(X, Y, [[0]], classes=1), ValueError, "label 1; .* 0 to 0"),
@@ -65,37 +58,29 @@ MISTAKES = {
     ),
     "ids that repeat": (lambda: stack_rows(X, Y, [[0], [1]], ids=[3, 3]), ValueError, "2 different whole numbers"),
     "cohort too large": (lambda: fit(None, None, DATA, 1, 4), ValueError, "between 1 and the 3 clients .* got 4"),
-    "empty cohort": (lambda: fit(None, None, DATA, 1, 0), ValueError, "got 0"),
     "zero rounds": (lambda: fit(rounds=0), ValueError, "rounds must be a whole number of at least 1; got 0"),
-    "negative rounds": (lambda: fit(rounds=-3), ValueError, "got -3"),
-    "zero eval_every": (lambda: fit(eval_every=0), ValueError, "eval_every"),
     "zero epochs": (lambda: FedAvg(LOSS, epochs=0), ValueError, "epochs must be a whole number of at least 1; got 0"),
     "zero batch": (
         lambda: FedAvg(LOSS, batch_size=0),
         ValueError,
         "batch_size must be a whole number of at least 1, or None",
     ),
-    "zero epochs, batches": (lambda: local_batches(DATA, 1, 0, fedlib.Key(0)), ValueError, "got 0 and 1"),
-    "zero learning rate": (lambda: FedAvg(LOSS, lr=0), ValueError, "lr must be a positive number, got 0"),
-    "NaN learning rate": (lambda: FedAvg(LOSS, lr=float("nan")), ValueError, "got nan"),
+    "zero learning rate": (lambda: FedAvg(LOSS, lr=0), ValueError, "lr must be a number above 0; got 0"),
     "zero chunk": (lambda: FedAvg(LOSS, chunk_size=0), ValueError, 'or "auto"; got 0'),
     "everybody slow": (lambda: FedAvg(LOSS, stragglers=1), ValueError, "stragglers must be .* 0 to below 1, got 1"),
-    "fewer than nobody slow": (lambda: FedAvg(LOSS, stragglers=-0.1), ValueError, "stragglers .* got -0.1"),
-    "NaN slow": (lambda: FedAvg(LOSS, stragglers=float("nan")), ValueError, "stragglers .* got nan"),
-    "a word for slow": (lambda: FedAvg(LOSS, stragglers="half"), ValueError, "stragglers .* got 'half'"),
     "everybody lost": (lambda: fit(lost=1.0), ValueError, "lost must be .* 0 to below 1, got 1.0"),
-    "fewer than nobody lost": (lambda: fit(lost=-1), ValueError, "lost .* got -1"),
     "NaN lost": (lambda: fit(lost=float("nan")), ValueError, "lost .* got nan"),
-    "a checkpoint that is none": (lambda: fit(checkpoint=3), TypeError, "checkpoint must be a path or a Checkpoint"),
+    "a checkpoint that is none": (
+        lambda: fit(checkpoint=3),
+        TypeError,
+        r"an object such as fedlib.Checkpoint\(path\), got 3",
+    ),
     "checkpoints every 0 rounds": (lambda: Checkpoint("a", every_rounds=0), ValueError, "every_rounds .* got 0"),
-    "checkpoints every 2.5 rounds": (lambda: Checkpoint("a", 2.5), ValueError, "every_rounds must be .* whole"),
     "checkpoints every NaN seconds": (
         lambda: Checkpoint("a", every_seconds=float("nan")),
         ValueError,
         "every_seconds .* got nan",
     ),
-    "checkpoints every word": (lambda: Checkpoint("a", every_seconds="30"), ValueError, "every_seconds .* got '30'"),
-    "a checkpoint without a path": (lambda: Checkpoint(None), TypeError, "path must be a path, got None"),
     "new clients for half a round": (
         lambda: new_clients(LocalOnly(LOSS), fit(LocalOnly(LOSS)), stack_rows(X, Y, [[0]], ids=[9]), 0.5),
         ValueError,
@@ -103,9 +88,7 @@ MISTAKES = {
     ),
     "no function for a loss": (lambda: FedAvg("mse"), TypeError, "loss must be a function, got 'mse'"),
     "alpha = 0": (lambda: partition.dirichlet(Y, 2, 0), ValueError, "alpha must be a positive number, got 0"),
-    "negative sigma": (lambda: partition.quantity(Y, 2, -1), ValueError, "sigma must be at least 0 and finite, got -1"),
     "more clients than rows": (lambda: partition.iid(Y, 7), ValueError, "from 1 to the 6 rows there are; got 7"),
-    "no clients to deal to": (lambda: partition.iid(Y, 0), ValueError, "got 0"),
     "more shards than rows": (
         lambda: partition.pathological(Y, 4, 2),
         ValueError,
@@ -135,15 +118,10 @@ MISTAKES = {
         r"'test' has clients that are not in training: ids \[99\]",
     ),
     "a mapping of rows": (lambda: stack_rows(X, Y, {3: [0]}), TypeError, "rows=list"),
-    "a mapping of arrays": (lambda: stack_clients({3: X}, {3: Y}), TypeError, "ids=list"),
     "row numbers that are not whole": (lambda: stack_rows(X, Y, [[0.5]]), TypeError, "client 0: give a list of whole"),
-    "a mask of another length": (lambda: stack_rows(X, Y, [[True, False]]), TypeError, "client 0: give a list"),
     "ids that are no numbers": (lambda: stack_rows(X, Y, [[0], [1]], ids=["a", "b"]), ValueError, "different whole"),
-    "tensor ids that repeat": (lambda: stack_rows(X, Y, [[0], [1]], ids=torch.tensor([3, 3])), ValueError, "different"),
-    "common rows for one client twice": (lambda: fedlib.same_rows(X, Y, [1, 1]), ValueError, "different whole"),
     "words as features": (lambda: stack_rows(np.array([["a"]] * 6), Y, [[0]]), TypeError, "x must hold numbers"),
     "labels in two columns": (lambda: stack_rows(X, X, [[0]]), ValueError, r"one label or target a row.*\(6, 3\)"),
-    "labels in two columns, dealt": (lambda: partition.iid(X, 2), ValueError, r"shape \(R,\); got \(6, 3\)"),
     "infinite sigma": (lambda: partition.quantity(Y, 2, np.inf), ValueError, "got inf"),
     "a label that the model has not": (
         lambda: fit(data=stack_rows(X, Y + 4, [[0, 1], [2]])),
@@ -159,11 +137,6 @@ MISTAKES = {
         lambda: fit(FedAvg(LOSS, predict=MODEL), eval_data=stack_rows(X[:, :2], Y, [[0]], ids=[4])),
         ValueError,
         "predict does not run on the test data",
-    ),
-    "a mean over all rows of a weighted loss": (
-        lambda: fit(FedAvg(lambda p, b: (per_row(p, b) * b[2]).mean())),
-        ValueError,
-        "the loss sees padded rows",
     ),
     "padding unseen only at the start": (
         lambda: fit(FedAvg(mean_over_padding), {n: 0 * p for n, p in MODEL.init(0).items()}),
@@ -181,7 +154,6 @@ MISTAKES = {
     "arrays for data": (lambda: fit(data=(X, Y)), TypeError, "data must be ClientData"),
     "a class for an algorithm": (lambda: fit(FedAvg), TypeError, r"an instance such as FedAvg\(loss\)"),
     "half a round": (lambda: fit(rounds=2.5), ValueError, "rounds must be a whole number .* got 2.5"),
-    "half an epoch": (lambda: FedAvg(LOSS, epochs=1.5), ValueError, "got 1.5"),
     "a callback that is none": (lambda: fit(callbacks=[3]), TypeError, "callbacks must be a list of functions"),
     "predict that is none": (lambda: FedAvg(LOSS, predict="accuracy"), TypeError, "predict must be a function"),
     "a learning rate in two places": (
@@ -226,17 +198,11 @@ CONFUSED = {
     ),
     "a device that is none": (lambda: fit(device="gpuu"), ValueError, "one of torch, .* got 'gpuu'"),
     "a type as text": (lambda: fit(dtype="float64"), TypeError, "such as torch.float64, got 'float64'"),
-    "a type of whole numbers": (lambda: fit(dtype=torch.int64), TypeError, "dtype must be a floating-point type"),
     "a seed of more than 64 bits": (lambda: fit(seed=2**64 + 3), ValueError, "whole number of 64 bits"),
     "a result of another algorithm": (
         lambda: fedlib.evaluate(FedAvg(LOSS), fit(LocalOnly(LOSS)), DATA),
         TypeError,
         "FedAvg cannot read a LocalOnlyState .*give the algorithm that fit made",
-    ),
-    "new clients with a result of another algorithm": (
-        lambda: new_clients(FedAvg(LOSS), fit(LocalOnly(LOSS)), stack_rows(X, Y, [[0, 1]], ids=[9])),
-        TypeError,
-        "FedAvg cannot read a LocalOnlyState",
     ),
     "half a client": (lambda: partition.iid(Y, 2.5), ValueError, "whole number from 1 to the 6 rows .* got 2.5"),
     "other rows than were dealt out": (
@@ -252,7 +218,6 @@ CONFUSED = {
         r"one target a row, shape \(B,\); got \(3, 1\): use y\[:, 0\]",
     ),
     "a kernel of no width": (lambda: mmd.mmd2(ROWS, ROWS, bandwidth=0), ValueError, "bandwidth must be above 0"),
-    "a kernel of negative width": (lambda: mmd.mmd2(ROWS, ROWS, bandwidth=-1), ValueError, "got -1"),
     "the nearest centre of NaN": (
         lambda: clusters.nearest(torch.zeros(2, 2), torch.full((3, 2), torch.nan)),
         ValueError,
@@ -305,14 +270,14 @@ def target(params, batch):
 
 
 @pytest.mark.parametrize(
-    ("y", "lr"),
-    [(1e30, 0.1), (1e3, 1e38)],
+    ("y", "lr", "who"),
+    [(1e30, 0.1, "the loss of client 14"), (1e3, 1e38, r"parameters among clients \[10, 11, 12, 13, 14\]")],
     ids=["the loss overflows", "only the parameters do, in the last step"],
 )
 @pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
-def test_divergence_names_client_and_round(algorithm, y, lr):
+def test_divergence_names_client_and_round(algorithm, y, lr, who):
     targets = np.zeros((7, 1), np.float32)
     targets[4] = y
     data = stack_clients(np.zeros((7, 1, 3), np.float32), targets, ids=range(10, 17))
-    with pytest.raises(FloatingPointError, match="client 14 became NaN or infinite in round 1; lower the learning"):
+    with pytest.raises(FloatingPointError, match=f"{who} became NaN or infinite in round 1; lower the learning"):
         fit(algorithm(target, lr=lr), {"theta": torch.zeros(())}, data)

@@ -77,7 +77,7 @@ def test_needs_only_what_it_declares(python, tmp_path):
 sys.modules.update(dict.fromkeys({extras}))
 import fedlib
 for module in pkgutil.walk_packages(fedlib.__path__, "fedlib."):
-    if module.name not in ("fedlib.__main__", "fedlib.engines.flower", "fedlib.reports.plotting"):
+    if module.name not in ("fedlib.engines.flower", "fedlib.reports.plotting"):
         __import__(module.name)
 print(fedlib.__file__)"""
     assert str(python.parents[1]) in run(python, "-c", script, cwd=tmp_path, home=tmp_path)
@@ -88,7 +88,3 @@ def test_readme_example_runs(python, tmp_path):
     (tmp_path / "example.py").write_text(f"{code}\nprint(fedlib.__file__)\n", encoding="utf8")
     printed = run(python, "example.py", cwd=tmp_path, home=tmp_path)
     assert "test_accuracy" in printed and str(python.parents[1]) in printed
-
-
-def test_command_line_tells_of_itself(python, tmp_path):
-    assert "usage: python -m fedlib" in run(python, "-m", "fedlib", "--help", cwd=tmp_path, home=tmp_path)

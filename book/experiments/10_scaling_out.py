@@ -19,6 +19,7 @@ import io
 import multiprocessing
 import os
 import resource
+import runpy
 import subprocess
 import sys
 import tempfile
@@ -368,19 +369,18 @@ def growth(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def two_processes(rounds: int, processes: int) -> dict[str, float]:
-    """CFL by the command line, in this process and by torchrun: how far the histories lie apart, and seconds."""
-    from fedlib.__main__ import main
-
-    command = ["run", "--algorithm", "cfl", "--data", "digits", "--partition", "label_permutation", "--groups", "2"]
+    """CFL by examples/federate.py, in this process and by torchrun: how far the histories lie apart, and seconds."""
+    program = str(running.ROOT / "examples" / "federate.py")
+    command = ["--algorithm", "CFL", "--data", "digits", "--partition", "label_permutation", "--deal", "groups=2"]
     command += ["--clients", "8", "--rounds", str(rounds), "--dtype", "float64", "--device", "cpu", "--out"]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
-    launcher += ["--nproc-per-node", str(processes), "-m", "fedlib"]
+    launcher += ["--nproc-per-node", str(processes), program]
     paths = os.pathsep.join([str(running.ROOT), os.environ.get("PYTHONPATH", "")])
     environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
     with tempfile.TemporaryDirectory() as folder:
         alone, shared = Path(folder, "one.csv"), Path(folder, "two.csv")
         with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-            main([*command, str(alone)])
+            runpy.run_path(program)["main"]([*command, str(alone)])
         begin = time.perf_counter()
         subprocess.run(
             [sys.executable, *launcher, *command, str(shared)],

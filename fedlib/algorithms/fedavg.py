@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..aggregate import cluster_means, cluster_sums
-from ..algorithm import Algorithm, Update
+from ..algorithm import Algorithm, Update, held
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params, broadcast, take
@@ -24,7 +24,7 @@ class FedAvgState:
         Stack of one row: the server's model theta.
     """
 
-    models: Params
+    models: Params = held("server and clients")
 
 
 @dataclass(frozen=True)

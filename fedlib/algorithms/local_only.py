@@ -5,7 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..algorithm import Algorithm, Update
+from ..algorithm import Algorithm, Update, held
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params, broadcast, row, take
@@ -25,7 +25,7 @@ class LocalOnlyState:
         Stack of one row: where everybody started.
     """
 
-    local: Params
+    local: Params = held("client")
     start: Params
 
 

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..aggregate import cluster_means, cluster_sums
-from ..algorithm import Algorithm, Update
+from ..algorithm import Algorithm, Update, held
 from ..costs import TRAINING
 from ..data import Batch, ClientData
 from ..keys import Key
@@ -32,9 +32,9 @@ class ScaffoldState:
         N, examples of all clients together.
     """
 
-    models: Params
-    c: Params
-    c_i: Params
+    models: Params = held("server and clients")
+    c: Params = held("server and clients")
+    c_i: Params = held("client")
     examples: Tensor
 
 

@@ -2,8 +2,9 @@
 
 The ServerApp holds the algorithm's state, draws cohorts and aggregates. A ClientApp holds the examples of one client
 and what that client keeps, and runs `fedlib.algorithm.Algorithm.train` for it alone: for a state of one client, in
-which only what the server sent and the client's own rows are filled in. Random numbers follow a client's id and the
-round, so the result is that of `fedlib.federation.fit` with the same seed, but for rounding.
+which only what the server sent and the client's own rows are filled in. The fields of the state say what is sent and
+what a client keeps (`fedlib.algorithm.held`). Random numbers follow a client's id and the round, so the result is that
+of `fedlib.federation.fit` with the same seed, but for rounding.
 
 Tensors travel as arrays and numbers as configuration and metrics of Flower's messages; nothing is pickled. Flower is
 imported when an app is made: ``pip install "fedlib[flower]"``.
@@ -15,7 +16,7 @@ import os
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from pathlib import Path
 from typing import Any
 
@@ -24,64 +25,22 @@ import torch
 from torch import Tensor
 
 from ..algorithm import Algorithm, Update
+from ..checks import check_loss, check_whole
 from ..data import ClientData
 from ..evaluation import Result
-from ..federation import _check_loss, _finite, _whole, choose_device
+from ..federation import choose_device
 from ..keys import Key
-from ..params import Params, flatten, number_of_rows, take, unflatten
-from .checkpoint import Checkpoint, Writer, load_state, save_state
-from .identity import run_identity
+from ..params import Params, flatten, number_of_rows, unflatten
+from ..round import refuse_divergence
+from .checkpoint import Checkpoint, load_state, save_state
 
-__all__ = ["EXCHANGES", "Exchange", "client_app", "leaves_client", "load_result", "server_app"]
+__all__ = ["client_app", "leaves_client", "load_result", "server_app"]
 
 Arrays = dict[str, Tensor]  # what crosses the wire, by paths such as models/dense1.weight
 _LOOK_SECONDS = 1.0  # between two looks for answers and for clients that came back
 _PATIENCE = 600.0  # seconds until a silent client is asked again, in case a message was lost; then twice as long
 _GONE = (3, 4, 5, 8)  # Flower's codes for a message, a reply, a node or a client's program that is lost
 _log = logging.getLogger("flwr")
-
-
-@dataclass(frozen=True)
-class Exchange:
-    """Who holds which field of an algorithm's state.
-
-    Attributes
-    ----------
-    sent : tuple of str
-        What the server sends to each client of a cohort.
-    kept : tuple of str
-        Stacks of K rows of which each client holds its own one, and the server none.
-    own_model : bool
-        Of ``models`` a client gets only the row of its cluster, ``assignment``.
-    """
-
-    sent: tuple[str, ...]
-    kept: tuple[str, ...] = ()
-    own_model: bool = False
-
-
-#: The exchange of each algorithm that can be served, by the name of its class; it holds for subclasses too. A new
-#: algorithm needs an entry here, in the programs of the server and of the clients.
-EXCHANGES: dict[str, Exchange] = {
-    "FedAvg": Exchange(("models",)),
-    "Scaffold": Exchange(("models", "c"), kept=("c_i",)),
-    "LocalOnly": Exchange((), kept=("local",)),
-    "CFL": Exchange(("models",), own_model=True),
-    "LGCFL": Exchange(("models",), kept=("local",), own_model=True),
-    "LGFedAvg": Exchange(("models",), kept=("local",), own_model=True),
-    "IFCA": Exchange(("models",)),
-    "FedCG": Exchange(("models", "graph", "student", "teacher", "bias", "adjacency")),
-}
-
-
-def _exchange(algorithm: Algorithm) -> Exchange:
-    for kind in type(algorithm).__mro__:
-        if kind.__name__ in EXCHANGES:
-            return EXCHANGES[kind.__name__]
-    raise ValueError(
-        f"{type(algorithm).__name__} cannot be served: fedlib.engines.flower.EXCHANGES does not say who holds the fields of "
-        f"its state. It has {', '.join(EXCHANGES)}"
-    )
 
 
 # ---- the work of both sides, without Flower ----
@@ -109,8 +68,17 @@ class _Answer:
     log: dict[str, float]
 
 
+def _held(state: Any, by: str) -> dict[str, Any]:
+    """The fields of a state that are held so, see `fedlib.algorithm.held`: stacks, or dictionaries of them."""
+    return {f.name: getattr(state, f.name) for f in fields(state) if f.metadata.get("held") == by}
+
+
+def _each(change: Callable[[Tensor], Tensor], held: Mapping[str, Any]) -> dict[str, Any]:
+    return {name: _each(change, v) if isinstance(v, dict) else change(v) for name, v in held.items()}
+
+
 def _start(algorithm: Algorithm, params: Params, ids: Tensor, n: Tensor, seed: int) -> Any:
-    """The server's state before round 1; where clients keep the rows of a field, its K rows are empty."""
+    """The server's state before round 1; the K rows of what clients keep are empty."""
     none = torch.zeros(0)
     data = _IdsOnly(none, none, none, n, ids)
     try:
@@ -118,18 +86,18 @@ def _start(algorithm: Algorithm, params: Params, ids: Tensor, n: Tensor, seed: i
     except _Refused:
         raise ValueError(
             f"{type(algorithm).__name__}, with these settings, cannot be served: before round 1 it looks at the "
-            "examples of all clients, and here nobody has them. Run it with fedlib.fit, or take another algorithm"
+            "examples of all clients, which here nobody has. Run it with fedlib.fit, or take another algorithm"
         ) from None
-    kept = _exchange(algorithm).kept
-    return replace(state, **{f: {n: p.new_zeros(len(ids), 0) for n, p in getattr(state, f).items()} for f in kept})
+    if not any("held" in f.metadata for f in fields(state)):
+        raise ValueError(f"{type(state).__name__} does not say who holds its fields: declare them with held(...)")
+    return replace(state, **_each(lambda p: p.new_zeros(len(ids), 0), _held(state, "client")))
 
 
-def _message(algorithm: Algorithm, state: Any, position: int) -> Arrays:
-    """What the server sends the client at this position: fields of the state, of the models perhaps only its own."""
-    exchange = _exchange(algorithm)
-    sent = {name: getattr(state, name) for name in exchange.sent}
-    if exchange.own_model and state.models:
-        sent["models"] = take(state.models, state.assignment[position : position + 1])
+def _message(state: Any, position: int) -> Arrays:
+    """What the server sends the client at this position: fields of the state, of some only the row of its cluster."""
+    sent = _held(state, "server and clients")
+    if of_clusters := _held(state, "server and its cluster"):
+        sent |= _each(lambda p: p[state.assignment[position : position + 1]], of_clusters)
     return flatten(sent)
 
 
@@ -143,30 +111,24 @@ def _train(
     algorithm = _for_one(algorithm)
     state = replace(algorithm.init(params, data, Key(key.seed)), **unflatten(sent), **(kept or {}))
     update = algorithm.train(state, data, torch.zeros_like(data.n), key)
-    if not _finite(update):
-        raise FloatingPointError(
-            f"the loss or the parameters of client {int(data.id[0])} became NaN or infinite in round {key.round}; "
-            "lower the learning rate, or look for extreme values in this client's data"
-        )
-    sums = flatten({"sums": update.summed})
+    refuse_divergence(update, data.id, key)
+    sums = flatten({"summed": update.summed})
     rows = {i for p in sums.values() for i in p.reshape(len(p), -1).any(1).nonzero()[:, 0].tolist()}
     (place,) = rows or {0}  # a client adds to the sums of one model
-    arrays = {path: p[place : place + 1] for path, p in sums.items()} | flatten({"rows": update.per_client})
+    arrays = {path: p[place : place + 1] for path, p in sums.items()} | flatten({"per_client": update.per_client})
     return _Answer(arrays, place, {name: float(v[0]) for name, v in update.log.items()}), update.client_state
 
 
 def _aggregate(algorithm: Algorithm, state: Any, answers: Mapping[int, _Answer]) -> Any:
     """The server's state after a round, from the answers that arrived, by position of the client, ascending."""
     clients, parts = torch.tensor(list(answers)), list(answers.values())
-    own_model = _exchange(algorithm).own_model
-    places = state.assignment[clients] if own_model else torch.tensor([a.place for a in parts])
+    places = torch.tensor([a.place for a in parts])
+    if _held(state, "server and its cluster"):
+        places = state.assignment[clients]
     models = number_of_rows(state.models) if getattr(state, "models", None) else 1
-    arrays = {path: torch.cat([a.arrays[path] for a in parts]) for path in parts[0].arrays}
-    for path, p in arrays.items():
-        if path.startswith("sums/"):
-            arrays[path] = p.new_zeros(models, *p.shape[1:]).index_add_(0, places, p)
-    tree = unflatten(arrays)
-    return algorithm.aggregate(state, Update(clients, tree.get("sums", {}), tree.get("rows", {})))
+    tree = unflatten({path: torch.cat([a.arrays[path] for a in parts]) for path in parts[0].arrays})
+    summed = _each(lambda p: p.new_zeros(models, *p.shape[1:]).index_add_(0, places, p), tree.get("summed", {}))
+    return algorithm.aggregate(state, Update(clients, summed, tree.get("per_client", {})))
 
 
 def leaves_client(algorithm: Algorithm, params: Params, data: ClientData) -> pd.DataFrame:
@@ -191,7 +153,7 @@ def leaves_client(algorithm: Algorithm, params: Params, data: ClientData) -> pd.
         An algorithm that cannot be served.
     """
     one = data[:1].to("cpu", next(iter(params.values())).dtype)
-    sent = _message(algorithm, _start(_for_one(algorithm), params, one.id, one.n, 0), 0)
+    sent = _message(_start(_for_one(algorithm), params, one.id, one.n, 0), 0)
     answer, _ = _train(algorithm, params, one, sent, Key(0, 1), None)
     rows = [(name, tuple(p.shape), str(p.dtype).removeprefix("torch."), p.nbytes) for name, p in answer.arrays.items()]
     rows += [(f"log/{name}", (), "float64", 8) for name in answer.log] + [("place", (), "int64", 8)]
@@ -247,8 +209,8 @@ def server_app(
         A setting out of its range; an algorithm that cannot be served; a checkpoint of another run.
     """
     flwr = _flwr()
-    _whole(rounds, "rounds")
-    size = _whole(clients, "clients") if clients_per_round is None else _whole(clients_per_round, "clients_per_round")
+    check_whole(rounds, "rounds")
+    size = check_whole(clients if clients_per_round is None else clients_per_round, "clients_per_round")
     if size > clients:
         raise ValueError(f"clients_per_round must lie between 1 and the {clients} clients there are; got {size}")
     params = {name: p.detach().cpu().contiguous() for name, p in params.items()}
@@ -258,45 +220,42 @@ def server_app(
 
     @app.main()
     def main(grid: Any, context: Any) -> None:
-        nodes = _Nodes(flwr, grid)
-        n = nodes.wait_for(clients)
-        ids = torch.tensor(sorted(n))
-        settings = {"seed": seed, "clients_per_round": size, "ids": ids}
-        identity = run_identity(algorithm, params, None, {}, **settings)
-        writer = Writer(Checkpoint(checkpoint, every_rounds=1, every_seconds=None), identity, {})
-        stored = writer.read(torch.device("cpu"))
+        nodes = _Nodes(flwr, grid, math.inf if timeout is None else timeout)
+        ids = nodes.wait_for(clients)
+        settings = {"algorithm": algorithm, "seed": seed, "clients_per_round": size, "ids": ids}
+        file = Checkpoint(checkpoint, every_rounds=1, every_seconds=None)
+        stored = file.open(settings, {"params": params})
         if stored is None:
-            state = _start(algorithm, params, ids, torch.tensor([n[i] for i in ids.tolist()]), seed)
+            n = torch.tensor([nodes.n[i] for i in ids.tolist()])
+            state = _start(algorithm, params, ids, n, seed)
             # The last round of each client that counted; and a name of the run that outlives this program.
-            stored = 0, {"state": state, "ids": ids, "counted": ids * 0, "run": str(context.run_id)}, []
-        done, run, records = stored
+            stored = 0, False, {"state": state, "ids": ids, "counted": ids * 0, "run": str(context.run_id)}, []
+        done, _, run, history = stored
         for t in range(done + 1, rounds + 1):
-            run, entry = _round(algorithm, run, size, Key(seed, t), nodes, n, timeout)
-            records.append(entry)
-            writer.write(run, t, records, last=t == rounds)
+            run, entry = _round(algorithm, run, size, Key(seed, t), nodes)
+            history.append(entry)
+            file.write(run, t, history)
             _log.info("round %d of %d, %d of %d clients, %.1f s", t, rounds, entry["clients"], size, entry["seconds"])
 
     return app
 
 
-def _round(
-    algorithm: Algorithm, run: dict[str, Any], size: int, key: Key, nodes: "_Nodes", n: Mapping[int, int], timeout: Any
-) -> tuple[dict[str, Any], dict[str, Any]]:
-    """One round: what is stored after it, and its record."""
+def _round(algorithm: Algorithm, run: dict[str, Any], size: int, key: Key, nodes: "_Nodes") -> tuple[Any, Any]:
+    """One round: what is stored after it, and what the history says of it."""
     start, state, ids, counted = time.perf_counter(), run["state"], run["ids"].tolist(), run["counted"]
     cohort = algorithm.cohort(state, run["ids"], size, key).sort().values.tolist()
-    sent = {k: _message(algorithm, state, k) for k in cohort}
+    sent = {k: _message(state, k) for k in cohort}
     about = {"run": run["run"], "seed": str(key.seed), "round": key.round}  # a text: whole numbers end at 2^63
     messages = {ids[k]: _record(nodes.flwr, sent[k], about | {"counted": int(counted[k])}) for k in cohort}
-    replies = nodes.ask(messages, key.round, timeout)
+    replies = nodes.ask(messages, key.round)
     answers = {k: _read(replies[ids[k]]) for k in cohort if ids[k] in replies}
     entry: dict[str, Any] = {"round": key.round, "clients": len(answers)}
     if answers:
         state = _aggregate(algorithm, state, answers)
         counted = counted.index_fill(0, torch.tensor(list(answers)), key.round)
-        total = sum(n[ids[k]] for k in answers)
+        n = {k: nodes.n[ids[k]] for k in answers}
         for name in next(iter(answers.values())).log:
-            entry[f"train_{name}"] = sum(n[ids[k]] * a.log[name] for k, a in answers.items()) / total
+            entry[f"train_{name}"] = sum(n[k] * a.log[name] for k, a in answers.items()) / sum(n.values())
     entry["seconds"] = time.perf_counter() - start
     entry["bytes_down"] = sum(p.nbytes for arrays in sent.values() for p in arrays.values())
     entry["bytes_up"] = sum(p.nbytes for a in answers.values() for p in a.arrays.values())
@@ -306,8 +265,8 @@ def _round(
 class _Nodes:
     """Which of Flower's nodes serves which client; a client that comes back has a new node."""
 
-    def __init__(self, flwr: Any, grid: Any) -> None:
-        self.flwr, self.grid = flwr, grid
+    def __init__(self, flwr: Any, grid: Any, timeout: float) -> None:
+        self.flwr, self.grid, self.timeout = flwr, grid, timeout
         self.node: dict[int, int] = {}  # by client
         self.n: dict[int, int] = {}
         self.known: set[int] = set()
@@ -326,16 +285,16 @@ class _Nodes:
                 self.node[client], self.n[client] = node, reply["config"]["n"]
                 _log.info("client %d is there, at node %d; the number of clients is %d", client, node, len(self.n))
 
-    def wait_for(self, clients: int) -> dict[int, int]:
-        """Numbers of examples of the first so many clients, by id."""
+    def wait_for(self, clients: int) -> Tensor:
+        """Ids of the first so many clients, ascending."""
         while len(self.n) < clients:
             self.look()
             time.sleep(_LOOK_SECONDS)
-        return dict(list(self.n.items())[:clients])
+        return torch.tensor(sorted(list(self.n)[:clients]))
 
-    def ask(self, messages: Mapping[int, Any], round: int, timeout: float | None) -> dict[int, Any]:
+    def ask(self, messages: Mapping[int, Any], round: int) -> dict[int, Any]:
         """Answers by client; those that have not answered in time are left out."""
-        end = time.monotonic() + (math.inf if timeout is None else timeout)
+        end = time.monotonic() + self.timeout
         asked: dict[int, tuple[int, float, float]] = {}  # node, when to ask again, and how long after that, by client
         waiting: dict[str, tuple[int, int]] = {}  # client and node, by message
         answers: dict[int, Any] = {}
@@ -386,7 +345,7 @@ def load_result(checkpoint: str | os.PathLike) -> Result:
         loss, seconds and bytes. The module of the algorithm must be imported.
     """
     run, meta = load_state(checkpoint)
-    return Result(run["state"], run["ids"], pd.DataFrame(meta["records"]))
+    return Result(run["state"], run["ids"], pd.DataFrame(meta["history"]))
 
 
 # ---- a client ----
@@ -429,8 +388,8 @@ def client_app(
     ValueError
         An algorithm that cannot be served; a folder that is missing.
     """
-    flwr = _flwr()
-    keeps = _exchange(algorithm).kept
+    flwr, one = _flwr(), torch.ones(1, dtype=torch.int64)
+    keeps = _held(_start(_for_one(algorithm), params, one, one, 0), "client")
     if keeps and folder is None:
         raise ValueError(f"{type(algorithm).__name__} lets clients keep {', '.join(keeps)}; say in which folder")
     app, place = flwr.clientapp.ClientApp(), choose_device(device)
@@ -444,7 +403,7 @@ def client_app(
 
     def hello(message: Any, context: Any) -> Any:
         data = own(context)
-        _check_loss(algorithm, params, data, {})
+        check_loss(algorithm.loss, algorithm.predict, params, data, {})
         return _record(flwr, {}, {"client": int(data.id[0]), "n": int(data.n[0])})
 
     def train(message: Any, context: Any) -> Any:
@@ -468,8 +427,8 @@ def client_app(
             except Exception as error:
                 _log.exception("this client could not answer")
                 known = isinstance(error, (_ClientError, FloatingPointError))  # the text of others might show data
-                told = str(error) if known else f"{type(error).__name__}; the log of this client says more"
-                content = _record(flwr, {}, {"error": f"node {context.node_id}: {told}"})
+                reason = str(error) if known else f"{type(error).__name__}; the log of this client says more"
+                content = _record(flwr, {}, {"error": f"node {context.node_id}: {reason}"})
             return flwr.app.Message(content, reply_to=message)
 
         return answer
@@ -484,9 +443,8 @@ def _recall(file: Path, run: str, round: int, device: torch.device) -> Any:
     stored = load_state(file, device)[0] if file.exists() else {"run": None, "rounds": {}}
     if stored["run"] != run or round not in stored["rounds"]:
         raise _ClientError(
-            f"{file.stem} has lost what it kept after round {round}: {file} holds rounds {sorted(stored['rounds'])} of "
-            f"run {stored['run']}, and this is run {run}. Bring the file back, or start a new run with another "
-            "checkpoint"
+            f"{file.stem} has lost what it kept after round {round} of run {run}: {file} is missing or belongs to "
+            "another run. Bring it back, or start a new run with another checkpoint"
         )
     return stored["rounds"][round]
 

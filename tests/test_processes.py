@@ -36,7 +36,7 @@ def test_same_history(report):
 
 
 def test_killed_and_resumed_on_another_number_of_processes(report):
-    assert report["killed"]["ended"] == [1, -9]
+    assert report["killed"]["ended"] == [1, -9] and report["killed"]["round"] == 3
     assert "another process of this run is gone" in report["killed"]["reason"]
     assert report["resumed"]["ended"] == [0, 0, 0] and report["resumed"]["difference"] <= 1e-12
 
