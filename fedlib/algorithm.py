@@ -24,15 +24,15 @@ _PROBE = 32  # examples on which operations are counted
 _NOT_ENTRY_BY_ENTRY = {"Adafactor", "LBFGS", "Muon"}
 
 
-def held(by: Literal["server and clients", "server and its cluster", "client"], **options: Any) -> Any:
-    """A field of a state, and who holds it beside the server; without `held`, the server alone.
+def held(by: Literal["server and clients", "server and its cluster", "client"]) -> dict[str, str]:
+    """Metadata of a field of a state: who holds it beside the server; without it, the server alone.
 
     "server and clients": all clients of a cohort are sent the whole of it. "server and its cluster": a stack of M rows
     of which a client is sent the row of its ``assignment``. "client": a stack of K rows, each held by its client, and
-    by nobody else. The other options are those of `dataclasses.field`. Chapter 10: `fedlib.engines.flower` sends what
-    stands here.
+    by nobody else. Write ``models: Params = field(metadata=held("server and clients"))``. `fedlib.engines.flower` sends
+    what stands there (chapter 10).
     """
-    return field(metadata={"held": by}, **options)
+    return {"held": by}
 
 
 @dataclass(frozen=True)

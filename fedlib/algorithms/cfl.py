@@ -5,7 +5,7 @@ on federated learning 2019.
 """
 
 import warnings
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -45,7 +45,7 @@ class CFLState:
         round in which a cluster of two or more clients took part as a whole.
     """
 
-    models: Params = held("server and its cluster")
+    models: Params = field(metadata=held("server and its cluster"))
     assignment: Tensor
     since: Tensor
     round: int

@@ -1,6 +1,6 @@
 """Federated averaging (FedAvg), the algorithm that all others of the book change in one place."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -24,7 +24,7 @@ class FedAvgState:
         Stack of one row: the server's model theta.
     """
 
-    models: Params = held("server and clients")
+    models: Params = field(metadata=held("server and clients"))
 
 
 @dataclass(frozen=True)

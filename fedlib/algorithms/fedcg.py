@@ -4,7 +4,7 @@ Caldarola, Mancini, Galasso, Ciccone, Rodolà, Caputo. Cluster-driven graph fede
 CVPR workshops 2021. Equation numbers are the paper's.
 """
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -49,11 +49,11 @@ class FedCGState:
 
     round: int
     share: Tensor
-    models: Params = held("server and clients")
-    student: Params = held("server and clients")
-    teacher: Params = held("server and clients")
-    bias: Tensor = held("server and clients")
-    adjacency: Tensor = held("server and clients")
+    models: Params = field(metadata=held("server and clients"))
+    student: Params = field(metadata=held("server and clients"))
+    teacher: Params = field(metadata=held("server and clients"))
+    bias: Tensor = field(metadata=held("server and clients"))
+    adjacency: Tensor = field(metadata=held("server and clients"))
 
 
 @dataclass(frozen=True)

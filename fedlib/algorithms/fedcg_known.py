@@ -1,7 +1,7 @@
 """FedCG with domains that are known, or found before round 1: the mend of its teacher. Chapters 5, 6 and 9."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 import torch.nn.functional as F
@@ -33,8 +33,8 @@ class KnownDomainsState(FedCGState):
         Share of each domain in all samples.
     """
 
-    domains: Tensor = held("client")
-    prior: Tensor = held("client")
+    domains: Tensor = field(metadata=held("client"))
+    prior: Tensor = field(metadata=held("client"))
 
 
 @dataclass(frozen=True)

@@ -1,7 +1,7 @@
 """The iterative federated clustering algorithm (IFCA): several models, and each client takes the one that fits it."""
 
 import math
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -33,7 +33,7 @@ class IFCAState:
         The model that each client took last; 0 for a client that has not taken part yet.
     """
 
-    models: Params = held("server and clients")
+    models: Params = field(metadata=held("server and clients"))
     assignment: Tensor
 
 

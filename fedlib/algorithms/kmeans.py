@@ -1,6 +1,6 @@
 """Clusters by k-means on the clients' first updates, then federated averaging within each: the plain baseline."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 
 import torch
 from torch import Tensor
@@ -36,7 +36,7 @@ class KMeansState:
         What the first update of a new client is compared with.
     """
 
-    models: Params = held("server and its cluster")
+    models: Params = field(metadata=held("server and its cluster"))
     assignment: Tensor
     start: Params
     centres: Tensor

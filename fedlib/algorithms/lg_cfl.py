@@ -1,7 +1,7 @@
 """CFL where clients read columns of their own: it splits by the layers that all have."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -30,7 +30,7 @@ class LGCFLState(CFLState):
         Stack of one row: where the local layers started, for old and new clients alike.
     """
 
-    local: Params = held("client")
+    local: Params = field(metadata=held("client"))
     start: Params
 
 

@@ -1,7 +1,7 @@
 """LG-FedAvg: some layers stay on the client, the rest is averaged; in clusters, and with FedSGCNN's MMD if wanted."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -53,9 +53,9 @@ class LGFedAvgState:
     real: Tensor
     round: int
     seed: int
-    models: Params = held("server and its cluster")
-    local: Params = held("client")
-    centroid: Tensor = held("server and its cluster")
+    models: Params = field(metadata=held("server and its cluster"))
+    local: Params = field(metadata=held("client"))
+    centroid: Tensor = field(metadata=held("server and its cluster"))
 
 
 def first_layer(params: Params, x: Tensor) -> Tensor:

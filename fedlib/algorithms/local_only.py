@@ -1,6 +1,6 @@
 """Every client for itself: the baseline that a federation has to beat."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from torch import Tensor
@@ -25,7 +25,7 @@ class LocalOnlyState:
         Stack of one row: where everybody started.
     """
 
-    local: Params = held("client")
+    local: Params = field(metadata=held("client"))
     start: Params
 
 

@@ -1,6 +1,6 @@
 """SCAFFOLD: each client corrects its gradients by how they differ from everybody's."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import torch
@@ -32,9 +32,9 @@ class ScaffoldState:
         N, examples of all clients together.
     """
 
-    models: Params = held("server and clients")
-    c: Params = held("server and clients")
-    c_i: Params = held("client")
+    models: Params = field(metadata=held("server and clients"))
+    c: Params = field(metadata=held("server and clients"))
+    c_i: Params = field(metadata=held("client"))
     examples: Tensor
 
 

@@ -89,7 +89,7 @@ def _start(algorithm: Algorithm, params: Params, ids: Tensor, n: Tensor, seed: i
             "examples of all clients, which here nobody has. Run it with fedlib.fit, or take another algorithm"
         ) from None
     if not any("held" in f.metadata for f in fields(state)):
-        raise ValueError(f"{type(state).__name__} does not say who holds its fields: declare them with held(...)")
+        raise ValueError(f"{type(state).__name__} does not say who holds its fields; see fedlib.algorithm.held")
     return replace(state, **_each(lambda p: p.new_zeros(len(ids), 0), _held(state, "client")))
 
 
