@@ -5,9 +5,7 @@ import hashlib
 import importlib
 import io
 import os
-import pickle
 import tarfile
-import warnings
 import zipfile
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -254,15 +252,11 @@ def _digits(name: str, info: Stats, files: Files) -> Arrays:
 
 
 def _cifar10(name: str, info: Stats, files: Files) -> Arrays:
-    batches = []
-    with tarfile.open(fileobj=io.BytesIO(files[0])) as tar, warnings.catch_warnings():
-        warnings.filterwarnings("ignore", message=r"dtype\(\): align")  # they were pickled by an old NumPy
-        for batch in [*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]:
-            # A pickle can run any code; those of the published archive, which was verified just now, do not.
-            file = tar.extractfile(f"cifar-10-batches-py/{batch}")
-            batches.append(pickle.load(file, encoding="latin1"))  # type: ignore[arg-type]
-    x = np.concatenate([batch["data"] for batch in batches]).reshape(-1, 3, 32, 32)
-    return _train_and_test(x, np.concatenate([batch["labels"] for batch in batches]), info)
+    batches = [*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]
+    with tarfile.open(fileobj=io.BytesIO(files[0])) as tar:  # the binary version: the others would be unpickled
+        parts = [tar.extractfile(f"cifar-10-batches-bin/{batch}.bin").read() for batch in batches]  # type: ignore[union-attr]
+    rows = np.frombuffer(b"".join(parts), np.uint8).reshape(-1, 1 + 3 * 32 * 32)  # a label, then the pixels
+    return _train_and_test(rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0].astype(np.int64), info)
 
 
 def _cifar10_jpeg(name: str, info: Stats, files: Files) -> Arrays:
@@ -374,7 +368,7 @@ qmnist QMNIST/raw/qmnist-train-images-idx3-ubyte.gz ed72d4157d28c017586c42bc6afe
 qmnist QMNIST/raw/qmnist-train-labels-idx2-int.gz 0058f8dd561b90ffdd0f734c6a30e5e4
 qmnist QMNIST/raw/qmnist-test-images-idx3-ubyte.gz 1394631089c404de565df7b7aeaf9412
 qmnist QMNIST/raw/qmnist-test-labels-idx2-int.gz 5b5b05890a5e13444e108efe57b788aa
-cifar10 cifar-10-python.tar.gz c58f30108f718f92721af3b95e74349a
+cifar10 cifar-10-binary.tar.gz c32a1d4ab5d03f1284b67883e8d87530
 mnist10k mnist_train10k_by_writer.npz 97c044958cb500bb540df5205d534abc47bd0662f71a8113c88b1f6578fd7a4a
 mnist10k mnist_t10k_by_writer.npz 0c40dba54632dddd0abce40d8c15a2b6d1563ed7dda4ad7bae2e71a712c69c48
 cifar10_jpeg cifar10_jpeg.tar.xz 7666c8146ad7059b1cefda5040fa89c794c3ac495e469adf3a6e1577f02e2916
