@@ -102,8 +102,9 @@ def positive_transfer(
     check_whole(rounds, "rounds")
     check_data(train, "train")
     check_data(validation, "validation")
+    dtype = next(iter(starts[0].values())).dtype
+    train, validation = (data.to(train.n.device, dtype).sorted() for data in (train, validation))
     check_loss(algorithm.loss, algorithm.predict, starts[0], train, {"validation": validation})
-    train = train.to(train.n.device, next(iter(starts[0].values())).dtype).sorted()
     pairs = all_pairs(len(train)) if pairs is None else pairs.cpu()
     if (pairs[:, 0] == pairs[:, 1]).any():
         raise ValueError("a pair must have two different clients; one of them is a client with itself")
