@@ -198,14 +198,14 @@ def _flops_per_example(loss: Loss, start: Params, data: ClientData, extras: Sequ
 
     A step costs about three times its loss: the backward pass makes two products of each.
     """
-    ledger = current_costs()
-    if ledger is None:
+    costs = current_costs()
+    if costs is None:
         return 0.0
     which = id(getattr(loss, "__func__", loss))
-    if which not in ledger.flops_per_example:
+    if which not in costs.flops_per_example:
         position = torch.arange(_PROBE, device=data.n.device)[None] % data.n[:1, None]
         batch = data[:1].batch(position, torch.ones_like(position, dtype=torch.bool), next(iter(start.values())).dtype)
         terms = [row(e, 0) if isinstance(e, dict) else e[0] for e in extras]
         flops = flops_of(loss, row(start, 0), tuple(part[0] for part in batch), *terms)
-        ledger.flops_per_example[which] = 3 * flops / position.shape[1]
-    return ledger.flops_per_example[which]
+        costs.flops_per_example[which] = 3 * flops / position.shape[1]
+    return costs.flops_per_example[which]

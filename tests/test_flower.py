@@ -131,7 +131,7 @@ class Undeclared(algorithms.FedAvg):
 
 
 def test_a_state_that_does_not_say_who_holds_it_is_refused():
-    with pytest.raises(ValueError, match="Silent does not say who holds its fields: declare them with held"):
+    with pytest.raises(ValueError, match="Silent does not say who holds its fields; see fedlib.algorithm.held"):
         flower.leaves_client(Undeclared(loss), params, data)
 
 
@@ -326,7 +326,7 @@ def test_errors_of_a_client_show_no_data(flwr, tmp_path):
 
 
 def test_settings_are_checked(flwr, tmp_path):
-    with pytest.raises(ValueError, match="clients_per_round must lie between 1 and the 2 clients there are; got 3"):
+    with pytest.raises(ValueError, match="clients_per_round must be a whole number from 1 to 2; got 3"):
         flower.server_app(SERVED["FedAvg"], params, 2, 1, tmp_path / "run", 3)
     with pytest.raises(ValueError, match="FedGroup, with these settings, cannot be served"):
         flower.server_app(algorithms.FedGroup(loss), params, K, 1, tmp_path / "run")

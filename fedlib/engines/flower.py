@@ -210,9 +210,7 @@ def server_app(
     """
     flwr = _flwr()
     check_whole(rounds, "rounds")
-    size = check_whole(clients if clients_per_round is None else clients_per_round, "clients_per_round")
-    if size > clients:
-        raise ValueError(f"clients_per_round must lie between 1 and the {clients} clients there are; got {size}")
+    size = check_whole(clients if clients_per_round is None else clients_per_round, "clients_per_round", most=clients)
     params = {name: p.detach().cpu().contiguous() for name, p in params.items()}
     some = torch.arange(clients)
     _start(algorithm, params, some, some + 1, seed)  # says what cannot be served before anybody waits
