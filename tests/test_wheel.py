@@ -60,7 +60,7 @@ def test_holds_the_library_and_its_licence(wheel):
     modules = {p.relative_to(ROOT).as_posix() for p in (ROOT / "fedlib").rglob("*.py")}
     with zipfile.ZipFile(wheel) as bundle:
         names = {name for name in bundle.namelist() if not name.endswith("/")}
-        about = f"fedlib-{fedlib.__version__}.dist-info"
+        about = f"fedlib_book-{fedlib.__version__}.dist-info"
         assert {name for name in names if not name.startswith(about)} == {*modules, "fedlib/py.typed"}
         assert bundle.read(f"{about}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
         metadata = message_from_bytes(bundle.read(f"{about}/METADATA"))
