@@ -13,16 +13,14 @@ from torch import Tensor
 
 from . import stacked
 from .data import Batches, ClientData
-from .params import Params, number_of_rows
-
+from .params import Params
 
 __all__ = ["Loss", "Trained", "clients_at_once", "local_update"]
 
 Loss = Callable[..., Tensor]
 MakeOptimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
 
-_CHUNK_BYTES = 2**30
-_CHUNK_SHARE = 0.5  # of a GPU's free memory
+_CHUNK_BYTES = 2**30  # on a CPU
 
 
 @dataclass(frozen=True)
@@ -67,9 +65,7 @@ def clients_at_once(params: Params, data: ClientData, batch_size: int | None) ->
     thirty times the input.
     """
     kind = next(iter(params.values()))
-    memory = _CHUNK_BYTES
-    if kind.device.type == "cuda":
-        memory = int(_CHUNK_SHARE * torch.cuda.mem_get_info(kind.device)[0])
+    memory = torch.cuda.mem_get_info(kind.device)[0] // 2 if kind.device.type == "cuda" else _CHUNK_BYTES
     client = sum(p[0].numel() * p.element_size() for p in params.values())
     most = data.index.shape[1]
     rows = most if batch_size is None else min(batch_size, most)
@@ -160,27 +156,15 @@ def local_update(
     _keep_freed_memory()
     size = clients_at_once(params, batches.data, batches.batch_size) if chunk_size == "auto" else chunk_size
     for chunk in _chunks(batches, operator.index(size)):
-        here = chunk.to(mean_loss.device)
-        start = {name: p[here] for name, p in params.items()}
-        mean_loss[here] = _train_chunk(
-            loss, start, batches[chunk], optimizer, [_rows(e, here) for e in extras], frozen, done, here
-        )
+        place = chunk.to(mean_loss.device)
+        start = {name: p[place] for name, p in params.items()}
+        own = [_rows(e, place) for e in extras]
+        mean_loss[place] = _train_chunk(loss, start, batches[chunk], optimizer, own, frozen, done, place)
     return Trained(done, mean_loss, batches.steps)
 
 
-def _rows(extra: Any, here: Tensor) -> Any:
-    return {k: v[here] for k, v in extra.items()} if isinstance(extra, dict) else extra[here]
-
-
-def _one_alone(loss: Loss) -> Callable[..., Tensor]:
-    """The loss of a stack of one client, without vmap."""
-
-    def one(argument: Any) -> Any:
-        if isinstance(argument, dict):
-            return {name: one(part) for name, part in argument.items()}
-        return tuple(map(one, argument)) if isinstance(argument, tuple) else argument.squeeze(0)
-
-    return lambda *arguments: loss(*map(one, arguments))[None]
+def _rows(extra: Any, place: Tensor) -> Any:
+    return {k: v[place] for k, v in extra.items()} if isinstance(extra, dict) else extra[place]
 
 
 def _step(optimizer: MakeOptimizer, params: list[Tensor]) -> Callable[[Sequence[Tensor | None]], None]:
@@ -212,13 +196,13 @@ def _train_chunk(
     extras: Sequence[Any],
     frozen: Sequence[str],
     done: Params,
-    here: Tensor,
+    place: Tensor,
 ) -> Tensor:
     """Train one chunk, write each client's parameters into `done` as it finishes, return the mean losses."""
     trained = {name: p.requires_grad_() for name, p in params.items() if name not in frozen}
     step_all = _step(optimizer, list(trained.values()))
-    stacked_loss = _one_alone(loss) if len(here) == 1 else stacked.vmap(loss)
-    total = torch.zeros(number_of_rows(params), device=here.device, dtype=next(iter(params.values())).dtype)
+    stacked_loss = stacked.vmap(loss)
+    total = torch.zeros(len(place), device=place.device, dtype=next(iter(params.values())).dtype)
     steps = batches.steps
     running = (steps[:, None] > torch.arange(len(batches) + 1)).sum(0).tolist()  # clients still at work, by step
     for step, batch in enumerate(batches.iterate(total.dtype)):
@@ -233,5 +217,5 @@ def _train_chunk(
                     if len(p) == len(done[name]) == running[step] and running[step + 1] == 0:  # all, in their order
                         done[name] = p.detach()
                     else:
-                        done[name][here[finished]] = p[finished]
+                        done[name][place[finished]] = p[finished]
     return total / steps.to(total.device)

@@ -1,9 +1,9 @@
 """Plain PyTorch for one client, fast for a stack of them: kernels for torch's own functions inside a vmap.
 
-Under `torch.vmap` a convolution of a stack of clients can be slower on a CPU than a loop over them. Inside the `vmap` of
-this module clients become channels: the convolution of C clients is one with C times the groups, and pooling and group
-norm are themselves on C times the channels. In channels_last memory these are fast, and one hands its output to the next
-without a copy. A loss never sees the difference: it calls `F.conv2d` for one client.
+Under `torch.vmap` alone a convolution of a stack of clients can be slower on a CPU than a loop over them. Inside the
+`vmap` of this module clients become channels: the convolution of C clients is one with C times the groups, and pooling
+and group norm are themselves on C times the channels. In channels_last memory these are fast, and one hands its output
+to the next without a copy. A loss never sees the difference: it calls `F.conv2d` for one client.
 """
 
 from collections.abc import Callable
@@ -112,7 +112,8 @@ class _Operation(torch.autograd.Function):
 
     @staticmethod
     def backward(ctx, gradient):
-        return None, None, *torch.func.vjp(ctx.plain, *ctx.saved_tensors)[1](gradient)
+        tensors = (t.contiguous() for t in ctx.saved_tensors)  # torch's vmap of pooling loops over channels_last ones
+        return None, None, *torch.func.vjp(ctx.plain, *tensors)[1](gradient)
 
     @staticmethod
     def vmap(info, in_dims, plain, kernel, *tensors):
@@ -146,7 +147,7 @@ def _as_clients(x: Tensor, clients: int) -> Tensor:
     return x.unflatten(1, (clients, -1)).transpose(0, 1)
 
 
-def _flat(p: Tensor | None) -> Tensor | None:
+def _flat(p: Any) -> Any:
     return None if p is None else p.flatten(0, 1)
 
 
