@@ -112,7 +112,9 @@ def test_functions_of_torch_func(names):
     close(stacked.vmap(inside)(*args), torch.vmap(inside)(*args))
     close(*(grad(scalar(f(network)), argnums=(1, 4))(*args) for f in (stacked.vmap, torch.vmap)))
     close(*(jacrev(f(network), argnums=1)(*args) for f in (stacked.vmap, torch.vmap)))
-    close(stacked.vmap(network, (0, *[None] * 6))(args[0], *one[1:]), torch.stack([network(x, *one[1:]) for x in args[0]]))
+    close(
+        stacked.vmap(network, (0, *[None] * 6))(args[0], *one[1:]), torch.stack([network(x, *one[1:]) for x in args[0]])
+    )
 
 
 @pytest.mark.parametrize("outer", [stacked.vmap, torch.vmap])
