@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from contextlib import ExitStack, suppress
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -19,19 +19,18 @@ from tqdm import tqdm
 
 from .works import Work
 
-__all__ = ["ABSENT", "LIMIT", "OWN", "PEERS", "REFERENCES", "Failed", "Row", "measure"]
+__all__ = ["ABSENT", "LIMIT", "OWN", "PEERS", "REFERENCE", "Failed", "Row", "measure"]
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENTS = ROOT / "_build/peers"
 OWN = {
-    "fedlib": "fedlib_layers",
-    "any module": "fedlib_module",
+    "fedlib": "fedlib",
     "naive loop": "naive_loop",
     "tuned loop": "tuned_loop",
 }  #: Contenders that need nothing but the project, and their programs.
 ABSENT = {"PFLlib": "not on PyPI: its authors offer a repository to copy"}
 PEERS = {"Flower": "flower", "pfl": "pfl", "FedLab": "fedlab", "FedJAX": "fedjax"}
-REFERENCES = ("fedlib", "any module")  #: What the others are compared with.
+REFERENCE = "fedlib"  #: What the others are compared with.
 LIMIT = "FLOP limit"
 _PATIENCE = 600  # seconds for one answer
 _RUN, _LONGEST = 0.5, 16  # a timed run takes about so many seconds, and so many rounds at the most
@@ -161,7 +160,7 @@ class Row:
     seconds : list of (float, float)
         Wall and processor seconds a round, of each timed run.
     against : dict of str to list of (float, float)
-        For each reference, how many times its seconds this contender took, wall and processor, in each pair.
+        For the reference, how many times its seconds this contender took, wall and processor, in each pair.
     startup_s : float
         Seconds from the start of the program to the end of its first round.
     peak_mib : float
@@ -190,7 +189,7 @@ class Row:
 
 
 def measure(work: Work, folder: Path, rivals: Sequence[str], pairs: int) -> list[Row]:
-    """Time a work: each rival between the two references, and the limit beside them.
+    """Time a work: each rival beside the reference and the limit.
 
     Parameters
     ----------
@@ -198,7 +197,7 @@ def measure(work: Work, folder: Path, rivals: Sequence[str], pairs: int) -> list
     folder : Path
         Where the work is written.
     rivals : sequence of str
-        Names from `OWN`, `PEERS` and `ABSENT`, the references apart.
+        Names from `OWN`, `PEERS` and `ABSENT`, the reference apart.
     pairs : int
         Timed runs of each rival.
 
@@ -211,30 +210,29 @@ def measure(work: Work, folder: Path, rivals: Sequence[str], pairs: int) -> list
     Failed
         A contender of the project itself does not run.
     """
-    rows = {label: Row(work.name, label, work.examples) for label in (*REFERENCES, *rivals, LIMIT)}
-    exact = {label: _exact(label, folder) for label in REFERENCES}
-    for label in REFERENCES:
-        rows[label].difference = _distance(exact[label], exact["fedlib"])
+    rows = {label: Row(work.name, label, work.examples) for label in (REFERENCE, *rivals, LIMIT)}
+    exact, rows[REFERENCE].difference = _exact(REFERENCE, folder), 0.0
     product, flops = Product(), work.flops()
-    with ExitStack() as stack, tqdm(total=len(rivals) * pairs, desc=work.name, unit="pair", leave=False) as bar:
-        first, last = (stack.enter_context(Contender(label, folder, "float32")) for label in REFERENCES)
+    with (
+        Contender(REFERENCE, folder, "float32") as reference,
+        tqdm(total=len(rivals) * pairs, desc=work.name, unit="pair", leave=False) as bar,
+    ):
         for rival in rivals:
             bar.set_postfix_str(rival)
             try:
-                rows[rival].difference = _distance(_exact(rival, folder), exact["fedlib"])
+                rows[rival].difference = _distance(_exact(rival, folder), exact)
                 with Contender(rival, folder, "float32") as contender:
                     for _ in range(pairs):
                         limit = flops * product.seconds_a_flop()
-                        runs = {REFERENCES[0]: first.run(), rival: contender.run(), REFERENCES[1]: last.run()}
-                        _enter(rows, runs | {LIMIT: (limit, limit)})
+                        runs = {REFERENCE: reference.run(), rival: contender.run(), LIMIT: (limit, limit)}
+                        _enter(rows, runs)
                         bar.update()
                     rows[rival].note(contender)
             except Failed as failure:
                 if rival in OWN:
                     raise
                 rows[rival].reason = str(failure)
-        for label, contender in zip(REFERENCES, (first, last), strict=True):
-            rows[label].note(contender)
+        rows[REFERENCE].note(reference)
     return list(rows.values())
 
 
@@ -250,6 +248,6 @@ def _distance(a: dict[str, np.ndarray], b: dict[str, np.ndarray]) -> float:
 def _enter(rows: dict[str, Row], runs: dict[str, Seconds]) -> None:
     for label, (wall, cpu) in runs.items():
         rows[label].seconds.append((wall, cpu))
-        for reference in set(REFERENCES) - {label}:
-            ratio = wall / runs[reference][0], cpu / runs[reference][1]
-            rows[label].against.setdefault(reference, []).append(ratio)
+        if label != REFERENCE:
+            ratio = wall / runs[REFERENCE][0], cpu / runs[REFERENCE][1]
+            rows[label].against.setdefault(REFERENCE, []).append(ratio)

@@ -34,7 +34,7 @@ from .contenders.worker import Arrays, load
 from .driver import ROOT
 from .works import WORKS
 
-CONTENDERS = ("naive_loop", "tuned_loop", "fedlib_module", "fedlib_layers")
+CONTENDERS = ("naive_loop", "tuned_loop", "fedlib")
 KINDS = {"convolutions": ("conv",), "pooling": ("pool",), "products": ("mm", "mv", "linear")}  #: Parts of names.
 ROUNDS = 3
 DEFAULT = ("W1s", "W2", "W3")

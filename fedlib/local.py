@@ -10,19 +10,17 @@ from typing import Any, Literal
 
 import torch
 from torch import Tensor
-from torch.overrides import TorchFunctionMode
 
+from . import stacked
 from .data import Batches, ClientData
-from .params import Params, number_of_rows
-from .stacked import still_batched
+from .params import Params
 
 __all__ = ["Loss", "Trained", "clients_at_once", "local_update"]
 
 Loss = Callable[..., Tensor]
 MakeOptimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
 
-_CHUNK_BYTES = 2**30
-_CHUNK_SHARE = 0.5  # of a GPU's free memory
+_CHUNK_BYTES = 2**30  # on a CPU
 
 
 @dataclass(frozen=True)
@@ -67,39 +65,11 @@ def clients_at_once(params: Params, data: ClientData, batch_size: int | None) ->
     thirty times the input.
     """
     kind = next(iter(params.values()))
-    memory = _CHUNK_BYTES
-    if kind.device.type == "cuda":
-        memory = int(_CHUNK_SHARE * torch.cuda.mem_get_info(kind.device)[0])
+    memory = torch.cuda.mem_get_info(kind.device)[0] // 2 if kind.device.type == "cuda" else _CHUNK_BYTES
     client = sum(p[0].numel() * p.element_size() for p in params.values())
     most = data.index.shape[1]
     rows = most if batch_size is None else min(batch_size, most)
     return max(1, int(memory / (4 * client + 30 * data.x[0].numel() * kind.element_size() * rows)))
-
-
-class _SeesConvolution(TorchFunctionMode):
-    """Notes whether a convolution is called on what vmap has batched."""
-
-    found = False
-
-    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.found |= getattr(func, "__name__", "").startswith("conv") and still_batched(args)
-        return func(*args, **(kwargs or {}))
-
-
-def _better_alone(loss: Loss, params: Params, batches: Batches, extras: Sequence[Any]) -> bool:
-    """Whether clients train faster one after another: on a CPU, where a convolution would be stacked by vmap alone.
-
-    Tried on one example of the first client.
-    """
-    if params[next(iter(params))].device.type != "cpu" or all(p.ndim < 4 for p in params.values()):
-        return False
-    here = torch.zeros(1, dtype=torch.int64)
-    position = torch.zeros(1, 1, dtype=torch.int64)
-    dtype = next(iter(params.values())).dtype
-    with torch.no_grad(), _SeesConvolution() as mode:
-        batch = batches.data[:1].batch(position, torch.ones_like(position, dtype=torch.bool), dtype)
-        torch.vmap(loss)({name: p[:1] for name, p in params.items()}, batch, *(_rows(e, here) for e in extras))
-    return mode.found
 
 
 def _chunks(batches: Batches, size: int) -> Iterator[Tensor]:
@@ -171,8 +141,7 @@ def local_update(
     -----
     Clients share no parameter, so the gradient of the sum of their losses is the stack of their gradients. Clients are
     ordered by their number of steps; one that is done is copied out at its last step, and what happens to its row
-    after that is of no consequence. On a CPU a convolution that is stacked by vmap alone is slower than a loop: clients
-    of a loss with such a one train one after another.
+    after that is of no consequence. The loss runs inside `fedlib.stacked.vmap`.
     """
     clients = len(batches.steps)
     for name, rows in {**params, **{f"extra {i}": e for i, e in enumerate(extras)}}.items():
@@ -186,30 +155,16 @@ def local_update(
     mean_loss = next(iter(params.values())).new_empty(len(batches.steps))
     _keep_freed_memory()
     size = clients_at_once(params, batches.data, batches.batch_size) if chunk_size == "auto" else chunk_size
-    if clients > 1 and _better_alone(loss, params, batches, extras):
-        size = 1
     for chunk in _chunks(batches, operator.index(size)):
-        here = chunk.to(mean_loss.device)
-        start = {name: p[here] for name, p in params.items()}
-        mean_loss[here] = _train_chunk(
-            loss, start, batches[chunk], optimizer, [_rows(e, here) for e in extras], frozen, done, here
-        )
+        place = chunk.to(mean_loss.device)
+        start = {name: p[place] for name, p in params.items()}
+        own = [_rows(e, place) for e in extras]
+        mean_loss[place] = _train_chunk(loss, start, batches[chunk], optimizer, own, frozen, done, place)
     return Trained(done, mean_loss, batches.steps)
 
 
-def _rows(extra: Any, here: Tensor) -> Any:
-    return {k: v[here] for k, v in extra.items()} if isinstance(extra, dict) else extra[here]
-
-
-def _one_alone(loss: Loss) -> Callable[..., Tensor]:
-    """The loss of a stack of one client, without vmap."""
-
-    def one(argument: Any) -> Any:
-        if isinstance(argument, dict):
-            return {name: one(part) for name, part in argument.items()}
-        return tuple(map(one, argument)) if isinstance(argument, tuple) else argument.squeeze(0)
-
-    return lambda *arguments: loss(*map(one, arguments))[None]
+def _rows(extra: Any, place: Tensor) -> Any:
+    return {k: v[place] for k, v in extra.items()} if isinstance(extra, dict) else extra[place]
 
 
 def _step(optimizer: MakeOptimizer, params: list[Tensor]) -> Callable[[Sequence[Tensor | None]], None]:
@@ -241,13 +196,13 @@ def _train_chunk(
     extras: Sequence[Any],
     frozen: Sequence[str],
     done: Params,
-    here: Tensor,
+    place: Tensor,
 ) -> Tensor:
     """Train one chunk, write each client's parameters into `done` as it finishes, return the mean losses."""
     trained = {name: p.requires_grad_() for name, p in params.items() if name not in frozen}
     step_all = _step(optimizer, list(trained.values()))
-    stacked_loss = _one_alone(loss) if len(here) == 1 else torch.vmap(loss, randomness="error")
-    total = torch.zeros(number_of_rows(params), device=here.device, dtype=next(iter(params.values())).dtype)
+    stacked_loss = stacked.vmap(loss)
+    total = torch.zeros(len(place), device=place.device, dtype=next(iter(params.values())).dtype)
     steps = batches.steps
     running = (steps[:, None] > torch.arange(len(batches) + 1)).sum(0).tolist()  # clients still at work, by step
     for step, batch in enumerate(batches.iterate(total.dtype)):
@@ -262,5 +217,5 @@ def _train_chunk(
                     if len(p) == len(done[name]) == running[step] and running[step + 1] == 0:  # all, in their order
                         done[name] = p.detach()
                     else:
-                        done[name][here[finished]] = p[finished]
+                        done[name][place[finished]] = p[finished]
     return total / steps.to(total.device)

@@ -1,20 +1,207 @@
-"""Layers for one client that stay fast when `torch.vmap` stacks clients.
+"""Plain PyTorch for one client, fast for a stack of them: kernels for torch's own functions inside a vmap.
 
-Under plain vmap a dense layer becomes one batched matrix product, which is fast; a convolution becomes a grouped
-convolution in a memory layout in which it is slower than a Python loop over clients. `conv_relu_pool` therefore brings
-its own kernel for a stack, and `mlp` its own backward pass. A loss never sees the difference: it calls the layer for
-one client. `make bench` times them.
+Under `torch.vmap` alone a convolution of a stack of clients can be slower on a CPU than a loop over them. Inside the
+`vmap` of this module clients become channels: the convolution of C clients is one with C times the groups, and pooling
+and group norm are themselves on C times the channels. In channels_last memory these are fast, and one hands its output
+to the next without a copy. A loss never sees the difference: it calls `F.conv2d` for one client.
 """
 
-import functools
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
-__all__ = ["conv_relu_pool", "dense", "mlp", "stackable"]
+try:
+    from torch._C._functorch import (
+        _add_batch_dim,
+        get_interpreter_stack,
+        get_unwrapped,
+        is_batchedtensor,
+        maybe_get_bdim,
+    )
+    from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
+
+    PRIVATE_NAMES = True
+except ImportError:  # another torch: `_Operation` asks for public names alone
+    PRIVATE_NAMES = False
+
+__all__ = ["vmap"]
+
+# Without AVX-512 the weight gradient of a grouped convolution of two to five channels is several times slower than that
+# of single ones, so large images of that kind go one client after another.
+_ONE_BY_ONE = not torch.backends.cpu.get_cpu_capability().startswith("AVX512")
+_LARGE_IMAGE = 2**8  # pixels from which the cost of a call for each client does not matter
+
+
+def vmap(function: Callable[..., Any], in_dims: Any = 0) -> Callable[..., Any]:
+    """`torch.vmap` with the kernels of this module (chapter 10).
+
+    Parameters
+    ----------
+    function : callable
+        Of one client, in plain PyTorch.
+    in_dims : int, None or nested structure
+        The axis of the clients in each argument, as `torch.vmap` takes it.
+
+    Returns
+    -------
+    callable
+        The same function of a stack; equal to `torch.vmap(function, in_dims)`, rounding apart.
+
+    Notes
+    -----
+    A kernel takes the place of a function whose tensors are all stacked by this one vmap. What clients share, a further
+    vmap around or inside, and `torch.func.grad` inside are left to torch.
+    """
+
+    def with_kernels(*args: Any) -> Any:
+        with _Kernels():
+            return function(*args)
+
+    return torch.vmap(with_kernels, in_dims)
+
+
+class _Kernels(TorchFunctionMode):
+    """While it is open, torch's functions run the kernels of this module."""
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        kernel, axes = _KERNELS.get(func, (None, 0))
+        if kernel is None or args[0].ndim != axes:
+            return func(*args, **kwargs)
+        tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
+        run = _on_stacks if PRIVATE_NAMES else _Operation.apply
+        return run(_of_tensors(func, args, kwargs), _of_tensors(kernel, args, kwargs), *tensors)
+
+
+def _of_tensors(function: Callable[..., Tensor], args: tuple, kwargs: dict[str, Any]) -> Callable[..., Tensor]:
+    """`function` of the tensors among its arguments, the others as they are."""
+
+    def call(*tensors: Tensor) -> Tensor:
+        rest = iter(tensors)
+        values = [next(rest) if isinstance(a, Tensor) else a for a in (*args, *kwargs.values())]
+        return function(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))
+
+    return call
+
+
+def _on_stacks(plain: Callable[..., Tensor], kernel: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
+    """What `kernel` gives for the stacks behind the tensors of one vmap; `plain` under anything else."""
+    levels = get_interpreter_stack() or ()
+    if len(levels) != 1 or not all(map(is_batchedtensor, tensors)):
+        return plain(*tensors)
+    with temporarily_pop_interpreter_stack():
+        out = kernel(*(_clients_first(get_unwrapped(t), maybe_get_bdim(t)) for t in tensors))
+    return _add_batch_dim(out, 0, levels[0].level())
+
+
+class _Operation(torch.autograd.Function):
+    """`_on_stacks` by public names, slower to call: torch hands the stacks to `vmap`."""
+
+    @staticmethod
+    def forward(plain, kernel, *tensors):
+        return plain(*tensors)
+
+    @staticmethod
+    def setup_context(ctx, inputs, output):
+        ctx.plain, _, *tensors = inputs
+        ctx.save_for_backward(*tensors)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        tensors = (t.contiguous() for t in ctx.saved_tensors)  # torch's vmap of pooling loops over channels_last ones
+        return None, None, *torch.func.vjp(ctx.plain, *tensors)[1](gradient)
+
+    @staticmethod
+    def vmap(info, in_dims, plain, kernel, *tensors):
+        axes = in_dims[2:]
+        if None in axes or not all(map(_has_memory, tensors)):
+            return torch.vmap(plain, axes)(*tensors), 0
+        return kernel(*map(_clients_first, tensors, axes)), 0
+
+
+def _has_memory(tensor: Tensor) -> bool:
+    """Whether no vmap is at work on a tensor."""
+    try:
+        return tensor.untyped_storage() is not None
+    except (NotImplementedError, RuntimeError):
+        return False
+
+
+def _clients_first(stack: Tensor, axis: int) -> Tensor:
+    return stack.movedim(axis, 0) if axis else stack
+
+
+# ---- the kernels: torch's functions with a client axis first in all tensors ----
+
+
+def _as_channels(x: Tensor) -> Tensor:
+    """(C, B, I, H, W) as (B, C I, H, W) in channels_last memory; for what these kernels give, no copy."""
+    return x.transpose(0, 1).flatten(1, 2).contiguous(memory_format=torch.channels_last)
+
+
+def _as_clients(x: Tensor, clients: int) -> Tensor:
+    return x.unflatten(1, (clients, -1)).transpose(0, 1)
+
+
+def _flat(p: Any) -> Any:
+    return None if p is None else p.flatten(0, 1)
+
+
+def _conv2d(x, weight, bias=None, stride=1, padding=0, dilation=1, groups=1):
+    clients, batch, channels, *side = x.shape
+    if x.device.type == "cpu" and _ONE_BY_ONE and 1 < channels < 6 and side[0] * side[1] >= _LARGE_IMAGE:
+        x = x.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, (clients, batch))
+        each = zip(x, weight, [None] * clients if bias is None else bias, strict=True)
+        return torch.stack([F.conv2d(*one, stride, padding, dilation, groups) for one in each])
+    z = F.conv2d(_as_channels(x), _flat(weight), _flat(bias), stride, padding, dilation, clients * groups)
+    return _as_clients(z, clients)
+
+
+def _group_norm(x, groups, weight=None, bias=None, eps=1e-5):
+    return _as_clients(F.group_norm(_as_channels(x), len(x) * groups, _flat(weight), _flat(bias), eps), len(x))
+
+
+def _by_channel(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    return lambda x, *args, **kwargs: _as_clients(function(_as_channels(x), *args, **kwargs), len(x))
+
+
+class _Linear(torch.autograd.Function):
+    """Dense layers, the backward pass written out: a weight's gradient has the weight's layout, for the step."""
+
+    @staticmethod
+    def forward(ctx, x, weight, bias=None):
+        ctx.save_for_backward(x, weight)
+        return x @ weight.mT if bias is None else torch.baddbmm(bias[:, None], x, weight.mT)
+
+    @staticmethod
+    def backward(ctx, gradient):
+        (x, weight), (of_x, of_weight, *of_bias) = ctx.saved_tensors, ctx.needs_input_grad
+        return (
+            gradient @ weight if of_x else None,
+            gradient.mT @ x if of_weight else None,
+            *(gradient.sum(1) if of_one else None for of_one in of_bias),
+        )
+
+
+_KERNELS: dict[Any, tuple[Callable[..., Tensor], int]] = {
+    F.conv2d: (_conv2d, 4),
+    F.max_pool2d: (_by_channel(F.max_pool2d), 4),
+    F.avg_pool2d: (_by_channel(F.avg_pool2d), 4),
+    F.adaptive_avg_pool2d: (_by_channel(F.adaptive_avg_pool2d), 4),
+    F.group_norm: (_group_norm, 4),
+}  #: For a function of torch: what takes its place, and the axes that its first argument must have.
+if PRIVATE_NAMES:  # a call of `_Operation` takes longer than a small dense layer
+    _KERNELS[F.linear] = _Linear.apply, 2
+
+
+# ==== To be deleted, with all that follows: layers of the library's own. ====
+
+import functools  # noqa: E402
+from collections.abc import Iterable  # noqa: E402
 
 
 def still_batched(args: Iterable) -> bool:

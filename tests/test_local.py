@@ -31,7 +31,7 @@ def start_and_batches(steps=None):
     return start, batches if steps is None else replace(batches, steps=steps)
 
 
-@pytest.mark.parametrize("chunk_size", [1, 3, 8, "auto"])
+@pytest.mark.parametrize("chunk_size", [1, 3, "auto"])
 def test_each_client_has_its_own_extras(chunk_size):
     start, batches = start_and_batches()
     centre = {name: p.flip(0) for name, p in start.items()}
@@ -84,12 +84,13 @@ def test_a_client_that_is_done_stands_still(optimizer):
 
 def test_a_parameter_that_the_loss_does_not_use_stays():
     start, batches = start_and_batches()
-    start["unused"] = torch.ones(8, 3, dtype=torch.float64)
-    trained = local_update(TASK, start, batches, SGD).params
+    used, start["unused"] = set(start), torch.ones(8, 3, dtype=torch.float64)
+    trained = local_update(lambda p, b: TASK({n: p[n] for n in used}, b), start, batches, SGD).params
     assert torch.equal(trained["unused"], start["unused"])
+    assert not torch.equal(trained["dense1.weight"], start["dense1.weight"])
 
 
-@pytest.mark.parametrize("chunk_size", [1, 3, 8])
+@pytest.mark.parametrize("chunk_size", [1, 3])
 def test_chunks_take_each_client_once_and_waste_less_than_half(chunk_size):
     _, batches = start_and_batches()
     chunks = list(_chunks(batches, chunk_size))
@@ -106,16 +107,3 @@ def test_chunks_keep_to_the_memory(monkeypatch):
     assert clients_at_once(start, data, 20) == 3
     monkeypatch.setattr("fedlib.local._CHUNK_BYTES", 1)
     assert clients_at_once(start, data, None) == 1
-
-
-def test_convolutions_of_any_module_go_one_after_another(monkeypatch):
-    """Stacked by vmap alone they are slower than a loop; fedlib's own layers and dense networks are stacked."""
-    together = []
-    train = fedlib.local._train_chunk
-    monkeypatch.setattr("fedlib.local._train_chunk", lambda *a: together.append(len(a[-1])) or train(*a))
-    data = client_data(ragged_clients(sizes=(8,) * 4))
-    for network, chunks in (("MLP", [4]), ("CNN", [4]), ("torch module with GroupNorm", [1] * 4)):
-        params, predict, _ = twin(network)
-        local_update(classification_loss(predict), broadcast(params, 4), local_batches(data, 8, 1, Key(0, 1)), SGD)
-        assert together == chunks, network
-        together.clear()

@@ -3,7 +3,7 @@
 Preset ``full`` measures, on one core,
 
 - the local training of three works, as a naive loop, a tuned loop, a plain `torch.vmap`, and by fedlib with any module
-  and with its own layers: five contenders, timed one after another, again and again, and compared within each turn;
+  and with its own network: five contenders, timed one after another, again and again, and compared within each turn;
 - how often PyTorch is called for it, and how far the contenders' parameters lie apart in 64-bit numbers;
 - time and peak memory of a round in chunks of clients;
 - a run of CFL in one process and in two;
@@ -212,10 +212,10 @@ def plain_vmap(work: Work, dtype: torch.dtype) -> Run:
     return run
 
 
-def by_fedlib(work: Work, dtype: torch.dtype, layers: bool) -> Run:
-    """The stack of fedlib: its own layers, or any module."""
-    predict = work.model if layers else models.Model(work.network(dtype))
-    start = predict.init(work.seed) if layers else predict.params
+def by_fedlib(work: Work, dtype: torch.dtype, own: bool) -> Run:
+    """The stack of fedlib: its own network, or any module."""
+    predict = work.model if own else models.Model(work.network(dtype))
+    start = predict.init(work.seed) if own else predict.params
     x, y = work.data(dtype)
     data, loss = fedlib.stack_clients(list(x), list(y)), work.loss(predict)
     stack = broadcast({name: p.to(dtype) for name, p in start.items()}, work.clients)
@@ -231,8 +231,8 @@ CONTENDERS: dict[str, Callable[[Work, torch.dtype], Run]] = {
     NAIVE: naive_loop,
     TUNED: tuned_loop,
     PLAIN: plain_vmap,
-    ANY: partial(by_fedlib, layers=False),
-    LAYERS: partial(by_fedlib, layers=True),
+    ANY: partial(by_fedlib, own=False),
+    LAYERS: partial(by_fedlib, own=True),
 }
 
 

@@ -5,13 +5,14 @@ from functools import partial
 
 import numpy as np
 import pytest
+import reference
 import torch
 from sklearn.cluster import KMeans
 from torch.nn.functional import cross_entropy
 from twins import SIZES, classification_loss, client_data, largest_difference, ragged_clients, twin
 
 import fedlib
-from fedlib import Key, datasets, partition, reference
+from fedlib import Key, datasets, partition
 from fedlib.algorithm import Update
 from fedlib.algorithms.fedavg import FedAvg
 from fedlib.algorithms.fedgroup import FedGroup, decomposed_cosines

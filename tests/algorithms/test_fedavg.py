@@ -3,11 +3,11 @@
 from functools import partial
 
 import pytest
+import reference
 import torch
 from twins import classification_loss, client_data, largest_difference, twin
 
 import fedlib
-from fedlib import reference
 from fedlib.algorithms import FedAvg, LocalOnly
 
 OPTIMIZERS = {

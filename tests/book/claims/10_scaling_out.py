@@ -100,11 +100,8 @@ CLAIMS = [
         lambda read: 0.9 < gain(read(SPEED), "W1s", PLAIN) < 1.3 and 0 < gain(read(SPEED), "W3", PLAIN) < 0.8,
     ),
     (
-        "*fedlib, any module* stays near the naive loop here, somewhat behind the tuned one, and does not follow plain "
-        "vmap",
-        lambda read: all(
-            0.8 < gain(read(SPEED), w, ANY) < 1.2 and 0.8 < gain(read(SPEED), w, ANY, TUNED) < 1 for w in ("W1s", "W3")
-        ),
+        "*fedlib, any module* does not follow plain vmap on W3",
+        lambda read: 0 < gain(read(SPEED), "W3", PLAIN) < gain(read(SPEED), "W3", ANY),
     ),
     (
         "The time for a client does not grow with the number of clients: a round is linear.",

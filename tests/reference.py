@@ -1,7 +1,7 @@
 """Federated averaging, slow and obvious: one client after another, one batch after another.
 
-This is what chapter 01 builds by hand and what the tests hold the stacked core to. It shares nothing with the core but
-the random numbers of `Key`, which fix the cohorts and the order of the examples.
+What the tests hold the stacked core to. It shares nothing with the core but the random numbers of `Key`, which fix the
+cohorts and the order of the examples.
 """
 
 import copy
@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 import torch
 from torch import Tensor, nn
 
-from .keys import Key
+from fedlib import Key
 
 __all__ = ["fedavg", "local_training"]
 

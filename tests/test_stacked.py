@@ -1,0 +1,230 @@
+"""Kernels for a stack of clients: equal to plain torch under every composition (float64, 1e-12), by either way."""
+
+import importlib
+import subprocess
+import sys
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import nn
+from torch.func import grad, jacrev
+
+import fedlib
+from fedlib import stacked
+
+PRIVATE = "torch._C._functorch.maybe_get_bdim"
+
+
+@pytest.fixture(params=["private names", "public names"])
+def names(request, monkeypatch):
+    """fedlib.stacked as this torch gives it, and as a torch without one of the private names would."""
+    if request.param == "public names":
+        with monkeypatch.context() as hidden:
+            hidden.delattr(PRIVATE)
+            importlib.reload(stacked)
+    assert request.param == "public names" or stacked.PRIVATE_NAMES
+    assert (F.linear in stacked._KERNELS) == stacked.PRIVATE_NAMES == (request.param == "private names")
+    yield
+    importlib.reload(stacked)
+
+
+def network(x, w, b, v, c, s, t):
+    """Every function that has a kernel."""
+    z = F.group_norm(F.conv2d(x, w, b, padding=1), 2, s, t)
+    z = F.avg_pool2d(F.max_pool2d(torch.relu(z), 2), 2, stride=1)
+    return F.linear((z + F.adaptive_avg_pool2d(z, 1)).flatten(1), v, c)
+
+
+SHAPES = [(5, 3, 8, 6), (4, 3, 3, 3), (4,), (3, 24), (3,), (4,), (4,)]
+
+
+def draw(*shape, seed=0):
+    flat = fedlib.Key(seed).normal(torch.arange(1), "test", torch.Size(shape).numel())
+    return flat.reshape(shape).requires_grad_()
+
+
+def tensors(*lead, shapes=SHAPES):
+    """Arguments with the same leading axes."""
+    return [draw(*lead, *shape, seed=i) for i, shape in enumerate(shapes)]
+
+
+def close(a, b):
+    return torch.testing.assert_close(a, b, atol=1e-12, rtol=1e-10)
+
+
+def scalar(f):
+    return lambda *args: (f(*args) ** 2).sum()
+
+
+def first(f, *args):
+    return torch.autograd.grad(scalar(f)(*args), args)
+
+
+def second(f, *args):
+    gradients = torch.autograd.grad(scalar(f)(*args), args, create_graph=True)
+    return torch.autograd.grad(sum((g**2).sum() for g in gradients), args)
+
+
+@pytest.fixture
+def kernels(monkeypatch):
+    """Names of the kernels that run."""
+    ran = []
+    for func, (kernel, axes) in stacked._KERNELS.items():
+        spy = lambda *a, kernel=kernel, name=func.__name__, **k: ran.append(name) or kernel(*a, **k)  # noqa: E731
+        monkeypatch.setitem(stacked._KERNELS, func, (spy, axes))
+    return ran
+
+
+@pytest.mark.parametrize("clients", [1, 6])
+@pytest.mark.parametrize("derivative", [lambda f, *args: f(*args), first, second], ids=["value", "first", "second"])
+def test_autograd_outside(names, derivative, clients):
+    args = tensors(clients)
+    close(derivative(stacked.vmap(network), *args), derivative(torch.vmap(network), *args))
+
+
+def test_the_kernels_are_what_runs(names, kernels):
+    every = ["conv2d", "group_norm", "max_pool2d", "avg_pool2d", "adaptive_avg_pool2d", "linear"]
+    stacked.vmap(network)(*tensors(6))
+    assert [name.replace("boolean_dispatch", "max_pool2d") for name in kernels] == every[: 5 + stacked.PRIVATE_NAMES]
+
+
+@pytest.mark.parametrize("shared", range(len(SHAPES)))
+def test_an_argument_without_client_axis(names, shared):
+    args = tensors(6)
+    args[shared] = args[shared][0].detach().requires_grad_()
+    dims = tuple(None if i == shared else 0 for i in range(len(args)))
+    both = [f(network, dims) for f in (stacked.vmap, torch.vmap)]
+    close(*(f(*args) for f in both))
+    close(*(first(f, *args) for f in both))
+
+
+def test_client_axis_elsewhere(names):
+    args = tensors(6)
+    args[0], args[3] = args[0].movedim(0, 2), args[3].movedim(0, 1)
+    dims = (2, 0, 0, 1, 0, 0, 0)
+    close(stacked.vmap(network, dims)(*args), torch.vmap(network, dims)(*args))
+
+
+def test_functions_of_torch_func(names):
+    args, one = tensors(4), tensors()
+    inside = grad(scalar(network), argnums=(0, 1, 3, 5))
+    close(stacked.vmap(inside)(*args), torch.vmap(inside)(*args))
+    close(*(grad(scalar(f(network)), argnums=(1, 4))(*args) for f in (stacked.vmap, torch.vmap)))
+    close(*(jacrev(f(network), argnums=1)(*args) for f in (stacked.vmap, torch.vmap)))
+    close(
+        stacked.vmap(network, (0, *[None] * 6))(args[0], *one[1:]), torch.stack([network(x, *one[1:]) for x in args[0]])
+    )
+
+
+@pytest.mark.parametrize("outer", [stacked.vmap, torch.vmap])
+@pytest.mark.parametrize("inner", [stacked.vmap, torch.vmap])
+@pytest.mark.parametrize("order", ["models outside", "clients outside", "both everywhere"])
+def test_two_vmaps(names, order, inner, outer):
+    """IFCA evaluates M models on C clients: x has the client axis, the parameters have the model axis."""
+    outer, inner = (stacked.vmap if v.__module__ == "fedlib.stacked" else v for v in (outer, inner))  # reloaded
+    x, *own = tensors(2, 3) if order == "both everywhere" else [tensors(6)[0], *tensors(2)[1:]]
+    results = []
+    for out, within in ((outer, inner), (torch.vmap, torch.vmap)):
+        if order == "models outside":
+            both = out(lambda *p, v=within: v(lambda x: network(x, *p))(x))(*own)
+        elif order == "clients outside":
+            both = out(lambda x, v=within: v(lambda *p: network(x, *p))(*own))(x)
+        else:
+            both = out(within(network))(x, *own)
+        results.append((both, torch.autograd.grad((both**2).sum(), (x, *own))))
+    close(*results)
+
+
+@pytest.mark.parametrize(
+    ("settings", "x", "w"),
+    [
+        ({"stride": 2, "padding": 2}, (2, 3, 7, 6), (4, 3, 3, 3)),
+        ({"dilation": (2, 1), "padding": (0, 1)}, (2, 3, 7, 6), (4, 3, 3, 2)),
+        ({"groups": 2, "padding": "same"}, (2, 4, 7, 6), (6, 2, 3, 3)),
+        ({"padding": "valid"}, (2, 1, 5, 5), (2, 1, 5, 5)),
+        ({"padding": 1}, (2, 3, 16, 16), (4, 3, 3, 3)),  # a large image of few channels
+    ],
+    ids=str,
+)
+@pytest.mark.parametrize("bias", [True, False])
+def test_convolutions(names, monkeypatch, settings, x, w, bias):
+    args = tensors(4, shapes=[x, w, w[:1]][: 2 + bias])
+    expected = first(torch.vmap(lambda *a: F.conv2d(*a, **settings)), *args)
+    for one_by_one in (True, False):
+        monkeypatch.setattr(stacked, "_ONE_BY_ONE", one_by_one)
+        close(first(stacked.vmap(lambda *a: F.conv2d(*a, **settings)), *args), expected)
+
+
+def test_what_has_no_kernel_is_left_to_torch(names, kernels):
+    """Images without a batch, dense layers of sequences, other functions."""
+    x, w, b = tensors(4, shapes=[(3, 8, 6), (4, 3, 3, 3), (4,)])
+    close(stacked.vmap(F.conv2d)(x, w, b), torch.vmap(F.conv2d)(x, w, b))
+    x, w = tensors(4, shapes=[(2, 5, 3), (6, 3)])
+    close(stacked.vmap(F.linear)(x, w), torch.vmap(F.linear)(x, w))
+    x, w = tensors(4, shapes=[(2, 3, 9), (5, 3, 4)])
+    close(stacked.vmap(F.conv1d)(x, w), torch.vmap(F.conv1d)(x, w))
+    assert not kernels
+    (x,) = tensors(4, shapes=[(2, 3, 6, 6)])
+    close(*(f(lambda x: F.max_pool2d(x, 2, return_indices=True))(x) for f in (stacked.vmap, torch.vmap)))
+
+
+@pytest.mark.parametrize("kind", [torch.int64, torch.bfloat16, torch.float32])
+def test_other_types(names, kind):
+    """Small whole numbers: no rounding in any type."""
+    x, w, v, c = (t.detach().round().to(kind) for t in tensors(4, shapes=[(2, 3, 8, 6), (4, 3, 3, 3), (5, 8), (5,)]))
+    pairs = [(F.linear, (v[:, :2], v, c))]
+    if kind.is_floating_point:
+        pairs += [(lambda x, w: F.max_pool2d(F.conv2d(x, w), 2), (x, w))]
+    for f, args in pairs:
+        assert torch.equal(stacked.vmap(f)(*args), torch.vmap(f)(*args))
+
+
+class Odd(nn.Module):
+    """A user's own module: parameters shared, in lists, frozen, and used without a layer."""
+
+    def __init__(self):
+        super().__init__()
+        self.conv = nn.Conv2d(1, 4, 3, stride=2, padding_mode="circular", padding=1)
+        self.again = nn.Conv2d(4, 4, 3, padding="same", groups=2, bias=False)
+        self.scales = nn.ParameterList([torch.ones(4, 1, 1), torch.zeros(())])
+        self.norm, self.out, self.tied = nn.GroupNorm(2, 4), nn.Linear(4, 4), nn.Linear(4, 4)
+        self.tied.weight = self.out.weight
+        self.norm.bias.requires_grad_(False)
+
+    def forward(self, x):
+        z = F.elu(self.norm(self.conv(x)))
+        z = F.avg_pool2d(self.again(z) * self.scales[0] + self.scales[1], 3)
+        return self.tied(F.relu(self.out(z.flatten(1))))
+
+
+def test_any_module_trains_as_alone(names):
+    torch.manual_seed(0)
+    module = Odd().double()
+    model = fedlib.models.Model(module)
+    assert set(model.params) == {n for n, p in module.named_parameters() if p.requires_grad}
+    params = {name: (p + 0.1 * draw(3, *p.shape)).detach().requires_grad_() for name, p in model.params.items()}
+    x = draw(3, 5, 1, 6, 6)
+    value = stacked.vmap(scalar(model))(params, x)
+    found = torch.autograd.grad(value.sum(), params.values())
+    for k in range(3):
+        one = {name: p[k] for name, p in params.items()}
+        alone = scalar(lambda p, x: torch.func.functional_call(module, p, x))(one, x[k])
+        close(value[k], alone)
+        close([g[k] for g in found], [g[k] for g in torch.autograd.grad(alone, list(params.values()))])
+
+
+def test_fedlib_runs_without_the_private_names():
+    program = f"""
+import torch._functorch.vmap
+del {PRIVATE}
+import fedlib
+model = fedlib.models.CNN((1, 6, 6), (2,), (3,), 3)
+data = fedlib.stack_clients(torch.ones(2, 4, 1, 6, 6), torch.ones(2, 4).long())
+loss = lambda params, batch: fedlib.losses.cross_entropy(model(params, batch[0]), *batch[1:])
+algorithm = fedlib.algorithms.FedAvg(loss, lr=0.1, batch_size=2)
+result = fedlib.fit(algorithm, model.init(0), data, 2, progress=False)
+assert result.history.train_loss[1] < result.history.train_loss[0]
+assert not fedlib.stacked.PRIVATE_NAMES
+"""
+    subprocess.run([sys.executable, "-W", "error", "-c", program], check=True)
