@@ -11,6 +11,7 @@ from torch import Tensor
 from .algorithm import Algorithm
 from .data import ClientData, positions, to_features
 from .params import Params, row
+from .stacked import vmap
 
 __all__ = ["Result", "evaluate", "pooled", "score"]
 
@@ -107,7 +108,7 @@ def score(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor) -
             for chunk in _chunks(data):
                 params, some = algorithm.client_params(state, clients[chunk]), data[chunk]
                 x, y, *_ = some.all_rows(dtype)
-                answers = torch.vmap(lambda p, x, y: _answer(predict(p, x), y))(params, x, y)
+                answers = vmap(lambda p, x, y: _answer(predict(p, x), y))(params, x, y)
                 parts.append(_compare(answers, some))
     return pd.DataFrame(table | {name: torch.cat([p[name] for p in parts]).numpy() for name in parts[0]})
 
@@ -198,7 +199,7 @@ def _losses(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor)
     with torch.no_grad():
         for chunk in _chunks(data):
             params = algorithm.client_params(state, clients[chunk])
-            parts.append(torch.vmap(algorithm.loss)(params, data[chunk].all_rows(dtype)).cpu().double())
+            parts.append(vmap(algorithm.loss)(params, data[chunk].all_rows(dtype)).cpu().double())
     return torch.cat(parts).expand(everybody)
 
 
