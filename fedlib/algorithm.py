@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .aggregate import Sums
-from .checks import check_number, check_share, check_whole
+from .checks import check_number, check_whole
 from .costs import TRAINING, current_costs, flops_of, record
 from .data import ClientData, local_batches
 from .keys import Key
@@ -119,7 +119,7 @@ class Algorithm(ABC):
             check_whole(self.batch_size, "batch_size", ", or None for all examples")
         if self.chunk_size != "auto":
             check_whole(self.chunk_size, "chunk_size", ', or "auto"')
-        check_share(self.stragglers, "stragglers")
+        check_number(self.stragglers, "stragglers", below=1)
         rule: Any = self.optimizer
         if "lr" in getattr(rule, "keywords", {}):
             raise ValueError(f"give the learning rate as lr={rule.keywords['lr']} of the algorithm, not the optimizer")

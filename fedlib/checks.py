@@ -13,7 +13,7 @@ from .data import ClientData, to_features
 from .keys import Key
 from .params import Params
 
-__all__ = ["check_data", "check_loss", "check_number", "check_params", "check_share", "check_whole"]
+__all__ = ["check_data", "check_loss", "check_number", "check_params", "check_whole"]
 
 _WRONG = (RuntimeError, KeyError, IndexError, TypeError, ValueError, AttributeError)  # of a loss that does not fit
 
@@ -30,19 +30,15 @@ def check_whole(number: Any, name: str, otherwise: str = "", least: int = 1, mos
     return value
 
 
-def check_number(number: Any, name: str, least: float = 0.0, above: bool = False) -> float:
-    """A finite number of at least `least`, or `above` it."""
+def check_number(number: Any, name: str, least: float = 0.0, above: bool = False, below: float = math.inf) -> float:
+    """A number of at least `least`, or `above` it, and below `below`."""
     value = float(number) if isinstance(number, Real) else math.nan
-    if not math.isfinite(value) or value < least or (above and value == least):
-        raise ValueError(f"{name} must be a number {'above' if above else 'of at least'} {least:g}; got {number!r}")
+    if not least <= value < below or (above and value == least):
+        words = f"{'above' if above else 'of at least'} {least:g}" + (
+            f" and below {below:g}" if below < math.inf else ""
+        )
+        raise ValueError(f"{name} must be a number {words}; got {number!r}")
     return value
-
-
-def check_share(number: Any, name: str) -> float:
-    """A chance: a number from 0 to below 1."""
-    if not (isinstance(number, Real) and 0 <= float(number) < 1):
-        raise ValueError(f"{name} must be a number from 0 to below 1, got {number!r}")
-    return float(number)
 
 
 def check_params(params: Any) -> None:

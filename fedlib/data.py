@@ -74,11 +74,6 @@ class ClientData:
 
     def with_columns(self, **columns: Tensor) -> "ClientData":
         """The same examples, with further columns of shape (K, n_max, ...)."""
-        for name, column in columns.items():
-            if column.shape[:2] != self.index.shape:
-                raise ValueError(
-                    f"{name} must have the shape {tuple(self.index.shape)} first; got {tuple(column.shape)}"
-                )
         return replace(self, columns=self.columns | columns)
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "ClientData":
@@ -161,15 +156,15 @@ def _array(values: ArrayLike | Tensor, what: str) -> Tensor:
 
 def _labels(values: ArrayLike | Tensor, classes: int | None, what: str) -> Tensor:
     y = _array(values, what)
-    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if y.ndim != 1:
         raise ValueError(f"{what} must have one label or target a row, shape (R,); got {tuple(y.shape)}")
-    if not y.is_floating_point():
-        y = y.long()
-        if len(y) and (y.min() < 0 or (classes is not None and y.max() >= classes)):
-            bad = int(y.min()) if y.min() < 0 else int(y.max())
-            upper = "" if classes is None else f" to {classes - 1}"
-            raise ValueError(f"{what} has the label {bad}; labels are whole numbers from 0{upper}")
+    if y.is_floating_point():
+        return y
+    y = y.long()
+    wrong = y[(y < 0) | (y >= (classes or torch.iinfo(y.dtype).max))]
+    if len(wrong):
+        upper = "" if classes is None else f" to {classes - 1}"
+        raise ValueError(f"{what} has the label {int(wrong[0])}; labels are whole numbers from 0{upper}")
     return y
 
 
@@ -182,16 +177,10 @@ def _ids(ids: Sequence[int] | ArrayLike | Tensor | None, clients: int) -> Tensor
 
 def _row_numbers(rows: ArrayLike, length: int, client: int) -> np.ndarray:
     r = np.asarray(rows)
-    if r.dtype == bool and r.shape == (length,):
-        r = np.flatnonzero(r)
     if not r.size:
         raise ValueError(f"client {client} has no examples; leave it out, or give every client at least one")
-    if r.dtype.kind not in "iu" or r.ndim != 1:
-        raise TypeError(
-            f"client {client}: give a list of whole row numbers, or a mask of all rows; got {r.dtype} {r.shape}"
-        )
-    if r.min() < 0 or r.max() >= length:
-        raise ValueError(f"client {client} asks for a row outside 0 to {length - 1}")
+    if r.dtype.kind not in "iu" or r.ndim != 1 or r.min() < 0 or r.max() >= length:
+        raise ValueError(f"client {client}: give a list of whole row numbers from 0 to {length - 1}; got {rows!r:.80}")
     return r.astype(np.int64)
 
 
@@ -211,7 +200,7 @@ def stack_rows(
     y : array of shape (R,)
         Whole numbers are class labels, floating-point numbers are regression targets.
     rows : sequence of K arrays
-        Row numbers of each client, or masks of shape (R,).
+        Row numbers of each client.
     ids : sequence of K int, optional
         Ids of the clients; 0 to K - 1 by default.
     classes : int, optional
@@ -227,7 +216,7 @@ def stack_rows(
         No clients, a client without examples, x and y of different lengths, a row number out of range, NaN or infinite
         features, labels out of range, ids that repeat.
     TypeError
-        Something else than numbers, or row numbers that are not whole.
+        Something else than numbers.
     """
     flat_x, flat_y = _array(x, "x"), _labels(y, classes, "y")
     if len(flat_x) != len(flat_y):

@@ -66,8 +66,6 @@ def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataF
     ------
     ValueError
         A client that is not in the result; an output that `predict` must not have.
-    TypeError
-        A result of another algorithm.
 
     Notes
     -----
@@ -75,22 +73,10 @@ def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataF
     """
     data = data.to(result.ids.device)
     clients = positions(result.ids, data, "the data")
-    held_params(algorithm, result.state, clients[:1])
     table = score(algorithm, result.state, data, clients)
     if algorithm.predict is not None:
         table.insert(2, "loss", _losses(algorithm, result.state, data, clients).numpy())
     return table
-
-
-def held_params(algorithm: Algorithm, state: Any, clients: Tensor) -> Params:
-    """`client_params`, with a word on a state that is another algorithm's."""
-    try:
-        return algorithm.client_params(state, clients)
-    except AttributeError as error:
-        raise TypeError(
-            f"{type(algorithm).__name__} cannot read a {type(state).__name__} ({error}); give the algorithm that fit "
-            "made this result with"
-        ) from error
 
 
 def score(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor) -> pd.DataFrame:
@@ -139,16 +125,14 @@ def _one_model(algorithm: Algorithm, state: Any, clients: Tensor) -> bool:
 
 def _shared_answers(algorithm: Algorithm, params: Params, data: ClientData) -> Tensor:
     """Answers of one model to all rows of all clients, of shape (K, n_max)."""
-    if len(data) > 1 and data.index.stride(0) == 0:  # all clients have the same rows
-        rows, place = data.index[0], torch.arange(data.index.shape[1], device=data.n.device).expand_as(data.index)
-    else:
-        rows, place = data.index.unique(return_inverse=True)
+    index = data.index[:1] if data.index.stride(0) == 0 else data.index  # all clients may have the same rows
+    rows, place = index.unique(return_inverse=True)
     dtype = next(iter(params.values())).dtype
     answers = []
     for r in rows.split(max(1, _CHUNK_ENTRIES // data.x[0].numel())):
         output = algorithm.predict(params, to_features(data.x[r], dtype))  # type: ignore[misc]
         answers.append(_answer(output, data.y.new_empty(len(r))))
-    return torch.cat(answers)[place]
+    return torch.cat(answers)[place].expand_as(data.index)
 
 
 def _answer(output: Tensor, y: Tensor) -> Tensor:

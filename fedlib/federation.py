@@ -1,6 +1,5 @@
 """A federation: rounds, with scores after them. What goes on around the rounds stands here, and nothing of a method."""
 
-import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -9,10 +8,10 @@ import pandas as pd
 import torch
 
 from .algorithm import Algorithm
-from .checks import check_data, check_loss, check_params, check_share, check_whole
+from .checks import check_data, check_loss, check_number, check_params, check_whole
 from .costs import open_costs
 from .data import ClientData, positions
-from .evaluation import Result, held_params, pooled, score
+from .evaluation import Result, pooled, score
 from .keys import Key
 from .params import Params
 from .progress_bar import rounds_of
@@ -60,8 +59,8 @@ def fit(
     eval_every : int
         Score after every so many rounds, and after the last.
     callbacks : sequence of callable
-        Called after each round as ``callback(round, state, record)``; what they add to the dictionary `record`
-        becomes a column of the history. One that raises StopIteration ends the run after this round.
+        Called after each round as ``callback(round, state, record)``; the numbers that they add to the dictionary
+        `record` become columns of the history. One that raises StopIteration ends the run after this round.
     lost : float
         Chance that a client of the cohort is lost in mid-round: it gets the model, but nothing of it comes back, and
         it forgets the round. A round in which all are lost changes nothing. 0: nobody is lost. Chapter 02.
@@ -95,8 +94,6 @@ def fit(
     tests = {"test": eval_data} if isinstance(eval_data, ClientData) else dict(eval_data or {})
     _check(algorithm, callbacks, checkpoint, {"data": data} | {f"eval_data[{n!r}]": some for n, some in tests.items()})
     check_params(params)
-    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
-        raise TypeError(f"dtype must be a floating-point type such as torch.float64, got {dtype!r}")
     device, dtype = choose_device(device), dtype or next(iter(params.values())).dtype
     params = {name: p.detach().to(device, dtype).contiguous() for name, p in params.items()}
     data = data.to(device, dtype).sorted()
@@ -104,7 +101,7 @@ def fit(
     places = {name: positions(data.id, some, f"the evaluation set {name!r}") for name, some in tests.items()}
     check_whole(rounds, "rounds")
     check_whole(eval_every, "eval_every")
-    check_share(lost, "lost")
+    check_number(lost, "lost", below=1)
     size = len(data) if clients_per_round is None else clients_per_round
     check_whole(size, "clients_per_round", most=len(data))
     check_loss(algorithm.loss, algorithm.predict, params, data, tests)
@@ -141,8 +138,8 @@ def fit(
                     callback(t, state, entry)
                 except StopIteration:
                     stopped = True
-            history.append({column: _plain(value) for column, value in entry.items()})
-            advance(1, history[-1])
+            history.append(entry)
+            advance(1, entry)
             if checkpoint is not None:
                 checkpoint.write(state, t, history, last=stopped or t == rounds, stopped=stopped and t < rounds)
             if stopped:
@@ -202,7 +199,7 @@ def new_clients(algorithm: Algorithm, result: Result, data: ClientData, rounds: 
     if len(known):
         raise ValueError(f"clients {known[:5].tolist()} were in training; new_clients is for clients never seen")
     ids = torch.zeros(1, dtype=torch.int64, device=device)
-    dtype = next(iter(held_params(algorithm, result.state, ids).values())).dtype
+    dtype = next(iter(algorithm.client_params(result.state, ids).values())).dtype
     data = data.to(device, dtype).sorted()
     state = algorithm.new_clients(result.state, data, Key(seed), check_whole(rounds, "rounds"))
     everybody = torch.arange(len(data), device=device)
@@ -213,18 +210,6 @@ def new_clients(algorithm: Algorithm, result: Result, data: ClientData, rounds: 
 
 def choose_device(device: str | torch.device = "auto") -> torch.device:
     """The device to train on: "auto" takes CUDA if there is a card, else the CPU."""
-    if device != "auto":
-        try:
-            return torch.device(device)
-        except RuntimeError as error:
-            raise ValueError(
-                f'device must be "auto" or one of torch, such as "cpu" or "cuda"; got {device!r}'
-            ) from error
-    return torch.device("cuda" if torch.cuda.is_available() else "cpu")
-
-
-def _plain(value: Any) -> Any:
-    """Python's numbers in place of torch's and numpy's, and lists in place of arrays."""
-    if not (hasattr(value, "tolist") and hasattr(value, "shape")):
-        return value
-    return value.item() if math.prod(value.shape) == 1 else value.tolist()
+    if device == "auto":
+        device = "cuda" if torch.cuda.is_available() else "cpu"
+    return torch.device(device)

@@ -95,11 +95,11 @@ def test_sliced_batches_are_the_same_batches(clients):
         assert all(torch.equal(a[[4, 1]], b) for a, b in zip(whole, part, strict=True))
 
 
-def test_rows_may_be_masks_and_pandas_objects():
+def test_rows_may_be_pandas_objects():
     import pandas as pd
 
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0]})
-    data = fedlib.stack_rows(frame, pd.Series([0, 1, 0]), [[True, False, True], [1]])
+    data = fedlib.stack_rows(frame, pd.Series([0, 1, 0]), [[0, 2], [1]])
     assert data.index.tolist() == [[0, 2], [1, 1]] and data.n.tolist() == [2, 1]
-    column = fedlib.stack_rows(frame.to_numpy()[:, ::-1], np.array([[0], [1], [0]]), [[2], [1]])
+    column = fedlib.stack_rows(frame.to_numpy()[:, ::-1], np.array([0, 1, 0]), [[2], [1]])
     assert column.x[2].tolist() == [6.0, 3.0] and column.y.tolist() == [[0], [1]]

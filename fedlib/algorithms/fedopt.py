@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..aggregate import cluster_means
 from ..algorithm import Update
-from ..checks import check_number, check_share
+from ..checks import check_number
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params, broadcast
@@ -55,7 +55,7 @@ class FedAvgM(FedAvg):
     def __post_init__(self) -> None:
         super().__post_init__()
         check_number(self.server_lr, "server_lr", above=True)
-        check_share(self.beta1, "beta1")
+        check_number(self.beta1, "beta1", below=1)
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedOptState:
         """No momentum yet."""
@@ -137,7 +137,7 @@ class FedAdam(FedAdagrad):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_share(self.beta2, "beta2")
+        check_number(self.beta2, "beta2", below=1)
 
     def size(self, v: Tensor, square: Tensor) -> Tensor:
         """A running mean of Delta^2."""
