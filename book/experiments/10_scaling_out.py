@@ -517,7 +517,7 @@ def measure_flower(settings: dict[str, Any], keep: running.Keep) -> dict[str, An
     """Each algorithm in Flower: clients killed in mid-run, undisturbed, and in Flower's simulation."""
     if "transport" not in settings:
         raise ImportError(
-            'preset flower of chapter 10 runs Flower: pip install "fedlib[flower]", or --editable ".[flower]"'
+            'preset flower of chapter 10 runs Flower: pip install "fedlib-book[flower]", or --editable ".[flower]"'
         )
     figures: dict[str, Any] = {}
     for name, algorithm in flower_run.ALGORITHMS.items():

@@ -7,7 +7,7 @@ what a client keeps (`fedlib.algorithm.held`). Random numbers follow a client's 
 of `fedlib.federation.fit` with the same seed, but for rounding.
 
 Tensors travel as arrays and numbers as configuration and metrics of Flower's messages; nothing is pickled. Flower is
-imported when an app is made: ``pip install "fedlib[flower]"``.
+imported when an app is made: ``pip install "fedlib-book[flower]"``.
 """
 
 import logging
