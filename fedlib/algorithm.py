@@ -109,10 +109,8 @@ class Algorithm(ABC):
     stragglers: float = 0.0
 
     def __post_init__(self) -> None:
-        for name in ("loss", "optimizer", "predict"):
-            value = getattr(self, name)
-            if not (callable(value) or (name == "predict" and value is None)):
-                raise TypeError(f"{name} must be a function, got {value!r}")
+        if not callable(self.loss):
+            raise TypeError(f"loss must be a function of parameters and a batch, got {self.loss!r}")
         check_number(self.lr, "lr", above=True)
         check_whole(self.epochs, "epochs")
         if self.batch_size is not None:

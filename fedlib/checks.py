@@ -13,7 +13,7 @@ from .data import ClientData, to_features
 from .keys import Key
 from .params import Params
 
-__all__ = ["check_data", "check_loss", "check_number", "check_params", "check_whole"]
+__all__ = ["check_loss", "check_number", "check_params", "check_whole"]
 
 _WRONG = (RuntimeError, KeyError, IndexError, TypeError, ValueError, AttributeError)  # of a loss that does not fit
 
@@ -43,19 +43,10 @@ def check_number(number: Any, name: str, least: float = 0.0, above: bool = False
 
 def check_params(params: Any) -> None:
     """One set of parameters: named tensors of floating-point numbers."""
-    if not isinstance(params, dict) or not params or not all(isinstance(p, Tensor) for p in params.values()):
-        raise TypeError(f"params must be a dictionary of tensors, as model.init(0) gives; got {type(params)}")
-    for name, p in params.items():
-        if not p.is_floating_point():
-            raise TypeError(f"parameter {name!r} has the type {p.dtype}; only floating-point numbers can be trained")
-
-
-def check_data(data: Any, name: str) -> None:
-    """Clients with ids of their own."""
-    if not isinstance(data, ClientData):
-        raise TypeError(f"{name} must be ClientData, as stack_clients or stack_rows makes; got {type(data)}")
-    if len(data.id.unique()) != len(data):
-        raise ValueError(f"{name} holds a client twice; ids must differ")
+    some = params.values() if isinstance(params, dict) else ()
+    if not some or not all(isinstance(p, Tensor) and p.is_floating_point() for p in some):
+        kinds = {name: getattr(p, "dtype", type(p)) for name, p in params.items()} if some else type(params)
+        raise TypeError(f"params must be named tensors of floating-point numbers, as model.init(0) gives; got {kinds}")
 
 
 def check_loss(
@@ -74,23 +65,27 @@ def check_loss(
     x = to_features(data.x[torch.stack([data.index[k, i] for k, i in places])], dtype)
     y, *more = (torch.stack([column[k, i] for k, i in places]) for column in (data.y, *data.columns.values()))
 
-    def attempt(rows: list[int], w: list[float]) -> Tensor:
-        batch = x[rows], y[rows], torch.tensor(w, dtype=dtype, device=x.device), *(column[rows] for column in more)
+    shapes = {name: tuple(p.shape) for name, p in params.items()}
+
+    def attempt(what: str, function: Callable[..., Tensor], *args: Any) -> Tensor:
         try:
             with torch.no_grad():
-                value = loss(moved, batch)
+                return function(*args)
         except _WRONG as error:
-            shapes = {name: tuple(p.shape) for name, p in params.items()}
             raise ValueError(
-                f"the loss does not run with parameters {shapes} and a batch x {tuple(batch[0].shape)}, y "
-                f"{batch[1].tolist()} ({y.dtype}): {error}. Do the model's inputs fit x, and its outputs y?"
+                f"{what} with parameters {shapes} and rows of shape {tuple(x.shape[1:])}, y {y.tolist()} ({y.dtype}): "
+                f"{error}. Do the model's inputs fit x, and its outputs y?"
             ) from error
+
+    def loss_of(rows: list[int], w: list[float]) -> Tensor:
+        batch = x[rows], y[rows], torch.tensor(w, dtype=dtype, device=x.device), *(column[rows] for column in more)
+        value = attempt("the loss does not run", loss, moved, batch)
         if not isinstance(value, Tensor) or value.ndim != 0:
             raise ValueError(f"the loss must give one number (a tensor of shape ()), got {value!r:.200}")
         return value
 
     for a, b in ((0, 1), (1, 2), (2, 0)):
-        alone, padded = attempt([a], [1.0]), attempt([a, b], [1.0, 0.0])
+        alone, padded = loss_of([a], [1.0]), loss_of([a, b], [1.0, 0.0])
         if alone.isfinite() and padded.isfinite() and not torch.allclose(alone, padded, rtol=1e-3, atol=1e-5):
             raise ValueError(
                 f"the loss sees padded rows: a row with w = 0 moved it from {alone:.6g} to {padded:.6g}. Take the mean "
@@ -99,13 +94,8 @@ def check_loss(
     if predict is None:
         return
     for name, some in {"training": data, **evaluations}.items():
-        try:
-            with torch.no_grad():
-                output = predict(params, to_features(some.x[some.index[0, :1]], dtype))
-        except _WRONG as error:
-            raise ValueError(
-                f"predict does not run on the {name} data, rows {tuple(some.x.shape[1:])}: {error}"
-            ) from error
+        x = to_features(some.x[some.index[0, :1]], dtype)
+        output = attempt(f"predict does not run on the {name} data", predict, params, x)
         if not some.y.is_floating_point() and output.ndim == 2 and int(some.y.max()) >= output.shape[1] >= 2:
             raise ValueError(
                 f"the {name} data have the label {int(some.y.max())}, but the model has {output.shape[1]} outputs"

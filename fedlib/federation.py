@@ -8,7 +8,7 @@ import pandas as pd
 import torch
 
 from .algorithm import Algorithm
-from .checks import check_data, check_loss, check_number, check_params, check_whole
+from .checks import check_loss, check_number, check_params, check_whole
 from .costs import open_costs
 from .data import ClientData, positions
 from .evaluation import Result, pooled, score
@@ -194,7 +194,6 @@ def new_clients(algorithm: Algorithm, result: Result, data: ClientData, rounds: 
     Chapter 02.
     """
     device = result.ids.device
-    check_data(data, "data")
     known = data.id[torch.isin(data.id, result.ids.to(data.id.device))]
     if len(known):
         raise ValueError(f"clients {known[:5].tolist()} were in training; new_clients is for clients never seen")

@@ -90,7 +90,7 @@ MISTAKES = {
         ValueError,
         "rounds must be a whole number .* got 0.5",
     ),
-    "no function for a loss": (lambda: FedAvg("mse"), TypeError, "loss must be a function, got 'mse'"),
+    "no function for a loss": (lambda: FedAvg("mse"), TypeError, "loss must be a function of parameters and a batch, got 'mse'"),
     "alpha = 0": (lambda: partition.dirichlet(Y, 2, 0), ValueError, "alpha must be a positive number, got 0"),
     "more clients than rows": (lambda: partition.iid(Y, 7), ValueError, "from 1 to the 6 rows there are; got 7"),
     "more shards than rows": (
@@ -152,8 +152,8 @@ MISTAKES = {
         ValueError,
         r"hold a client twice; ids must differ, got \[4, 4, 5\]",
     ),
-    "no parameters": (lambda: fedlib.fit(FedAvg(LOSS), {}, DATA, 1), TypeError, "params must be a dictionary"),
-    "a module for parameters": (lambda: fit(params=torch.nn.Linear(3, 2)), TypeError, "params must be a dictionary"),
+    "no parameters": (lambda: fedlib.fit(FedAvg(LOSS), {}, DATA, 1), TypeError, "params must be named tensors of floating-point numbers"),
+    "a module for parameters": (lambda: fit(params=torch.nn.Linear(3, 2)), TypeError, "params must be named tensors of floating-point numbers"),
     "whole-number parameters": (
         lambda: fit(params={"n": torch.tensor(3)}),
         TypeError,
@@ -163,7 +163,11 @@ MISTAKES = {
     "a class for an algorithm": (lambda: fit(FedAvg), TypeError, r"an instance such as FedAvg\(loss\)"),
     "half a round": (lambda: fit(rounds=2.5), ValueError, "rounds must be a whole number .* got 2.5"),
     "a callback that is none": (lambda: fit(callbacks=[3]), TypeError, "callbacks must be a list of functions"),
-    "predict that is none": (lambda: FedAvg(LOSS, predict="accuracy"), TypeError, "predict must be a function"),
+    "predict that is none": (
+        lambda: fit(FedAvg(LOSS, predict="accuracy")),
+        ValueError,
+        "predict does not run .*not callable",
+    ),
     "a learning rate in two places": (
         lambda: FedAvg(LOSS, optimizer=partial(torch.optim.SGD, lr=5.0)),
         ValueError,
