@@ -89,14 +89,12 @@ def test_the_kernels_are_what_runs(names, kernels):
     assert [name.replace("boolean_dispatch", "max_pool2d") for name in kernels] == every[: 5 + stacked.PRIVATE_NAMES]
 
 
-@pytest.mark.parametrize("shared", range(len(SHAPES)))
-def test_an_argument_without_client_axis(names, shared):
-    args = tensors(6)
-    args[shared] = args[shared][0].detach().requires_grad_()
-    dims = tuple(None if i == shared else 0 for i in range(len(args)))
-    both = [f(network, dims) for f in (stacked.vmap, torch.vmap)]
-    close(*(f(*args) for f in both))
-    close(*(first(f, *args) for f in both))
+def test_an_argument_without_client_axis(names):
+    for shared in range(len(SHAPES)):
+        args = tensors(6)
+        args[shared] = args[shared][0].detach().requires_grad_()
+        dims = tuple(None if i == shared else 0 for i in range(len(args)))
+        close(*(first(f(network, dims), *args) for f in (stacked.vmap, torch.vmap)))
 
 
 def test_client_axis_elsewhere(names):
@@ -117,23 +115,23 @@ def test_functions_of_torch_func(names):
     )
 
 
-@pytest.mark.parametrize("outer", [stacked.vmap, torch.vmap])
-@pytest.mark.parametrize("inner", [stacked.vmap, torch.vmap])
 @pytest.mark.parametrize("order", ["models outside", "clients outside", "both everywhere"])
-def test_two_vmaps(names, order, inner, outer):
+def test_two_vmaps(names, order):
     """IFCA evaluates M models on C clients: x has the client axis, the parameters have the model axis."""
-    outer, inner = (stacked.vmap if v.__module__ == "fedlib.stacked" else v for v in (outer, inner))  # reloaded
     x, *own = tensors(2, 3) if order == "both everywhere" else [tensors(6)[0], *tensors(2)[1:]]
-    results = []
-    for out, within in ((outer, inner), (torch.vmap, torch.vmap)):
+
+    def both(outer, inner):
         if order == "models outside":
-            both = out(lambda *p, v=within: v(lambda x: network(x, *p))(x))(*own)
+            out = outer(lambda *p: inner(lambda x: network(x, *p))(x))(*own)
         elif order == "clients outside":
-            both = out(lambda x, v=within: v(lambda *p: network(x, *p))(*own))(x)
+            out = outer(lambda x: inner(lambda *p: network(x, *p))(*own))(x)
         else:
-            both = out(within(network))(x, *own)
-        results.append((both, torch.autograd.grad((both**2).sum(), (x, *own))))
-    close(*results)
+            out = outer(inner(network))(x, *own)
+        return out, torch.autograd.grad((out**2).sum(), (x, *own))
+
+    expected = both(torch.vmap, torch.vmap)
+    for pair in ((stacked.vmap, torch.vmap), (torch.vmap, stacked.vmap), (stacked.vmap, stacked.vmap)):
+        close(both(*pair), expected)
 
 
 @pytest.mark.parametrize(
@@ -147,13 +145,12 @@ def test_two_vmaps(names, order, inner, outer):
     ],
     ids=str,
 )
-@pytest.mark.parametrize("bias", [True, False])
-def test_convolutions(names, monkeypatch, settings, x, w, bias):
-    args = tensors(4, shapes=[x, w, w[:1]][: 2 + bias])
-    expected = first(torch.vmap(lambda *a: F.conv2d(*a, **settings)), *args)
-    for one_by_one in (True, False):
-        monkeypatch.setattr(stacked, "_ONE_BY_ONE", one_by_one)
-        close(first(stacked.vmap(lambda *a: F.conv2d(*a, **settings)), *args), expected)
+def test_convolutions(names, monkeypatch, settings, x, w):
+    for args in (tensors(4, shapes=[x, w, w[:1]]), tensors(4, shapes=[x, w])):
+        expected = first(torch.vmap(lambda *a: F.conv2d(*a, **settings)), *args)
+        for one_by_one in (True, False):
+            monkeypatch.setattr(stacked, "_ONE_BY_ONE", one_by_one)
+            close(first(stacked.vmap(lambda *a: F.conv2d(*a, **settings)), *args), expected)
 
 
 def test_what_has_no_kernel_is_left_to_torch(names, kernels):
