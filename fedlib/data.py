@@ -111,9 +111,9 @@ class ClientData:
         x of shape (K, B, ...), y of shape (K, B), w of shape (K, B), and each of `columns`, of shape (K, B, ...)
         """
         x = to_features(self.x[self.index.gather(1, position)], dtype)
-        client = torch.arange(len(self), device=position.device)[:, None]
-        y, *more = (self.y.gather(1, position), *(column[client, position] for column in self.columns.values()))
-        y, *more = (t.to(dtype) if t.is_floating_point() else t for t in (y, *more))
+        client = torch.arange(len(self), device=position.device)[:, None] if self.columns else None
+        more = [column[client, position] for column in self.columns.values()]
+        y, *more = (t.to(dtype) if t.is_floating_point() else t for t in (self.y.gather(1, position), *more))
         return x, y, real.to(dtype), *more
 
     @property
