@@ -187,7 +187,7 @@ class EMResult:
         r : Tensor of shape (C, N, D)
         pi : Tensor of shape (C, D)
         """
-        x, real = (each_row(self.features, data, self.mean.dtype) - self.shift) / self.scale, is_real(data)
+        x, real = (each_row(self.features, data, self.mean.dtype) - self.shift) / self.scale, data.real
         if labels:
             density = log_density(x, data.y, self.mean, self.variance) / self.temperature
         else:
@@ -272,7 +272,7 @@ def federated_em(
     Dempster, Laird, Rubin. Maximum likelihood from incomplete data via the EM algorithm. 1977.
     """
     check_whole(iterations, "iterations")
-    clients, real = len(data), is_real(data)
+    clients, real = len(data), data.real
     view = RandomFeatures(tuple(data.x.shape[1:]), seed) if features is None else features  # type: ignore[arg-type]
     x = each_row(view, data, dtype)
     rows = x * real[..., None]
@@ -304,11 +304,6 @@ def federated_em(
         record(DOMAINS, bytes_up=clients * up, bytes_down=clients * down)
     weight = moments[0] / moments[0].sum()
     return EMResult(r, pi, torch.stack(objective), start, mu, v, weight, shift, scale, temperature, view)
-
-
-def is_real(data: ClientData) -> Tensor:
-    """Which places of a client's rows hold a sample, of shape (K, N)."""
-    return torch.arange(data.index.shape[1], device=data.n.device) < data.n[:, None]
 
 
 @torch.no_grad()
