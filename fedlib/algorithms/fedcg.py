@@ -105,8 +105,6 @@ class FedCG(Algorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if self.net.classifier is None:
-            raise ValueError("FedCG needs net=DomainNet(...) with a classifier, the student")
         domain_adjacency(torch.eye(self.net.domains), self.beta)  # says what is wrong with beta
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedCGState:
@@ -126,8 +124,7 @@ class FedCG(Algorithm):
         d_hat = self.d_hat(state, data, clients)
         data = data.with_columns(w_d=self.w_d(state, data, clients, d_hat), d_hat=d_hat)
         one, a = torch.zeros_like(clients), state.adjacency.expand(len(clients), -1, -1)
-        theta = take(state.models | state.modules | state.graph, one)
-        theta_k = self.local_training(theta, data, key, (a,), self.task)
+        theta_k = self.local_training(take(state.models | state.modules | state.graph, one), data, key, (a,), self.task)
         g = replace(self, lr=self.student_lr, optimizer=torch.optim.SGD)
         phi_k = g.local_training(take(state.student, one), data, key, (), self.imitate, purpose=DOMAINS)
         parts = split(theta_k.params | phi_k.params)
@@ -140,7 +137,7 @@ class FedCG(Algorithm):
 
     def d_hat(self, state: FedCGState, data: ClientData, clients: Tensor) -> Tensor:
         """The teacher's pseudo-labels, one-hot (C, N, D); zeros for padding (below Eq. 3)."""
-        best = (self.net.logits_of_all(state.teacher, data) + state.bias).argmax(-1)
+        best = (self.net.logits_of_all(state.teacher, data, state.bias.dtype) + state.bias).argmax(-1)
         return F.one_hot(best, self.net.domains).to(state.bias) * data.real[..., None]
 
     def w_d(self, state: FedCGState, data: ClientData, clients: Tensor, d_hat: Tensor) -> Tensor:
@@ -170,7 +167,7 @@ class FedCG(Algorithm):
     def aggregate(self, state: FedCGState, update: Update) -> FedCGState:
         """Weighted means of theta, W and the student (Eq. 2); A from the new modules (Eq. 6); perhaps a new teacher."""
         sums, t = update.summed, state.round + 1
-        means = {name: cluster_means(sums[name], vars(state)[name]) for name in sums if name != "domains"}
+        means: Any = {name: cluster_means(sums[name], vars(state)[name]) for name in sums if name != "domains"}
         new = replace(state, round=t, **means)
         if "domains" in sums:
             new = replace(new, share=occupancy(sums["domains"]["count"][0])[0].to(state.bias))

@@ -16,8 +16,6 @@ from .fedcg import FedCG, FedCGState
 
 __all__ = ["FedCGKnownDomains", "KnownDomainsState"]
 
-EM_STEPS = 15  # in which a new client estimates its shares of the domains
-
 
 @dataclass(frozen=True)
 class KnownDomainsState(FedCGState):
@@ -65,8 +63,6 @@ class FedCGKnownDomains(FedCG):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not callable(self.teacher):
-            raise ValueError(f"teacher must be a function of all clients' data and a key; got {self.teacher!r}")
         if self.weights not in ("student", "teacher"):
             raise ValueError(f"weights must be 'student' or 'teacher'; got {self.weights!r}")
 
@@ -78,8 +74,8 @@ class FedCGKnownDomains(FedCG):
         w = w * data.real[..., None]
         share = w.sum((0, 1)) / w.sum()
         share = torch.where(share * int(data.n.sum()) < 1, 0, share)  # not one sample: its module learns nothing
-        own = {"teacher": {}, "share": share, "domains": w, "prior": prior(w, data.n, share)}
-        return KnownDomainsState(**vars(state) | own)
+        state = replace(state, teacher={}, share=share)
+        return KnownDomainsState(**vars(state), domains=w, prior=prior(w, data.n, share))
 
     def d_hat(self, state: Any, data: ClientData, clients: Tensor) -> Tensor:
         """The teacher's weights."""
@@ -89,7 +85,9 @@ class FedCGKnownDomains(FedCG):
         """The student's probabilities times the clients' own shares, or the teacher's likeliest domain."""
         if self.weights == "teacher":
             return F.one_hot(d_hat.argmax(-1), d_hat.shape[-1]).to(d_hat)
-        return (self.net.logits_of_all(state.student, data) + state.prior[clients].log()[:, None]).softmax(-1)
+        return (
+            self.net.logits_of_all(state.student, data, state.bias.dtype) + state.prior[clients].log()[:, None]
+        ).softmax(-1)
 
     def client_params(self, state: Any, clients: Tensor) -> Params:
         """The model, the student and the client's own prior."""
@@ -97,11 +95,9 @@ class FedCGKnownDomains(FedCG):
 
     def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> KnownDomainsState:
         """A new client estimates its shares of the domains with the student."""
-        logits, own = (
-            self.net.logits_of_all(state.student, data),
-            (state.share > 0).to(state.share).expand(len(data), -1),
-        )
-        for _ in range(EM_STEPS):
+        logits = self.net.logits_of_all(state.student, data, state.bias.dtype)
+        own = (state.share > 0).to(logits).expand(len(data), -1)
+        for _ in range(15):
             w = (logits + own.log()[:, None]).softmax(-1) * data.real[..., None]
             own = prior(w, data.n, state.share)
         return replace(state, prior=own, domains=logits[:, :0])

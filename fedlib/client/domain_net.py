@@ -2,6 +2,7 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
@@ -106,13 +107,12 @@ class DomainNet:
     def logits(self, params: Params, x: Tensor) -> Tensor:
         """Logits (B, D) of g, whose parameters are named ``student.*``, for x of shape (B, ...)."""
         if self.classifier is None:
-            raise ValueError("a DomainNet without a classifier needs the weights of the domains, w_d, in each call")
+            raise ValueError("this DomainNet has no classifier: FedCG needs one, and without it each call needs w_d")
         return self.classifier(part(params, "student"), x)
 
-    def logits_of_all(self, params: Params, data: ClientData) -> Tensor:
+    def logits_of_all(self, params: Params, data: ClientData, dtype: torch.dtype) -> Tensor:
         """The same (C, N, D) for all samples of each client; `params` is a stack of one row."""
-        g = row(params, 0)
-        return each_row(lambda x: self.logits(g, x), data, next(iter(g.values())).dtype)
+        return each_row(partial(self.logits, row(params, 0)), data, dtype)
 
     def weights(self, params: Params, x: Tensor) -> Tensor:
         """The student's w_d = g(x), of shape (B, D), for x of shape (B, ...).

@@ -533,9 +533,7 @@ def test_costs_by_purpose():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"net": DomainNet(NETS["CNN"], D, ("conv2",))}, "with a classifier, the student"),
         ({"beta": 2}, "beta must be from 0 to 1; got 2"),
-        ({"kind": FedCGKnownDomains, "teacher": torch.ones(4, 6, D)}, "teacher must be a function .* got tensor"),
         (
             {"kind": FedCGKnownDomains, "teacher": by_brightness, "weights": "soft"},
             "'student' or 'teacher'; got 'soft'",
@@ -545,6 +543,11 @@ def test_costs_by_purpose():
 def test_mistakes_are_told(wrong, message):
     with pytest.raises(ValueError, match=message):
         make(**wrong)
+
+
+def test_a_network_without_a_student_is_refused():
+    with pytest.raises(ValueError, match="FedCG needs one"):
+        run(make(classifier=None), small_data(), rounds=1)
 
 
 @pytest.mark.parametrize("change", [lambda w: w.sum(1), lambda w: 2 * w, lambda w: w * torch.nan])
