@@ -74,8 +74,8 @@ class FedCGKnownDomains(FedCG):
         w = w * data.real[..., None]
         share = w.sum((0, 1)) / w.sum()
         share = torch.where(share * int(data.n.sum()) < 1, 0, share)  # not one sample: its module learns nothing
-        state = replace(state, teacher={}, share=share)
-        return KnownDomainsState(**vars(state), domains=w, prior=prior(w, data.n, share))
+        begun = vars(state) | {"teacher": {}, "share": share}
+        return KnownDomainsState(**begun, domains=w, prior=prior(w, data.n, share))
 
     def d_hat(self, state: Any, data: ClientData, clients: Tensor) -> Tensor:
         """The teacher's weights."""
@@ -85,9 +85,8 @@ class FedCGKnownDomains(FedCG):
         """The student's probabilities times the clients' own shares, or the teacher's likeliest domain."""
         if self.weights == "teacher":
             return F.one_hot(d_hat.argmax(-1), d_hat.shape[-1]).to(d_hat)
-        return (
-            self.net.logits_of_all(state.student, data, state.bias.dtype) + state.prior[clients].log()[:, None]
-        ).softmax(-1)
+        logits = self.net.logits_of_all(state.student, data, state.bias.dtype)
+        return (logits + state.prior[clients].log()[:, None]).softmax(-1)
 
     def client_params(self, state: Any, clients: Tensor) -> Params:
         """The model, the student and the client's own prior."""
