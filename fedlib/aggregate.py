@@ -7,7 +7,7 @@ from torch import Tensor
 
 from .params import Params, mix, per_row
 
-__all__ = ["Sums", "add_sums", "cluster_means", "cluster_sums", "membership"]
+__all__ = ["Sums", "add_sums", "cluster_means", "cluster_sums", "membership", "part_sums"]
 
 Sums = dict[str, Any]  # nested dictionaries of tensors
 
@@ -43,6 +43,13 @@ def cluster_sums(params: Params, assignment: Tensor, weight: Tensor, models: int
     wide = torch.promote_types(next(iter(params.values())).dtype, torch.float32)
     matrix = membership(assignment, weight.to(wide), models)  # (M, C)
     return {"params": dict(mix(matrix, params)), "weight": matrix.sum(1)}
+
+
+def part_sums(parts: Params, weight: Tensor) -> Sums:
+    """As `cluster_sums` for one model of D parts (C, D, ...), each with weights (C, D) of its own: FedCG's modules."""
+    wide = weight.to(torch.promote_types(next(iter(parts.values())).dtype, torch.float32))
+    total = {name: torch.einsum("cd,cd...->d...", wide, p.to(wide))[None] for name, p in parts.items()}
+    return {"params": total, "weight": wide.sum(0)[None]}
 
 
 def add_sums(a: Sums, b: Sums) -> Sums:

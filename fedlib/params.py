@@ -70,7 +70,7 @@ def put(stack: Params | Tensor, index: Tensor, values: Params | Tensor) -> Any:
 
 def per_row(values: Tensor, p: Tensor) -> Tensor:
     """One number for each row, shaped and typed to be multiplied with the tensor `p` of a stack."""
-    return values.to(p.dtype).view(-1, *[1] * (p.ndim - 1))
+    return values.to(p.dtype).view(*values.shape, *[1] * (p.ndim - values.ndim))
 
 
 def sub(a: Params, b: Params) -> Params:

@@ -181,7 +181,7 @@ def test_refuses(change, message):
 
 def test_without_a_student_weights_must_be_given():
     net = DomainNet(NETS["MLP"], D, ("dense2",))
-    with pytest.raises(ValueError, match="w_d, in each call"):
+    with pytest.raises(ValueError, match="each call needs w_d"):
         net(net.init(0), torch.zeros(2, 36))
 
 

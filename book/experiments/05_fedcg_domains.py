@@ -192,8 +192,10 @@ class Centred(FedCG):
     def train(self, state: FedCGState, data: ClientData, clients: Tensor, key: Key) -> fedlib.Update:
         """As FedCG; a client also sends the sum of what the bias follows."""
         update = super().train(state, data, clients, key)
-        real = torch.arange(data.index.shape[1]) < data.n[:, None]
-        z = self.followed(self.logits(state.teacher, data) + state.bias) * real[..., None]
+        z = (
+            self.followed(self.net.logits_of_all(state.teacher, data, state.bias.dtype) + state.bias)
+            * data.real[..., None]
+        )
         update.summed["domains"]["bias"] = z.sum((0, 1))[None]
         return update
 
@@ -255,7 +257,7 @@ TEACHERS = {"argmax": FedCG, "centred": Centred, "sinkhorn": Sinkhorn, "loss": B
 def teacher_says(rule: FedCG, state: FedCGState, here: World) -> Tensor:
     """Weights (K, N, D) of the domains by the final teacher, with its mend taken to the end."""
     if isinstance(rule, Centred):
-        z, bias = rule.logits(state.teacher, here.data)[here.real], torch.zeros(D)
+        z, bias = rule.net.logits_of_all(state.teacher, here.data, torch.float32)[here.real], torch.zeros(D)
         for _ in range(100):
             bias = bias - rule.step(rule.followed(z + bias).mean(0))
         state = replace(state, bias=bias)

@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -11,12 +12,9 @@ from ..algorithm import held
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params
-from ..server.mixture import is_real
 from .fedcg import FedCG, FedCGState
 
 __all__ = ["FedCGKnownDomains", "KnownDomainsState"]
-
-EM_STEPS = 15  # in which a new client estimates its shares of the domains
 
 
 @dataclass(frozen=True)
@@ -58,54 +56,50 @@ class FedCGKnownDomains(FedCG):
     new client estimates these with the student, without labels. Chapters 05, 06 and 09.
     """
 
-    teacher: Callable[[ClientData, Key], Tensor] = None  # type: ignore[assignment]  # checked below
+    teacher: Callable[[ClientData, Key], Tensor] = field(kw_only=True)
     weights: str = "student"
     student_lr: float = 0.1
     warm_up: int = 20
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if not callable(self.teacher):
-            raise ValueError(f"teacher must be a function of all clients' data and a key; got {self.teacher!r}")
         if self.weights not in ("student", "teacher"):
             raise ValueError(f"weights must be 'student' or 'teacher'; got {self.weights!r}")
 
     def prepare(self, state: FedCGState, data: ClientData, key: Key) -> KnownDomainsState:
         """The teacher says the domains of all training samples."""
         w, wanted = self.teacher(data, key).to(state.bias), (*data.index.shape, self.net.domains)
-        if w.shape != wanted or not ((w.sum(-1) - 1).abs()[is_real(data)] < 1e-3).all():
+        if w.shape != wanted or not ((w.sum(-1) - 1).abs()[data.real] < 1e-3).all():
             raise ValueError(f"the teacher must give weights {wanted} that add up to 1 for each sample; got {w.shape}")
-        w = w * is_real(data)[..., None]
+        w = w * data.real[..., None]
         share = w.sum((0, 1)) / w.sum()
         share = torch.where(share * int(data.n.sum()) < 1, 0, share)  # not one sample: its module learns nothing
-        own = {"teacher": {}, "share": share, "domains": w, "prior": prior(w, data.n, share)}
-        return KnownDomainsState(**vars(state) | own)
+        begun = vars(state) | {"teacher": {}, "share": share}
+        return KnownDomainsState(**begun, domains=w, prior=prior(w, data.n, share))
 
-    def d_hat(self, state: KnownDomainsState, data: ClientData, clients: Tensor) -> Tensor:  # type: ignore[override]
+    def d_hat(self, state: Any, data: ClientData, clients: Tensor) -> Tensor:
         """The teacher's weights."""
         return state.domains[clients]
 
-    def w_d(  # type: ignore[override]
-        self, state: KnownDomainsState, data: ClientData, clients: Tensor, d_hat: Tensor
-    ) -> Tensor:
+    def w_d(self, state: Any, data: ClientData, clients: Tensor, d_hat: Tensor) -> Tensor:
         """The student's probabilities times the clients' own shares, or the teacher's likeliest domain."""
         if self.weights == "teacher":
             return F.one_hot(d_hat.argmax(-1), d_hat.shape[-1]).to(d_hat)
-        return (self.logits(state.student, data) + state.prior[clients].log()[:, None]).softmax(-1)
+        logits = self.net.logits_of_all(state.student, data, state.bias.dtype)
+        return (logits + state.prior[clients].log()[:, None]).softmax(-1)
 
-    def client_params(self, state: KnownDomainsState, clients: Tensor) -> Params:  # type: ignore[override]
+    def client_params(self, state: Any, clients: Tensor) -> Params:
         """The model, the student and the client's own prior."""
         return super().client_params(state, clients) | {"prior": state.prior[clients]}
 
-    def new_clients(  # type: ignore[override]
-        self, state: KnownDomainsState, data: ClientData, key: Key, rounds: int
-    ) -> KnownDomainsState:
+    def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> KnownDomainsState:
         """A new client estimates its shares of the domains with the student."""
-        logits, own = self.logits(state.student, data), torch.ones(len(data), 1).to(state.share) * (state.share > 0)
-        for _ in range(EM_STEPS):
-            w = (logits + own.log()[:, None]).softmax(-1) * is_real(data)[..., None]
+        logits = self.net.logits_of_all(state.student, data, state.bias.dtype)
+        own = (state.share > 0).to(logits).expand(len(data), -1)
+        for _ in range(15):
+            w = (logits + own.log()[:, None]).softmax(-1) * data.real[..., None]
             own = prior(w, data.n, state.share)
-        return replace(state, prior=own, domains=state.domains.new_zeros(len(data), 0, self.net.domains))
+        return replace(state, prior=own, domains=logits[:, :0])
 
 
 def prior(w: Tensor, n: Tensor, share: Tensor) -> Tensor:

@@ -2,17 +2,20 @@
 
 import math
 from dataclasses import dataclass
+from functools import partial
 
 import torch
 from torch import Tensor
 from torch.func import functional_call
 
 from ..checks import check_whole
+from ..data import ClientData
 from ..keys import Key
 from ..models import CNN, Model
-from ..params import Params
+from ..params import Params, row
+from ..server.mixture import each_row
 
-__all__ = ["DomainClassifier", "DomainNet", "part"]
+__all__ = ["DomainClassifier", "DomainNet", "part", "split"]
 
 
 class DomainClassifier(CNN):
@@ -101,15 +104,23 @@ class DomainNet:
             params |= {f"student.{name}": p for name, p in self.classifier.init(seed).items()}
         return params
 
+    def logits(self, params: Params, x: Tensor) -> Tensor:
+        """Logits (B, D) of g, whose parameters are named ``student.*``, for x of shape (B, ...)."""
+        if self.classifier is None:
+            raise ValueError("this DomainNet has no classifier: FedCG needs one, and without it each call needs w_d")
+        return self.classifier(part(params, "student"), x)
+
+    def logits_of_all(self, params: Params, data: ClientData, dtype: torch.dtype) -> Tensor:
+        """The same (C, N, D) for all samples of each client; `params` is a stack of one row."""
+        return each_row(partial(self.logits, row(params, 0)), data, dtype)
+
     def weights(self, params: Params, x: Tensor) -> Tensor:
         """The student's w_d = g(x), of shape (B, D), for x of shape (B, ...).
 
         With ``prior`` (D,) in `params`, the shares of the domains at a client over those of all clients, each
         probability is multiplied by it and the sum made 1 again (Bayes' rule).
         """
-        if self.classifier is None:
-            raise ValueError("a DomainNet without a classifier needs the weights of the domains, w_d, in each call")
-        logits = self.classifier(part(params, "student"), x)
+        logits = self.logits(params, x)
         return (logits + params["prior"].log() if "prior" in params else logits).softmax(-1)
 
     def __call__(self, params: Params, x: Tensor, w_d: Tensor | None = None) -> Tensor:
@@ -133,3 +144,11 @@ class DomainNet:
 def part(params: Params, head: str) -> Params:
     """The parameters whose names begin with `head` and a dot, without that."""
     return {name[len(head) + 1 :]: p for name, p in params.items() if name.startswith(f"{head}.")}
+
+
+def split(params: Params) -> dict[str, Params]:
+    """The fields of FedCG's state, by the names of parameters: "models", "modules", "graph" and "student"."""
+    parts: dict[str, Params] = {"models": {}, "modules": {}, "graph": {}, "student": {}}
+    for name, p in params.items():
+        parts[{"V": "modules", "W": "graph", "student": "student"}.get(name.split(".")[0], "models")][name] = p
+    return parts

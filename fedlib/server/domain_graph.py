@@ -1,12 +1,14 @@
 """The graph between domains: FedCG's adjacency matrix (Eq. 6) and its convolution over the modules (Eq. 5)."""
 
 import math
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
 from ..checks import check_whole
+from ..client.domain_net import part
 from ..keys import Key
 from ..params import Params, to_matrix
 
@@ -104,6 +106,19 @@ class DomainGCN:
         hat = torch.relu(hat) if self.relu else hat
         columns = hat.split([v[0].numel() for v in modules.values()], dim=1)
         return {name: c.reshape(v.shape) for (name, v), c in zip(modules.items(), columns, strict=True)}
+
+    def start(self, params: Params, layers: Sequence[str], seed: int) -> Params:
+        """W of each layer, as `init` draws it: ``W.dense1.W``, for modules ``V.dense1.*`` among `params`."""
+        sizes = {layer: sum(v[0].numel() for v in part(params, f"V.{layer}").values()) for layer in layers}
+        return {f"W.{at}.{n}": w for at, q in sizes.items() for n, w in self.init(q, seed, at).items()}
+
+    def connect(self, params: Params, layers: Sequence[str], A: Tensor) -> Params:
+        """V-hat in the place of V in each layer, and W left out."""
+        out = {n: p for n, p in params.items() if not n.startswith("W.")}
+        for at in layers:
+            hat = self(part(params, f"W.{at}"), part(params, f"V.{at}"), A)
+            out |= {f"V.{at}.{n}": p for n, p in hat.items()}
+        return out
 
 
 def glorot(name: str, seed: int, *shape: int) -> Tensor:

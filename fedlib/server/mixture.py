@@ -48,11 +48,8 @@ def occupancy(counts: Tensor) -> tuple[Tensor, float]:
     share = counts / counts.sum()
     entropy = float(torch.special.entr(share).sum()) / math.log(len(share)) if len(share) > 1 else 1.0
     if entropy < 0.5:
-        warnings.warn(
-            f"the domains collapsed: one of {len(share)} has {float(share.max()):.0%} of the samples (entropy "
-            f"{entropy:.2f} log D). Find domains with fedlib.server.mixture.em_domains",
-            stacklevel=2,
-        )
+        largest = f"one of {len(share)} has {float(share.max()):.0%} of the samples (entropy {entropy:.2f} log D)"
+        warnings.warn(f"the domains collapsed: {largest}. Find domains with {__name__}.em_domains", stacklevel=2)
     return share, entropy
 
 
@@ -120,9 +117,7 @@ class RandomFeatures:
         weight = key.normal(one, "domains: convolution", self.channels, self.image[0], 3, 3)[0]
         h = F.avg_pool2d(F.relu(F.conv2d(x, weight.to(x) / math.sqrt(weight[0].numel()))), 2).flatten(1)
         if h.shape[1] < self.size:
-            raise ValueError(
-                f"images {self.image} give {h.shape[1]} numbers, fewer than size={self.size}; give features"
-            )
+            raise ValueError(f"images {self.image} give {h.shape[1]} numbers, fewer than size={self.size}")
         projection, triangle = torch.linalg.qr(key.normal(one, "domains: projection", h.shape[1], self.size)[0])
         return h @ (projection * triangle.diagonal().sign()).to(x)  # the sign: the same on every machine
 
@@ -187,14 +182,14 @@ class EMResult:
         r : Tensor of shape (C, N, D)
         pi : Tensor of shape (C, D)
         """
-        x, real = (each_row(self.features, data, self.mean.dtype) - self.shift) / self.scale, is_real(data)
+        x, real = (each_row(self.features, data, self.mean.dtype) - self.shift) / self.scale, data.real
         if labels:
             density = log_density(x, data.y, self.mean, self.variance) / self.temperature
         else:
             share = self.weight.clamp(min=torch.finfo(x.dtype).tiny)  # of a domain without samples too
-            classes = (share / share.sum(1, keepdim=True)).log().unbind(1)
+            classes = (share / share.sum(1, keepdim=True)).log().T  # (Y, D)
             each = [log_density(x, torch.full_like(data.y, y), self.mean, self.variance) for y in range(len(classes))]
-            density = torch.stack([d / self.temperature + c for d, c in zip(each, classes, strict=True)]).logsumexp(0)
+            density = (torch.stack(each) / self.temperature + classes[:, None, None]).logsumexp(0)
         if pi is None:
             pi = torch.full((len(data), len(self.mean)), 1 / len(self.mean)).to(x)
             for _ in range(iterations):
@@ -272,7 +267,7 @@ def federated_em(
     Dempster, Laird, Rubin. Maximum likelihood from incomplete data via the EM algorithm. 1977.
     """
     check_whole(iterations, "iterations")
-    clients, real = len(data), is_real(data)
+    clients, real = len(data), data.real
     view = RandomFeatures(tuple(data.x.shape[1:]), seed) if features is None else features  # type: ignore[arg-type]
     x = each_row(view, data, dtype)
     rows = x * real[..., None]
@@ -280,7 +275,7 @@ def federated_em(
     with server_time(DOMAINS):
         shift, scale, first = standardise(sums)
         start = F.one_hot(kmeans(first, domains, seed).assignment, domains).to(x)
-    down = sum(message_bytes(t) for t in (shift[None], scale[None], start))
+    down = message_bytes({"shift": shift[None], "scale": scale[None], "start": start})
     record(DOMAINS, bytes_up=clients * message_bytes(sums), bytes_down=clients * down)
     x = (x - shift) / scale
     temperature = x.shape[-1] / 7 if temperature is None else temperature
@@ -295,20 +290,14 @@ def federated_em(
         with server_time(DOMAINS):
             mu, v, log_prior = gaussians(*moments)
         r, evidence = responsibilities(log_density(x, data.y, mu, v) / temperature, pi, real)
-        of_shares = pi.log().sum(1)
-        own = temperature * (evidence.sum() + (of_shares.sum() if client_prior else of_shares[0]))
-        objective.append((own + log_prior) / data.n.sum())
+        log_pi = pi[: clients if client_prior else 1].log().sum()  # one prior for all counts once
+        objective.append((temperature * (evidence.sum() + log_pi) + log_prior) / data.n.sum())
         pi = shares(r)
         up = sum(message_bytes(m[None]) for m in moments) + message_bytes(evidence)
         down = message_bytes(mu[None]) + message_bytes(v[None]) + (0 if client_prior else message_bytes(pi))
         record(DOMAINS, bytes_up=clients * up, bytes_down=clients * down)
     weight = moments[0] / moments[0].sum()
     return EMResult(r, pi, torch.stack(objective), start, mu, v, weight, shift, scale, temperature, view)
-
-
-def is_real(data: ClientData) -> Tensor:
-    """Which places of a client's rows hold a sample, of shape (K, N)."""
-    return torch.arange(data.index.shape[1], device=data.n.device) < data.n[:, None]
 
 
 @torch.no_grad()

@@ -13,7 +13,7 @@ from twins import client_data, ragged_clients
 import fedlib
 from fedlib import Key
 from fedlib.algorithms import FedAvg, FedCG, FedCGKnownDomains
-from fedlib.client.domain_net import DomainClassifier, DomainNet
+from fedlib.client.domain_net import DomainClassifier, DomainNet, part
 from fedlib.data import to_features
 from fedlib.losses import cross_entropy
 from fedlib.models import CNN, MLP
@@ -81,7 +81,7 @@ def states(algorithm, data, rounds, cohort=COHORT):
 def tensors(state):
     parts = {"": {n: v for n, v in vars(state).items() if isinstance(v, torch.Tensor)}}
     parts |= {n: v for n, v in vars(state).items() if isinstance(v, dict)}
-    return {f"{head}.{n}": p for head, part in parts.items() for n, p in part.items() if p.numel()}
+    return {f"{head}.{n}": p for head, some in parts.items() for n, p in some.items() if p.numel()}
 
 
 # ---- the paper ----
@@ -157,7 +157,8 @@ def mean(ends, weight, previous):
 def slow(algorithm, data, rounds, cohort=COHORT):
     """All clients' rounds; gives what the state of FedCG holds."""
     begin, one_hot = algorithm.init(start(algorithm), data, Key(SEED)), torch.eye(D, dtype=torch.float64)
-    theta, student, teacher = (row(p, 0) for p in (begin.models, begin.student, begin.teacher))
+    theta = row(begin.models | begin.modules | begin.graph, 0)
+    student, teacher = (part(row(p, 0), "student") for p in (begin.student, begin.teacher))
     a, n = torch.eye(D, dtype=torch.float64), data.n.tolist()
     mended = isinstance(algorithm, FedCGKnownDomains)
     if mended:
@@ -208,15 +209,16 @@ def test_equals_the_paper(case):
     algorithm, data = CASES[case], small_data()
     state = run(algorithm, data).state
     expected = slow(algorithm, data, 3)
-    for name in ("models", "student", "teacher"):
-        close(row(getattr(state, name), 0), expected[name])
+    close(row(state.models | state.modules | state.graph, 0), expected["models"])
+    for name in ("student", "teacher"):
+        close(part(row(getattr(state, name), 0), "student"), expected[name])
     for name in ("adjacency", "share"):
         close(getattr(state, name), expected[name])
     assert state.round == 3 and not state.bias.any()
     first = algorithm.init(start(algorithm), data, Key(SEED))
-    for part in ("models", "student"):
-        for name, p in getattr(first, part).items():
-            assert not torch.equal(p, getattr(state, part)[name]), f"{name} did not move"
+    for field in ("models", "modules", "graph", "student"):
+        for name, p in getattr(first, field).items():
+            assert not torch.equal(p, getattr(state, field)[name]), f"{name} did not move"
 
 
 def test_only_the_network_has_the_optimizer_of_the_user():
@@ -424,7 +426,7 @@ def with_student(gain):
     first = algorithm.init({n: p.double() for n, p in net.init(0).items()}, data, Key(0))
     state = algorithm.prepare(first, data, Key(0))
     close(state.share, torch.tensor([0.5, 0.3, 0.2], dtype=torch.float64))
-    return algorithm, replace(state, student={n: p[None] for n, p in student.items()})
+    return algorithm, replace(state, student={f"student.{n}": p[None] for n, p in student.items()})
 
 
 COUNTS = [[6, 0, 0], [1, 5, 4], [0, 1, 0]]
@@ -492,8 +494,9 @@ def test_the_teacher_becomes_the_student_after_so_many_rounds():
 def test_adjacency_from_round_warm_up_on():
     each = states(make("MLP", warm_up=3, beta=0.4, epochs=1), small_data(), 5)
     for t, state in enumerate(each):
-        v = {n: p[0] for n, p in state.models.items() if n[:2] == "V."}
-        assert torch.equal(state.adjacency, domain_adjacency(v, 0.4) if t >= 3 else torch.eye(D).double())
+        assert torch.equal(
+            state.adjacency, domain_adjacency(row(state.modules, 0), 0.4) if t >= 3 else torch.eye(D).double()
+        )
     assert not torch.equal(each[3].adjacency, each[4].adjacency)
 
 
@@ -530,12 +533,7 @@ def test_costs_by_purpose():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"net": DomainNet(NETS["CNN"], D, ("conv2",))}, "with a classifier, the student"),
-        ({"refresh": -1}, "refresh must be a whole number of at least 0"),
-        ({"warm_up": 0.5}, "warm_up must be a whole number of at least 0"),
-        ({"student_lr": 0}, "student_lr must be a number above 0"),
         ({"beta": 2}, "beta must be from 0 to 1; got 2"),
-        ({"kind": FedCGKnownDomains}, "teacher must be a function .* got None"),
         (
             {"kind": FedCGKnownDomains, "teacher": by_brightness, "weights": "soft"},
             "'student' or 'teacher'; got 'soft'",
@@ -545,6 +543,11 @@ def test_costs_by_purpose():
 def test_mistakes_are_told(wrong, message):
     with pytest.raises(ValueError, match=message):
         make(**wrong)
+
+
+def test_a_network_without_a_student_is_refused():
+    with pytest.raises(ValueError, match="FedCG needs one"):
+        run(make(classifier=None), small_data(), rounds=1)
 
 
 @pytest.mark.parametrize("change", [lambda w: w.sum(1), lambda w: 2 * w, lambda w: w * torch.nan])
