@@ -156,6 +156,7 @@ def _array(values: ArrayLike | Tensor, what: str) -> Tensor:
 
 def _labels(values: ArrayLike | Tensor, classes: int | None, what: str) -> Tensor:
     y = _array(values, what)
+    y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if y.ndim != 1:
         raise ValueError(f"{what} must have one label or target a row, shape (R,); got {tuple(y.shape)}")
     if y.is_floating_point():
@@ -164,7 +165,7 @@ def _labels(values: ArrayLike | Tensor, classes: int | None, what: str) -> Tenso
     wrong = y[(y < 0) | (y >= (classes or torch.iinfo(y.dtype).max))]
     if len(wrong):
         upper = "" if classes is None else f" to {classes - 1}"
-        raise ValueError(f"{what} has the label {int(wrong[0])}; labels are whole numbers from 0{upper}")
+        raise ValueError(f"{what} has the label {int(wrong.max())}; labels are whole numbers from 0{upper}")
     return y
 
 

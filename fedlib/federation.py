@@ -94,6 +94,8 @@ def fit(
     tests = {"test": eval_data} if isinstance(eval_data, ClientData) else dict(eval_data or {})
     _check(algorithm, callbacks, checkpoint, {"data": data} | {f"eval_data[{n!r}]": some for n, some in tests.items()})
     check_params(params)
+    if dtype is not None and not isinstance(dtype, torch.dtype):
+        raise TypeError(f"dtype must be a floating-point type such as torch.float64, got {dtype!r}")
     device, dtype = choose_device(device), dtype or next(iter(params.values())).dtype
     params = {name: p.detach().to(device, dtype).contiguous() for name, p in params.items()}
     data = data.to(device, dtype).sorted()
@@ -138,8 +140,8 @@ def fit(
                     callback(t, state, entry)
                 except StopIteration:
                     stopped = True
-            history.append(entry)
-            advance(1, entry)
+            history.append({c: v.squeeze().tolist() if hasattr(v, "squeeze") else v for c, v in entry.items()})
+            advance(1, history[-1])
             if checkpoint is not None:
                 checkpoint.write(state, t, history, last=stopped or t == rounds, stopped=stopped and t < rounds)
             if stopped:

@@ -61,7 +61,11 @@ def test_holds_the_library_and_its_licence(wheel):
     with zipfile.ZipFile(wheel) as bundle:
         names = {name for name in bundle.namelist() if not name.endswith("/")}
         about = f"fedlib_book-{fedlib.__version__}.dist-info"
-        assert {name for name in names if not name.startswith(about)} == {*modules, "fedlib/py.typed", "fedlib/datasets/sets.json"}
+        assert {name for name in names if not name.startswith(about)} == {
+            *modules,
+            "fedlib/py.typed",
+            "fedlib/datasets/sets.json",
+        }
         assert bundle.read(f"{about}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
         metadata = message_from_bytes(bundle.read(f"{about}/METADATA"))
     assert metadata["Version"] == fedlib.__version__

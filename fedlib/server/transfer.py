@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from .. import evaluation
-from ..checks import check_data, check_loss, check_whole
+from ..checks import check_loss, check_whole
 from ..costs import COLUMNS, open_costs, record
 from ..data import ClientData
 from ..keys import Key
@@ -100,8 +100,6 @@ def positive_transfer(
     with the purpose "transfer". One stack holds 2P models. Chapter 08.
     """
     check_whole(rounds, "rounds")
-    check_data(train, "train")
-    check_data(validation, "validation")
     dtype = next(iter(starts[0].values())).dtype
     train, validation = (data.to(train.n.device, dtype).sorted() for data in (train, validation))
     check_loss(algorithm.loss, algorithm.predict, starts[0], train, {"validation": validation})
