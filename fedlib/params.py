@@ -54,9 +54,9 @@ def broadcast(params: Params, rows: int) -> Params:
 def take(stack: Params, index: Tensor) -> Params:
     """Rows `index` of a stack: the server's models sent to the clients.
 
-    A stack of one row is broadcast instead of copied, since every index means that row.
+    A stack of one row is broadcast instead of copied, since every index means that row. One without names stays empty.
     """
-    if number_of_rows(stack) == 1:
+    if all(len(p) == 1 for p in stack.values()):
         return broadcast(row(stack, 0), len(index))
     return {name: p[index] for name, p in stack.items()}
 
