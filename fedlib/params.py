@@ -13,7 +13,6 @@ from torch import Tensor
 __all__ = [
     "Params",
     "broadcast",
-    "count",
     "dot",
     "flatten",
     "mix",
@@ -34,11 +33,6 @@ Params = dict[str, Tensor]
 def number_of_rows(stack: Params) -> int:
     """Length of the leading axis that all tensors of a stack share."""
     return len(next(iter(stack.values())))
-
-
-def count(params: Params) -> int:
-    """How many numbers one set of parameters (not a stack) holds."""
-    return sum(p.numel() for p in params.values())
 
 
 def row(stack: Params, i: int) -> Params:
@@ -89,11 +83,8 @@ def mix(matrix: Tensor, stack: Params) -> Params:
 
     Sums are taken, and given, in 32 bits at least: 16 bits hold neither the sum of many examples nor their number.
     """
-    mixed = {}
-    for name, p in stack.items():
-        wide = torch.promote_types(p.dtype, torch.float32)
-        mixed[name] = (matrix.to(wide) @ p.reshape(len(p), -1).to(wide)).view(-1, *p.shape[1:])
-    return mixed
+    wide = {name: p.to(torch.promote_types(p.dtype, torch.float32)) for name, p in stack.items()}
+    return {name: torch.tensordot(matrix.to(p.dtype), p, 1) for name, p in wide.items()}
 
 
 def dot(a: Params, b: Params) -> Tensor:

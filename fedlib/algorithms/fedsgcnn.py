@@ -104,7 +104,7 @@ class FedSGCNN(LGFedAvg):
     cluster: Callable[[Tensor], Tensor | Sequence[Tensor]] = partial(dbscan, eps=0.5)
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedSGCNNState:
-        """One cluster; nothing is known yet."""
+        """That of LG-FedAvg; nothing is known of the clients yet."""
         return FedSGCNNState(**vars(super().init(params, data, key)))
 
     def prepare(self, state: Any, data: ClientData, key: Key) -> LGFedAvgState:

@@ -171,8 +171,8 @@ class LGFedAvg(Algorithm):
     def train(self, state: LGFedAvgState, data: ClientData, clients: Tensor, key: Key) -> Update:
         """Train all layers from the cluster's shared ones; send these and the embeddings."""
         start = self.client_params(state, clients)  # line 21
-        task = {"extras": self.comparison(state, clients), "loss": self.loss_with_mmd} if self.mmd else {}
-        end = self.local_training(start, data, key, **task)  # Step 7, line 22
+        loss, compared = (self.loss_with_mmd, self.comparison(state, clients)) if self.mmd else (self.loss, ())
+        end = self.local_training(start, data, key, compared, loss)  # Step 7, line 22
         shared, own = split_layers(end.params, self.local)
         sums = cluster_sums(shared, state.assignment[clients], data.n, len(state.centroid)) if shared else {}
         sent = {}
@@ -244,5 +244,5 @@ class LGFedAvg(Algorithm):
         empty = torch.bincount(state.assignment, minlength=m) == 0
         best = loss.nan_to_num(nan=torch.inf).masked_fill(empty[:, None], torch.inf).argmin(0)
         local = {name: p[best * c + client[:c]] for name, p in own.items()}
-        unsent = {"embeddings": state.embeddings.new_zeros(c, 0, 0), "real": state.real.new_zeros(c, 0)}
-        return replace(state, local=local, assignment=best, **unsent)
+        embeddings, real = state.embeddings.new_zeros(c, 0, 0), state.real.new_zeros(c, 0)  # none is sent yet
+        return replace(state, local=local, assignment=best, embeddings=embeddings, real=real)

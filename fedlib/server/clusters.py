@@ -11,9 +11,19 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from ..keys import Key
 from ..params import Params, number_of_rows, to_matrix
 
-__all__ = ["Bipartition", "Centres", "bipartition", "cosine_similarity", "kmeans", "nearest", "shuffle_within"]
+__all__ = [
+    "Bipartition",
+    "Centres",
+    "bipartition",
+    "cosine_similarity",
+    "kmeans",
+    "kmeans_seed",
+    "nearest",
+    "shuffle_within",
+]
 
 _LINKAGE = {"exact": "single", "complete": "complete", "average": "average"}
 _GRID = 2.0**40  # similarities are multiples of 1 / _GRID: coarse beside rounding errors, fine beside noise
@@ -220,6 +230,11 @@ def kmeans(updates: Params | Tensor, clusters: int, seed: int) -> Centres:
     assignment = torch.from_numpy(np.argsort(order)[fitted.labels_])
     centres = torch.from_numpy(pca.inverse_transform(fitted.cluster_centers_[order]))
     return Centres(assignment.to(matrix.device), centres.to(matrix))
+
+
+def kmeans_seed(key: Key) -> int:
+    """The seed of `kmeans` in a run, from 0 to 2^32 - 1 whatever the seed of the run."""
+    return int(key.uniform(torch.zeros(1, dtype=torch.int64), "k-means")[0] * 2**32)
 
 
 def nearest(centres: Tensor, updates: Params | Tensor) -> Tensor:
