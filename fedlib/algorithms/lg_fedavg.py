@@ -163,7 +163,7 @@ class LGFedAvg(Algorithm):
         return drawn.nonzero()[:, 0]
 
     def client_params(self, state: LGFedAvgState, clients: Tensor) -> Params:
-        """theta_i: a client's own layers, and the shared ones theta_g,j of its cluster."""
+        """theta_i: a client's own layers, and the shared ones theta_g,j of its cluster (lines 17 and 21)."""
         return take(state.local, clients) | take(state.models, state.assignment[clients])
 
     # ---- Steps 7 and 8, on the clients ----
