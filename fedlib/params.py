@@ -13,7 +13,6 @@ from torch import Tensor
 __all__ = [
     "Params",
     "broadcast",
-    "count",
     "dot",
     "flatten",
     "mix",
@@ -36,11 +35,6 @@ def number_of_rows(stack: Params) -> int:
     return len(next(iter(stack.values())))
 
 
-def count(params: Params) -> int:
-    """How many numbers one set of parameters (not a stack) holds."""
-    return sum(p.numel() for p in params.values())
-
-
 def row(stack: Params, i: int) -> Params:
     """The parameters in row `i` of a stack, without the leading axis."""
     return {name: p[i] for name, p in stack.items()}
@@ -54,9 +48,9 @@ def broadcast(params: Params, rows: int) -> Params:
 def take(stack: Params, index: Tensor) -> Params:
     """Rows `index` of a stack: the server's models sent to the clients.
 
-    A stack of one row is broadcast instead of copied, since every index means that row.
+    A stack of one row is broadcast instead of copied, since every index means that row. One without names stays empty.
     """
-    if number_of_rows(stack) == 1:
+    if all(len(p) == 1 for p in stack.values()):
         return broadcast(row(stack, 0), len(index))
     return {name: p[index] for name, p in stack.items()}
 
@@ -89,11 +83,8 @@ def mix(matrix: Tensor, stack: Params) -> Params:
 
     Sums are taken, and given, in 32 bits at least: 16 bits hold neither the sum of many examples nor their number.
     """
-    mixed = {}
-    for name, p in stack.items():
-        wide = torch.promote_types(p.dtype, torch.float32)
-        mixed[name] = (matrix.to(wide) @ p.reshape(len(p), -1).to(wide)).view(-1, *p.shape[1:])
-    return mixed
+    wide = {name: p.to(torch.promote_types(p.dtype, torch.float32)) for name, p in stack.items()}
+    return {name: torch.tensordot(matrix.to(p.dtype), p, 1) for name, p in wide.items()}
 
 
 def dot(a: Params, b: Params) -> Tensor:

@@ -9,7 +9,7 @@ import torch
 
 from fedlib.params import take
 from fedlib.reports.statistics import cluster_scores
-from fedlib.server.clusters import bipartition, cosine_similarity, kmeans, nearest
+from fedlib.server.clusters import bipartition, cosine_similarity, kmeans, nearest, shuffle_within
 
 METHODS = ("exact", "complete", "average")
 
@@ -451,6 +451,13 @@ def test_mistakes_with_kmeans():
     updates[3, 1] = float("nan")
     with pytest.raises(ValueError, match=r"positions \[3\] hold NaN"):
         kmeans(updates, 2, 0)
+
+
+def test_shuffled_within_clusters_by_hand():
+    cluster, bits = torch.tensor([2, 0, 2, 0, 2]), torch.tensor([5, 9, -1, 3, 5])
+    order, first, size = shuffle_within(cluster, bits, 4)
+    assert order.tolist() == [3, 1, 2, 0, 4]  # of equal bits the first
+    assert (first.tolist(), size.tolist()) == ([0, 2, 2, 5], [2, 0, 3, 0])
 
 
 def test_heavy_packages_wait_until_they_are_needed():

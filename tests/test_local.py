@@ -5,7 +5,7 @@ from functools import partial
 
 import pytest
 import torch
-from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
+from twins import classification_loss, client_data, count, largest_difference, ragged_clients, twin
 
 import fedlib
 from fedlib import Key, local_batches, local_update
@@ -102,7 +102,7 @@ def test_chunks_take_each_client_once_and_waste_less_than_half(chunk_size):
 def test_chunks_keep_to_the_memory(monkeypatch):
     start, _ = start_and_batches()
     data = client_data(ragged_clients(sizes=(8,) * 8))
-    client = 4 * 8 * fedlib.params.count(row(start, 0)) + 30 * 8 * 36 * 8
+    client = 4 * 8 * count(row(start, 0)) + 30 * 8 * 36 * 8
     monkeypatch.setattr("fedlib.local._CHUNK_BYTES", 3 * client)
     assert clients_at_once(start, data, 20) == 3
     monkeypatch.setattr("fedlib.local._CHUNK_BYTES", 1)

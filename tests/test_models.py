@@ -3,7 +3,7 @@
 import pytest
 import torch
 from torch import nn
-from twins import TWINS, twin
+from twins import TWINS, count, twin
 
 import fedlib
 from fedlib.models import CNN, MLP, Model, femnist_cnn, lenet5
@@ -27,7 +27,7 @@ def test_equals_its_twin_in_plain_torch(name):
 )
 def test_sizes(model, image, numbers):
     params = model.init(0)
-    assert fedlib.params.count(params) == numbers
+    assert count(params) == numbers
     assert model(params, torch.zeros(2, *image)).shape == (2, params[list(params)[-1]].shape[0])
 
 

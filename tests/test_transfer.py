@@ -6,6 +6,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
+from twins import count
 
 from fedlib import fit
 from fedlib.algorithms.lg_fedavg import LGFedAvg
@@ -15,7 +16,6 @@ from fedlib.data import stack_clients
 from fedlib.evaluation import evaluate
 from fedlib.losses import cross_entropy, mse
 from fedlib.models import MLP
-from fedlib.params import count
 from fedlib.server.transfer import all_pairs, federated_score, positive_transfer
 
 NET = MLP((3, 6, 4, 1))

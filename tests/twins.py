@@ -90,5 +90,10 @@ def client_data(clients):
     return fedlib.stack_clients(xs, ys, ids=list(clients))
 
 
+def count(params):
+    """How many numbers one set of parameters holds."""
+    return sum(p.numel() for p in params.values())
+
+
 def largest_difference(a, b):
     return max(float((a[name] - b[name]).detach().abs().max()) for name in b)

@@ -28,7 +28,7 @@ from book.experiments import running
 from fedlib import ClientData, Key, evaluation, models
 from fedlib.algorithm import Algorithm
 from fedlib.algorithms import LGCFL, FedSGCNN, LGFedAvg, LocalOnly
-from fedlib.algorithms.lg_fedavg import split_layers
+from fedlib.client.local_layers import split_layers
 from fedlib.evaluation import Result
 from fedlib.losses import cross_entropy, mse
 from fedlib.params import Params, broadcast, sub, to_matrix

@@ -9,7 +9,7 @@ from ..aggregate import membership
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params, mix, to_matrix
-from ..server.clusters import kmeans
+from ..server.clusters import kmeans, kmeans_seed
 from .kmeans import ClusteredKMeans, KMeansState
 
 __all__ = ["FedGroup", "decomposed_cosines"]
@@ -85,7 +85,7 @@ class FedGroup(ClusteredKMeans):
         drawn = key.choose(data.id, min(_DRAWN * self.clusters, len(data)), "cold start")
         some = {name: p[drawn] for name, p in update.items()}
         cosines = decomposed_cosines(to_matrix(some), self.clusters)
-        groups = kmeans(cosines, self.clusters, self.kmeans_seed(key)).assignment.to(drawn.device)
+        groups = kmeans(cosines, self.clusters, kmeans_seed(key)).assignment.to(drawn.device)
         member = membership(groups, torch.ones_like(groups).double(), self.clusters)
         mean = mix(member / member.sum(1, keepdim=True).clamp(min=1), some)
         models = {name: p + mean[name].to(p.dtype) for name, p in state.start.items()}

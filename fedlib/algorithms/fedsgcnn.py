@@ -5,10 +5,10 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
-import torch
 from torch import Tensor
 
 from ..algorithm import Update
+from ..client.local_layers import split_layers
 from ..costs import message_bytes, record, server_time
 from ..data import ClientData
 from ..keys import Key
@@ -16,8 +16,8 @@ from ..params import Params, broadcast, row
 from ..round import refuse_divergence
 from ..server.distance_clusters import dbscan
 from ..server.model_graph import ModelGraphs, model_graph, train_siamese
-from ..server.transfer import Score, federated_score, positive_transfer
-from .lg_fedavg import LGFedAvg, LGFedAvgState, split_layers
+from ..server.transfer import Score, best_clusters, hold_back, positive_transfer
+from .lg_fedavg import LGFedAvg, LGFedAvgState
 
 __all__ = ["FedSGCNN", "FedSGCNNState"]
 
@@ -104,7 +104,7 @@ class FedSGCNN(LGFedAvg):
     cluster: Callable[[Tensor], Tensor | Sequence[Tensor]] = partial(dbscan, eps=0.5)
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedSGCNNState:
-        """One cluster; nothing is known yet."""
+        """That of LG-FedAvg; nothing is known of the clients yet."""
         return FedSGCNNState(**vars(super().init(params, data, key)))
 
     def prepare(self, state: Any, data: ClientData, key: Key) -> LGFedAvgState:
@@ -129,19 +129,14 @@ class FedSGCNN(LGFedAvg):
             # Step 5, line 13
             distance = learned.distance(graphs)
             # Step 6, line 14
-            candidates = self.cluster(distance)
-
-        def trial(assignment: Tensor) -> float:
-            algorithm = self.within(mmd=self.mmd, assignment=assignment)
-            score = federated_score(algorithm, start, known, check, self.pair_rounds, **how, purpose=_CLUSTERING)
-            return float(score.nanmean())
-
-        assignment = candidates if isinstance(candidates, Tensor) else max(candidates, key=trial)
-        assignment = assignment.to(data.n.device)
-        m = int(assignment.max()) + 1
-        empty = {"models": broadcast(row(state.models, 0), m), "centroid": state.centroid.new_zeros(m, 0, 0)}
-        state = replace(state, **empty, assignment=assignment, trainers=s, gain=measured.gain, distance=distance)
-        return super().prepare(state, data, key)  # Steps 7 to 10 are those of LG-FedAvg with MMD
+            clusters = self.cluster(distance)
+        if not isinstance(clusters, Tensor):
+            how |= {"rounds": self.pair_rounds, "purpose": _CLUSTERING}
+            clusters = best_clusters(self.within(mmd=self.mmd), clusters, start, known, check, **how)
+        # Steps 7 to 10, lines 15 to 27, are those of LG-FedAvg with MMD, from the common start
+        state = replace(self, assignment=clusters).init(start, data, key)
+        state = replace(state, trainers=s, gain=measured.gain, distance=distance)
+        return super().prepare(state, data, key)
 
     def within(self, **changes: Any) -> LGFedAvg:
         """The federation in a cluster, where nobody is slow; without MMD unless that is among the changes."""
@@ -157,22 +152,3 @@ class FedSGCNN(LGFedAvg):
         down = message_bytes(everybody) if epochs == self.snapshots[0] else 0  # the start is sent once
         record(_CLUSTERING, bytes_down=len(data) * down, bytes_up=len(data) * message_bytes(shared))
         return model_graph(shared, [n.removesuffix(".weight") for n, p in shared.items() if p.ndim == 3])
-
-
-def hold_back(data: ClientData, share: float, key: Key) -> tuple[ClientData, ClientData]:
-    """Training and validation rows of every client: `share` of its rows is held back, at least one and not all."""
-    n = data.n
-    if not 0 < share < 1 or int(n.min()) < 2:
-        raise ValueError(
-            f"validation={share} must be ClientData, or a share between 0 and 1 of at least 2 rows a client"
-        )
-    back = (n * share).round().long().clamp(min=1).minimum(n - 1)
-    order = key.permutations(data.id, "validation", n, 1, data.index.shape[1])[:, 0]
-
-    def part(first: Tensor, size: Tensor) -> ClientData:
-        place = torch.arange(int(size.max()), device=n.device)
-        which = order.gather(1, first[:, None] + torch.where(place < size[:, None], place, 0))
-        columns = {name: c[torch.arange(len(c), device=n.device)[:, None], which] for name, c in data.columns.items()}
-        return replace(data, index=data.index.gather(1, which), y=data.y.gather(1, which), n=size, columns=columns)
-
-    return part(back, n - back), part(torch.zeros_like(n), back)

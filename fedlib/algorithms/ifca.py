@@ -1,6 +1,5 @@
 """The iterative federated clustering algorithm (IFCA): several models, and each client takes the one that fits it."""
 
-import math
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -10,15 +9,13 @@ from torch import Tensor
 from ..aggregate import cluster_means, cluster_sums
 from ..algorithm import Algorithm, Update, held
 from ..checks import check_whole
-from ..costs import TRAINING, current_costs, flops_of, record
+from ..costs import TRAINING, flops_of, record
 from ..data import ClientData
 from ..keys import Key
 from ..local import clients_at_once
 from ..params import Params, broadcast, put, row, take
 
 __all__ = ["IFCA", "IFCAState"]
-
-_CLUSTERING = "clustering"  # a purpose of the costs
 
 
 @dataclass(frozen=True)
@@ -87,11 +84,10 @@ class IFCA(Algorithm):
             models[name] = torch.cat([p[None], p.mean() + p.std(correction=0) * drawn])
         if self.clusters > 1 and all((p == p[:1]).all() for p in models.values()):
             raise ValueError("all models start equal, so none could be better for a client; give parameters that vary")
-        return IFCAState(models, torch.zeros(len(data), dtype=torch.int64, device=data.n.device))
+        return IFCAState(models, torch.zeros_like(data.n))
 
-    @torch.no_grad()
     def choose(self, models: Params, data: ClientData) -> Tensor:
-        """The model with the smallest mean loss on each client's examples; the first of equal ones.
+        """The model with the smallest mean loss on each client's examples, argmin_j F_k(theta_j).
 
         Parameters
         ----------
@@ -103,24 +99,22 @@ class IFCA(Algorithm):
         Returns
         -------
         Tensor of shape (C,), int64
+            Of equally good models the first.
         """
         dtype, size = next(iter(models.values())).dtype, clients_at_once(models, data, None) // self.clusters
         losses = torch.vmap(torch.vmap(self.loss, (None, 0)), (0, None))  # of each model, of each client
         chunks = torch.arange(len(data), device=data.n.device).split(max(1, size))
         values = torch.cat([losses(models, data[chunk].all_rows(dtype)) for chunk in chunks], 1)  # (M, C)
-        if current_costs() is not None:
-            example = tuple(part[0, :1] for part in data[:1].all_rows(dtype))
-            flops = flops_of(self.loss, row(models, 0), example)
-            record(_CLUSTERING, flops=self.clusters * int(data.n.sum()) * flops)
-        return values.nan_to_num(nan=math.inf).argmin(0)
+        example = tuple(part[0, :1] for part in data[:1].all_rows(dtype))
+        record("clustering", flops=self.clusters * int(data.n.sum()) * flops_of(self.loss, row(models, 0), example))
+        return values.nan_to_num(nan=torch.inf).argmin(0)
 
     def train(self, state: IFCAState, data: ClientData, clients: Tensor, key: Key) -> Update:
         """Take the model theta_j with the smallest F_k(theta_j), train it, send it and j."""
         cluster = self.choose(state.models, data)
         end = self.local_training(take(state.models, cluster), data, key)
         sums = cluster_sums(end.params, cluster, data.n, self.clusters)
-        chosen, purpose = {"cluster": cluster}, {"cluster": _CLUSTERING}
-        return Update(clients, summed=sums, per_client=chosen, log={"loss": end.loss}, purpose=purpose)
+        return Update(clients, sums, {"cluster": cluster}, {}, {"loss": end.loss}, {"cluster": "clustering"})
 
     def aggregate(self, state: IFCAState, update: Update) -> IFCAState:
         """Theta_j <- mean of the clients that took it, weighted by examples."""
@@ -134,7 +128,7 @@ class IFCA(Algorithm):
     def download(self, state: IFCAState, clients: Tensor) -> dict[str, Any]:
         """All M models: the one that is trained, and M - 1 to compare it with."""
         others = broadcast({name: p[1:] for name, p in state.models.items()}, len(clients))
-        return {TRAINING: self.client_params(state, clients), _CLUSTERING: others}
+        return {TRAINING: self.client_params(state, clients), "clustering": others}
 
     def new_clients(self, state: IFCAState, data: ClientData, key: Key, rounds: int) -> IFCAState:
         """A new client takes the model with the smallest loss on its examples."""

@@ -13,11 +13,9 @@ from ..data import ClientData
 from ..keys import Key
 from ..params import Params, broadcast, sub, take, to_matrix
 from ..round import refuse_divergence
-from ..server.clusters import kmeans, nearest
+from ..server.clusters import kmeans, kmeans_seed, nearest
 
 __all__ = ["ClusteredKMeans", "KMeansState"]
-
-_CLUSTERING = "clustering"  # a purpose of the costs
 
 
 @dataclass(frozen=True)
@@ -83,35 +81,28 @@ class ClusteredKMeans(Algorithm):
 
     def init(self, params: Params, data: ClientData, key: Key) -> KMeansState:
         """All models start from the same parameters; nobody has a cluster yet."""
-        start, first = broadcast(params, 1), torch.zeros(len(data), dtype=torch.int64, device=data.n.device)
-        return KMeansState(broadcast(params, self.clusters), first, start, to_matrix(start)[:0])
+        start = broadcast(params, 1)
+        return KMeansState(broadcast(params, self.clusters), torch.zeros_like(data.n), start, to_matrix(start)[:0])
 
     def prepare(self, state: KMeansState, data: ClientData, key: Key) -> KMeansState:
         """The first training of all clients; then the server groups them by their updates."""
         update = self.first_updates(state, data, key)
-        with server_time(_CLUSTERING):
+        with server_time("clustering"):
             return self.group(state, update, data, key)
 
     def first_updates(self, state: KMeansState, data: ClientData, key: Key) -> Params:
         """Updates of these clients after `warmup` local epochs from the common start; enters what they cost."""
         start = take(state.start, torch.zeros_like(data.n))
-        patient = replace(self, epochs=self.warmup, stragglers=0.0)
-        end = patient.local_training(start, data, key, purpose=_CLUSTERING)
+        end = replace(self, epochs=self.warmup, stragglers=0.0).local_training(start, data, key, purpose="clustering")
         update = sub(end.params, start)
         refuse_divergence(Update(data.id, per_client={"update": update}, log={"loss": end.loss}), data.id, key)
         size = len(data) * message_bytes(update)
-        record(_CLUSTERING, bytes_down=size, bytes_up=size)
+        record("clustering", bytes_down=size, bytes_up=size)
         return update
 
     def group(self, state: KMeansState, update: Params, data: ClientData, key: Key) -> KMeansState:
         """K-means on the updates of all clients."""
-        clusters = kmeans(update, self.clusters, self.kmeans_seed(key))
-        return replace(state, assignment=clusters.assignment, centres=clusters.centres)
-
-    @staticmethod
-    def kmeans_seed(key: Key) -> int:
-        """What k-means draws with; from 0 to 2^32 - 1 whatever the seed of the run."""
-        return int(key.uniform(torch.zeros(1, dtype=torch.int64), "k-means")[0] * 2**32)
+        return replace(state, **vars(kmeans(update, self.clusters, kmeans_seed(key))))  # assignment and centres
 
     def place(self, state: KMeansState, update: Params) -> Tensor:
         """The cluster that belongs to each of these first updates."""

@@ -7,13 +7,13 @@ from typing import Any
 from torch import Tensor
 
 from ..algorithm import Update, held
+from ..client.local_layers import split_layers, train_local_layers
 from ..costs import TRAINING
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params, broadcast, sub, take
 from ..server.split_tree import walk
 from .cfl import CFL, CFLState
-from .lg_fedavg import split_layers, train_local_layers
 
 __all__ = ["LGCFL", "LGCFLState"]
 
@@ -68,7 +68,7 @@ class LGCFL(CFL):
 
     def client_params(self, state: Any, clients: Tensor) -> Params:
         """A client's own layers, and the shared ones of its cluster."""
-        return {name: p[clients] for name, p in state.local.items()} | super().client_params(state, clients)
+        return take(state.local, clients) | super().client_params(state, clients)
 
     def train(self, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:
         """Train all layers; the update of the shared ones goes to the server."""

@@ -10,13 +10,15 @@ from torch import Tensor
 from ..aggregate import cluster_means, cluster_sums
 from ..algorithm import Algorithm, Update, held
 from ..checks import check_number, check_whole
+from ..client.local_layers import split_layers, train_local_layers
 from ..client.mmd import mmd
 from ..costs import TRAINING, record
 from ..data import Batch, ClientData
 from ..keys import Key
 from ..params import Params, broadcast, put, take
+from ..server.clusters import shuffle_within
 
-__all__ = ["LGFedAvg", "LGFedAvgState", "first_layer", "split_layers", "train_local_layers"]
+__all__ = ["LGFedAvg", "LGFedAvgState", "first_layer"]
 
 _MMD = "mmd"  # in the costs
 
@@ -27,6 +29,10 @@ class LGFedAvgState:
 
     Attributes
     ----------
+    models : Params
+        theta_g, a stack of M rows: the shared layers of each cluster; empty where all layers are local.
+    local : Params
+        theta_l, a stack of K rows: each client's own layers; empty where all layers are shared.
     start : Params
         Stack of one row: where the local layers started, for old and new clients alike.
     assignment : Tensor of shape (K,), int64
@@ -35,27 +41,23 @@ class LGFedAvgState:
         Q_i that each client sent last, 0 in padded rows; (K, 0, 0) without MMD.
     real : Tensor of shape (K, n_max), bool
         Which rows of `embeddings` hold an example; (K, 0) without MMD.
+    centroid : Tensor of shape (M, S, h)
+        Q_avg of each cluster, as a sample; 0 for a cluster without clients, S = 0 without MMD.
     round : int
         Rounds done.
     seed : int
         Seed of the run, for what the server draws.
-    models : Params
-        theta_g, a stack of M rows: the shared layers of each cluster; empty where all layers are local.
-    local : Params
-        theta_l, a stack of K rows: each client's own layers; empty where all layers are shared.
-    centroid : Tensor of shape (M, S, h)
-        Q_avg of each cluster, as a sample; 0 for a cluster without clients, S = 0 without MMD.
     """
 
+    models: Params = field(metadata=held("server and its cluster"))
+    local: Params = field(metadata=held("client"))
     start: Params
     assignment: Tensor
     embeddings: Tensor
     real: Tensor
+    centroid: Tensor = field(metadata=held("server and its cluster"))
     round: int
     seed: int
-    models: Params = field(metadata=held("server and its cluster"))
-    local: Params = field(metadata=held("client"))
-    centroid: Tensor = field(metadata=held("server and its cluster"))
 
 
 def first_layer(params: Params, x: Tensor) -> Tensor:
@@ -95,8 +97,9 @@ class LGFedAvg(Algorithm):
 
     Notes
     -----
-    FedSGCNN section 4.2, Steps 7 to 10, and section 4.4. A subclass may override `embed` (what is sent), `centroids`,
-    `comparison` and `discrepancy` (what a client's embeddings are compared with, and how): chapters 07 and 08 do. With
+    FedSGCNN's Algorithm 1 from line 15 on: Steps 7 to 10 of section 4.2, and the loss of section 4.4. A subclass may
+    override `embed` (what is sent), `centroids`, `comparison` and `discrepancy` (what a client's embeddings are
+    compared with, and how): chapters 07 and 08 do. With
     MMD, which needs a layer ``dense1``, clients first send embeddings before round 1; what these reveal is shown in
     chapter 08. The training loss in the history includes the MMD. In the costs, purpose "mmd", embeddings count
     without padding.
@@ -117,8 +120,6 @@ class LGFedAvg(Algorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if isinstance(self.local, str):
-            raise TypeError(f"local must be a list of names, such as [{self.local!r}]; got {self.local!r}")
         check_number(self.mmd, "mmd")
         check_whole(self.pool, "pool")
 
@@ -132,17 +133,11 @@ class LGFedAvg(Algorithm):
             raise ValueError(f"assignment must give {k} clients clusters from 0 to {k - 1}; got {self.assignment}")
         m = int(assignment.max()) + 1
         shared, own = split_layers(params, self.local)
-        return LGFedAvgState(
-            models=broadcast(shared, m),
-            local={name: p.clone() for name, p in broadcast(own, k).items()},
-            centroid=like.new_zeros(m, 0, 0),
-            start=broadcast(own, 1),
-            assignment=assignment,
-            embeddings=like.new_zeros(k, 0, 0),
-            real=torch.zeros(k, 0, dtype=torch.bool, device=device),
-            round=0,
-            seed=key.seed,
-        )
+        models, start = broadcast(shared, m), broadcast(own, 1)
+        local = {name: p.clone() for name, p in broadcast(own, k).items()}
+        embeddings, real = like.new_zeros(k, 0, 0), torch.zeros(k, 0, dtype=torch.bool, device=device)
+        centroid = like.new_zeros(m, 0, 0)
+        return LGFedAvgState(models, local, start, assignment, embeddings, real, centroid, round=0, seed=key.seed)
 
     def prepare(self, state: LGFedAvgState, data: ClientData, key: Key) -> LGFedAvgState:
         """With MMD, every client sends the embeddings of its start, and the server draws the first centroids."""
@@ -152,38 +147,53 @@ class LGFedAvg(Algorithm):
         sent, real = self.embed(self.client_params(state, everybody), data, key)
         record(_MMD, bytes_up=int(data.n.sum()) * sent[0, 0].nbytes)
         state = replace(state, embeddings=sent, real=real)
-        return replace(state, centroid=self.centroids(state))
+        return replace(state, centroid=self.centroids(state))  # line 18 of round 1
+
+    # ---- each round: who takes part, and with which layers ----
+
+    def cohort(self, state: LGFedAvgState, ids: Tensor, n: int, key: Key) -> Tensor:
+        """S_j,t (line 19): the same share of each cluster, n / K of it rounded up, and two clients at least.
+
+        Each set is equally likely. There may be more than `n` clients in all; with one cluster there are just `n`.
+        """
+        m = len(state.centroid)
+        order, first, size = shuffle_within(state.assignment, key.bits(ids, "cohort"), m)
+        quota = ((n * size + len(ids) - 1) // len(ids)).clamp(min=min(2, m))
+        drawn = order.argsort() < (first + quota)[state.assignment]
+        return drawn.nonzero()[:, 0]
+
+    def client_params(self, state: LGFedAvgState, clients: Tensor) -> Params:
+        """theta_i: a client's own layers, and the shared ones theta_g,j of its cluster (lines 17 and 21)."""
+        return take(state.local, clients) | take(state.models, state.assignment[clients])
 
     # ---- Steps 7 and 8, on the clients ----
 
     def train(self, state: LGFedAvgState, data: ClientData, clients: Tensor, key: Key) -> Update:
         """Train all layers from the cluster's shared ones; send these and the embeddings."""
         start = self.client_params(state, clients)  # line 21
-        task: dict[str, Any] = {}
-        if self.mmd:
-            task = {"extras": self.comparison(state, clients), "loss": self._loss_with_mmd}
-        end = self.local_training(start, data, key, **task)  # line 22
+        loss, compared = (self.loss_with_mmd, self.comparison(state, clients)) if self.mmd else (self.loss, ())
+        end = self.local_training(start, data, key, compared, loss)  # Step 7, line 22
         shared, own = split_layers(end.params, self.local)
         sums = cluster_sums(shared, state.assignment[clients], data.n, len(state.centroid)) if shared else {}
         sent = {}
         if self.mmd:
-            sent["embeddings"], real = self.embed(end.params, data, key)
+            sent["embeddings"], real = self.embed(end.params, data, key)  # Step 8
             padding = int((~real).sum()) * sent["embeddings"][0, 0].nbytes
             record(_MMD, bytes_up=-padding)  # which `fit` counts, is not sent
         return Update(clients, sums, sent, {"local": own}, {"loss": end.loss}, {"embeddings": _MMD})
 
-    def comparison(self, state: LGFedAvgState, clients: Tensor) -> tuple[Tensor, ...]:
-        """What the embeddings of these clients are compared with, with a leading axis of C: here the centroids."""
-        return (state.centroid[state.assignment[clients]],)
+    def loss_with_mmd(self, params: Params, batch: Batch, *compared: Tensor) -> Tensor:
+        """l(theta_i, D_i) + lambda MMD(Q_i, Q_avg) (section 4.4)."""
+        q, w = first_layer(params, batch[0]), batch[2]
+        return self.loss(params, batch) + self.mmd * self.discrepancy(q, w, *compared)
 
     def discrepancy(self, q: Tensor, w: Tensor, *compared: Tensor) -> Tensor:
         """How far one client's embeddings q (B, h), w = 0 marks padding, are from its row of `comparison`."""
         return mmd(q, compared[0], w)
 
-    def _loss_with_mmd(self, params: Params, batch: Batch, *compared: Tensor) -> Tensor:
-        """l(theta_i, D_i) + lambda MMD(Q_i, Q_avg) (section 4.4)."""
-        q, w = first_layer(params, batch[0]), batch[2]
-        return self.loss(params, batch) + self.mmd * self.discrepancy(q, w, *compared)
+    def comparison(self, state: LGFedAvgState, clients: Tensor) -> tuple[Tensor, ...]:
+        """What the embeddings of these clients are compared with, with a leading axis of C: here Q_avg of each."""
+        return (state.centroid[state.assignment[clients]],)
 
     @torch.no_grad()
     def embed(self, params: Params, data: ClientData, key: Key) -> tuple[Tensor, Tensor]:
@@ -191,7 +201,7 @@ class LGFedAvg(Algorithm):
         x, _, w, *_ = data.all_rows(next(iter(params.values())).dtype)
         return torch.where((w > 0)[..., None], torch.vmap(first_layer)(params, x), 0), w > 0
 
-    # ---- Step 9, on the server ----
+    # ---- Step 9, on the server; Step 10 is the loop of `fit` ----
 
     def aggregate(self, state: LGFedAvgState, update: Update) -> LGFedAvgState:
         """The mean of each cluster's shared layers, weighted by examples, and new centroids."""
@@ -203,37 +213,21 @@ class LGFedAvg(Algorithm):
         return replace(state, centroid=self.centroids(state))  # line 18 of the next round
 
     def centroids(self, state: LGFedAvgState) -> Tensor:
-        """Q_avg (M, S, h): a sample of what all clients of a cluster sent last, own rows included."""
-        q, m, device = state.embeddings, len(state.centroid), state.assignment.device
+        """Q_avg (M, S, h): a sample of what all clients of a cluster sent last, own rows included (line 18)."""
+        q = state.embeddings
         k, j = state.real.nonzero(as_tuple=True)
-        draw = Key(state.seed, state.round).bits(torch.arange(len(q), device=device), "pool", q.shape[1])
-        order, size = _shuffled(state.assignment[k], draw[k, j], m)
-        turn = torch.arange(int(self.pool), device=device) % size.clamp(min=1)[:, None]
-        drawn = order[((size.cumsum(0) - size)[:, None] + turn).clamp(max=len(order) - 1)]
+        bits = Key(state.seed, state.round).bits(torch.arange(len(q), device=q.device), "pool", q.shape[1])
+        order, first, size = shuffle_within(state.assignment[k], bits[k, j], len(state.centroid))
+        turn = torch.arange(self.pool, device=q.device) % size.clamp(min=1)[:, None]
+        drawn = order[(first[:, None] + turn).clamp(max=len(order) - 1)]
         return torch.where(size[:, None, None] > 0, q[k[drawn], j[drawn]], 0)
 
-    # ---- who takes part, and what each client holds ----
-
-    def cohort(self, state: LGFedAvgState, ids: Tensor, n: int, key: Key) -> Tensor:
-        """The same share of each cluster: n / K of it rounded up, and two at least; each set equally likely (line 19).
-
-        So there may be more than `n` in all. With one cluster there are just `n`.
-        """
-        m = len(state.centroid)
-        order, size = _shuffled(state.assignment, key.bits(ids, "cohort"), m)
-        quota = ((n * size + len(ids) - 1) // len(ids)).clamp(min=min(2, m))
-        cluster = state.assignment[order]
-        rank = torch.arange(len(ids), device=ids.device) - (size.cumsum(0) - size)[cluster]
-        return order[rank < quota[cluster]].sort().values
-
-    def client_params(self, state: LGFedAvgState, clients: Tensor) -> Params:
-        """A client's own layers, and the shared ones of its cluster."""
-        return _rows(state.local, clients) | _rows(state.models, state.assignment[clients])
+    # ---- beside the paper: what is sent down, and clients never seen ----
 
     def download(self, state: LGFedAvgState, clients: Tensor) -> dict[str, Any]:
         """The shared layers and, with MMD, the centroid."""
         clusters = state.assignment[clients]
-        return {TRAINING: _rows(state.models, clusters)} | ({_MMD: state.centroid[clusters]} if self.mmd else {})
+        return {TRAINING: take(state.models, clusters)} | ({_MMD: state.centroid[clusters]} if self.mmd else {})
 
     def new_clients(self, state: LGFedAvgState, data: ClientData, key: Key, rounds: int) -> LGFedAvgState:
         """A new client fits local layers to each cluster's shared ones, and takes the cluster with the smallest loss.
@@ -241,83 +235,14 @@ class LGFedAvg(Algorithm):
         It trains them for `rounds` rounds, with MMD where the others had it, while the shared layers stay as they are.
         """
         m, c, device = len(state.centroid), len(data), data.n.device
-        cluster = torch.arange(m, device=device).repeat_interleave(c)
-        client = torch.arange(c, device=device).repeat(m)
-        tried, shared = data[client], _rows(state.models, cluster)  # every client in every cluster
-        task = {"extras": (state.centroid[cluster],), "loss": self._loss_with_mmd} if self.mmd else {}
-        own = train_local_layers(self, shared, _rows(state.start, client), tried, key, rounds, **task)
+        cluster, client = torch.cartesian_prod(torch.arange(m, device=device), torch.arange(c, device=device)).T
+        tried, shared = data[client], take(state.models, cluster)  # every client in every cluster
+        task = {"extras": (state.centroid[cluster],), "loss": self.loss_with_mmd} if self.mmd else {}
+        own = train_local_layers(self, shared, take(state.start, client), tried, key, rounds, **task)
         params = own | shared
         loss = torch.vmap(self.loss)(params, tried.all_rows(next(iter(params.values())).dtype)).view(m, c)
         empty = torch.bincount(state.assignment, minlength=m) == 0
         best = loss.nan_to_num(nan=torch.inf).masked_fill(empty[:, None], torch.inf).argmin(0)
-        return replace(
-            state,
-            local={name: p[best * c + client[:c]] for name, p in own.items()},
-            assignment=best,
-            embeddings=state.embeddings.new_zeros(c, 0, 0),
-            real=state.real.new_zeros(c, 0),
-        )
-
-
-def split_layers(params: Params, local: Sequence[str]) -> tuple[Params, Params]:
-    """Parameters (or a stack) as those that are shared and those that stay on the client.
-
-    Parameters
-    ----------
-    params : Params
-    local : sequence of str
-        Names, or what names begin with before a dot.
-
-    Returns
-    -------
-    shared, own : Params
-        Either may be empty.
-
-    Raises
-    ------
-    ValueError
-        A name that no parameter has.
-    """
-    mine = {p: [part for part in local if p == part or p.startswith(f"{part}.")] for p in params}
-    if unknown := set(local) - {part for parts in mine.values() for part in parts}:
-        raise ValueError(f"local names {sorted(unknown)}, which no parameter has; there are {list(params)}")
-    return {n: p for n, p in params.items() if not mine[n]}, {n: p for n, p in params.items() if mine[n]}
-
-
-def train_local_layers(
-    algorithm: Algorithm, shared: Params, own: Params, data: ClientData, key: Key, rounds: int, **task: Any
-) -> Params:
-    """The local layers `own` of new clients after some rounds in which their shared layers stay as they are.
-
-    Parameters
-    ----------
-    algorithm : Algorithm
-        Its settings are those of the training.
-    shared, own : Params
-        Stacks of C rows; either may be empty.
-    data : ClientData
-        Of the C clients.
-    key : Key
-    rounds : int
-    **task
-        `extras` and `loss`, as in `fedlib.algorithm.Algorithm.local_training`.
-
-    Returns
-    -------
-    Params
-        A stack of C rows with the names of `own`.
-    """
-    for t in range(1, rounds + 1) if own else ():
-        end = algorithm.local_training(own | shared, data, Key(key.seed, t), frozen=tuple(shared), **task)
-        own = {name: end.params[name] for name in own}
-    return own
-
-
-def _shuffled(group: Tensor, draw: Tensor, groups: int) -> tuple[Tensor, Tensor]:
-    """Positions sorted by group (N,), within a group in the random order of `draw` (N,); and the groups' sizes."""
-    order = draw.argsort(stable=True)
-    return order[group[order].argsort(stable=True)], torch.bincount(group, minlength=groups)
-
-
-def _rows(stack: Params, index: Tensor) -> Params:
-    return take(stack, index) if stack else {}
+        local = {name: p[best * c + client[:c]] for name, p in own.items()}
+        embeddings, real = state.embeddings.new_zeros(c, 0, 0), state.real.new_zeros(c, 0)  # none is sent yet
+        return replace(state, local=local, assignment=best, embeddings=embeddings, real=real)

@@ -11,9 +11,19 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from ..keys import Key
 from ..params import Params, number_of_rows, to_matrix
 
-__all__ = ["Bipartition", "Centres", "bipartition", "cosine_similarity", "kmeans", "nearest"]
+__all__ = [
+    "Bipartition",
+    "Centres",
+    "bipartition",
+    "cosine_similarity",
+    "kmeans",
+    "kmeans_seed",
+    "nearest",
+    "shuffle_within",
+]
 
 _LINKAGE = {"exact": "single", "complete": "complete", "average": "average"}
 _GRID = 2.0**40  # similarities are multiples of 1 / _GRID: coarse beside rounding errors, fine beside noise
@@ -222,6 +232,11 @@ def kmeans(updates: Params | Tensor, clusters: int, seed: int) -> Centres:
     return Centres(assignment.to(matrix.device), centres.to(matrix))
 
 
+def kmeans_seed(key: Key) -> int:
+    """The seed of `kmeans` in a run, from 0 to 2^32 - 1 whatever the seed of the run."""
+    return int(key.uniform(torch.zeros(1, dtype=torch.int64), "k-means")[0] * 2**32)
+
+
 def nearest(centres: Tensor, updates: Params | Tensor) -> Tensor:
     """The cluster of clients that `kmeans` never saw: that with the nearest centre.
 
@@ -247,6 +262,29 @@ def nearest(centres: Tensor, updates: Params | Tensor) -> Tensor:
     if not all(part.isfinite().all() for part in (centres, _matrix(updates))):
         raise ValueError("centres and updates must be finite; a client whose training diverged has no nearest centre")
     return torch.cdist(_matrix(updates), centres, compute_mode=mode).argmin(1)
+
+
+def shuffle_within(cluster: Tensor, bits: Tensor, clusters: int) -> tuple[Tensor, Tensor, Tensor]:
+    """Things sorted by cluster, within each in a random order: for draws that treat all clusters alike.
+
+    Parameters
+    ----------
+    cluster : Tensor of shape (N,), int64
+        Cluster of each thing, from 0 to `clusters` - 1.
+    bits : Tensor of shape (N,), int64
+        What is drawn for each, by `fedlib.keys.Key.bits`; the smallest comes first.
+    clusters : int
+        M.
+
+    Returns
+    -------
+    order : Tensor of shape (N,), int64
+        Positions, cluster by cluster.
+    first, size : Tensor of shape (M,), int64
+        Where each cluster begins in `order`, and how many are in it. Chapter 07.
+    """
+    order, size = bits.argsort(stable=True), torch.bincount(cluster, minlength=clusters)
+    return order[cluster[order].argsort(stable=True)], size.cumsum(0) - size, size
 
 
 def _matrix(updates: Params | Tensor) -> Tensor:

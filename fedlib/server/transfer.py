@@ -1,6 +1,6 @@
 """Positive transfer: what two clients gain by federating, for all pairs at once (FedSGCNN section 4.1)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
@@ -15,7 +15,7 @@ from ..keys import Key
 from ..params import Params
 from ..round import one_round
 
-__all__ = ["Score", "Transfer", "all_pairs", "federated_score", "positive_transfer"]
+__all__ = ["Score", "Transfer", "all_pairs", "best_clusters", "federated_score", "hold_back", "positive_transfer"]
 
 Score = Literal["loss", "r2", "accuracy"]
 
@@ -40,6 +40,31 @@ class Transfer:
     gain: Tensor
     local: Tensor
     federated: Tensor
+
+
+def hold_back(data: ClientData, share: float, key: Key) -> tuple[ClientData, ClientData]:
+    """Training and validation rows of every client: `share` of its rows is held back, at least one and not all.
+
+    Raises
+    ------
+    ValueError
+        A share that is not between 0 and 1; a client of one row.
+    """
+    n = data.n
+    if not 0 < share < 1 or int(n.min()) < 2:
+        raise ValueError(
+            f"validation={share} must be ClientData, or a share between 0 and 1 of at least 2 rows a client"
+        )
+    back = (n * share).round().long().clamp(min=1).minimum(n - 1)
+    order = key.permutations(data.id, "validation", n, 1, data.index.shape[1])[:, 0]
+
+    def part(first: Tensor, size: Tensor) -> ClientData:
+        place = torch.arange(int(size.max()), device=n.device)
+        which = order.gather(1, first[:, None] + torch.where(place < size[:, None], place, 0))
+        columns = {name: c[torch.arange(len(c), device=n.device)[:, None], which] for name, c in data.columns.items()}
+        return replace(data, index=data.index.gather(1, which), y=data.y.gather(1, which), n=size, columns=columns)
+
+    return part(back, n - back), part(torch.zeros_like(n), back)
 
 
 def all_pairs(clients: int) -> Tensor:
@@ -161,3 +186,29 @@ def federated_score(
     if score not in table:
         raise ValueError(f"score {score!r} needs an algorithm with predict; there are {', '.join(table.columns[2:])}")
     return torch.tensor(table[score].to_numpy()) * (-1 if score == "loss" else 1)
+
+
+def best_clusters(
+    algorithm: Any, candidates: Iterable[Tensor], start: Params, train: ClientData, validation: ClientData, **how: Any
+) -> Tensor:
+    """That of several clusterings with the best mean score on the validation rows after a federation in its clusters.
+
+    Parameters
+    ----------
+    algorithm : LGFedAvg
+        How each cluster federates; its `assignment` is not used.
+    candidates : iterable of Tensor of shape (K,), int64
+    start, train, validation, **how
+        As in `federated_score`.
+
+    Returns
+    -------
+    Tensor of shape (K,), int64
+        Of equally good ones the first. Chapter 08.
+    """
+
+    def trial(assignment: Tensor) -> float:
+        clustered = replace(algorithm, assignment=assignment)
+        return float(federated_score(clustered, start, train, validation, **how).nanmean())
+
+    return max(candidates, key=trial)

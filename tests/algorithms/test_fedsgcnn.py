@@ -15,7 +15,6 @@ from twins import client_data, largest_difference
 import fedlib
 from fedlib import Key
 from fedlib.algorithms import FedSGCNN, LGFedAvg
-from fedlib.algorithms.fedsgcnn import hold_back
 from fedlib.algorithms.lg_fedavg import LGFedAvgState
 from fedlib.data import local_batches, stack_clients
 from fedlib.local import local_update
@@ -25,7 +24,7 @@ from fedlib.params import row
 from fedlib.partition import tabular
 from fedlib.server.distance_clusters import dbscan, linkage, same_sizes
 from fedlib.server.model_graph import model_graph, train_siamese
-from fedlib.server.transfer import positive_transfer
+from fedlib.server.transfer import hold_back, positive_transfer
 
 SEED, BATCH, EPOCHS = 3, 7, 2
 IDS, SIZES = (4, 7, 9, 12, 20, 21, 33), (8, 6, 10, 5, 12, 7, 9)

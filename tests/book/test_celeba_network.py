@@ -8,6 +8,7 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from twins import count
 
 import fedlib
 from book.experiments.celeba import CelebACNN, CelebANet, scores_by_client
@@ -15,7 +16,7 @@ from fedlib import models
 from fedlib.algorithms import FedAvg
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.losses import cross_entropy
-from fedlib.params import count, row
+from fedlib.params import row
 from fedlib.server.domain_graph import DomainGCN
 
 DOUBLE = torch.float64
