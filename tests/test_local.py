@@ -7,7 +7,6 @@ import pytest
 import torch
 from twins import classification_loss, client_data, count, largest_difference, ragged_clients, twin
 
-import fedlib
 from fedlib import Key, local_batches, local_update
 from fedlib.local import _chunks, clients_at_once
 from fedlib.params import broadcast, row
