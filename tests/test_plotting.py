@@ -207,25 +207,6 @@ def test_a_sort_of_pairs_that_never_occurs_draws_nothing():
     assert [np.isnan(line.get_ydata()).all() for line in ax.lines] == [True, True, False]
 
 
-def test_criterion_over_rounds_draws_both_quantities_of_each_model():
-    norms = [[1, 0, 2, 4, 8], [2, 0, 1, 4, 6], [2, 1, 3, 4, 5], [3, 1, 0, 0, 0]]
-    ax = plotting.criterion_over_rounds(torch.tensor(norms, dtype=torch.float64), 0.15, 0.4, SPLITS)
-    drawn = [line for line in ax.lines if line.get_linewidth() == 0.9 and line.get_linestyle() != ":"]
-    data = [np.array(line.get_xydata()) for line in drawn]
-    want = [[[1, 0.5], [2, 0.25]], [[2, 0.75], [3, np.nan]], [[1, 8], [2, 6]], [[2, 5], [3, 0]]]
-    np.testing.assert_array_equal(data, want)
-    assert [line.get_linestyle() for line in drawn] == ["-", "-", "--", "--"]
-    assert [line.get_color() for line in drawn] == [plotting.COLOURS[i] for i in (0, 0, 1, 1)]
-    thresholds = [line for line in ax.lines if line.get_linewidth() == 0.6]
-    assert [line.get_ydata()[0] for line in thresholds] == [0.15, 0.4]
-    assert [(t.get_text(), t.get_color()) for t in ax.texts] == [
-        (r"$\varepsilon_1$ = 0.15", plotting.COLOURS[0]),
-        (r"$\varepsilon_2$ = 0.4", plotting.COLOURS[1]),
-    ]
-    assert len(ax.get_legend().texts) == 2 and ax.get_yscale() == "log" and dotted(ax) == [50, 90]
-    ax.figure.canvas.draw()
-
-
 def test_value_map_writes_legible_values():
     index, columns = pd.Index(["a", "b"], name="method"), pd.Index([0, 1, 2], name="group")
     table = pd.DataFrame([[0.0, 0.5, 1.0], [np.nan, 0.1, 0.9]], index, columns)

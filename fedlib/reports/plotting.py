@@ -18,7 +18,6 @@ import torch
 from cycler import cycler
 from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
-from matplotlib.ticker import LogLocator, NullFormatter
 from numpy.typing import ArrayLike
 
 from ..data import ClientData
@@ -28,7 +27,6 @@ __all__ = [
     "COLOURS",
     "client_spread",
     "cosines_over_rounds",
-    "criterion_over_rounds",
     "curves",
     "draft",
     "group_curves",
@@ -365,53 +363,6 @@ def cosines_over_rounds(
         _band(ax, rounds, pairs.mean(axis=1), pairs.min(axis=1), pairs.max(axis=1), label)
     ax.set(xlabel="round", ylabel="cosine of two updates")
     ax.legend(fontsize=9, frameon=True, framealpha=0.8, edgecolor="none")  # lines do not strike it out
-    return _mark_splits(ax, splits)
-
-
-def criterion_over_rounds(
-    norms: ArrayLike, eps1: float, eps2: float, splits: Sequence[Any], ax: Axes | None = None
-) -> Axes:
-    """What CFL's relative criterion saw: a cluster is split where the solid line is low and the dashed line is high.
-
-    Parameters
-    ----------
-    norms : array of shape (T, 5), or wider
-        Of a `fedlib.algorithms.cfl.CFLState`: round, model, length of the mean update, length of the longest, and the
-        longest divided by learning rate times steps.
-    eps1, eps2 : float
-        The thresholds of the two quantities, as horizontal lines in their colours.
-    splits : sequence of fedlib.algorithms.cfl.Split
-        Dotted lines, numbered from 1 on.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
-        Logarithmic, with two lines for each model: mean / longest (solid) and longest / (learning rate x steps)
-        (dashed). Models are not told apart.
-
-    Notes
-    -----
-    Chapter 04.
-    """
-    ax = ax or plt.gca()
-    time, model, mean, longest, pace = _numpy(norms)[:, :5].astype(float).T
-    ratio = np.divide(mean, longest, out=np.full(len(mean), np.nan), where=longest > 0)
-    # the higher threshold's label stands above its line and the lower one's below, lest they overlap
-    for quantity, label, name, eps, other, colour, line in (
-        (ratio, "mean / longest update", r"\varepsilon_1", eps1, eps2, COLOURS[0], "-"),
-        (pace, "pace: longest update / (learning rate × steps)", r"\varepsilon_2", eps2, eps1, COLOURS[1], "--"),
-    ):
-        for m in np.unique(model):
-            ax.plot(time[model == m], quantity[model == m], color=colour, linestyle=line, linewidth=0.9)
-        ax.axhline(eps, color=colour, linestyle=line, linewidth=0.6, label=label)
-        side, beside = "bottom" if eps >= other else "top", ax.get_yaxis_transform()
-        ax.text(1.01, eps, f"${name}$ = {eps:g}", color=colour, va=side, fontsize=9, transform=beside)
-    ax.set(xlabel="round", ylabel="ratio", yscale="log")
-    ax.yaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
-    ax.yaxis.set_major_formatter("{x:g}")
-    ax.yaxis.set_minor_formatter(NullFormatter())
-    ax.legend(fontsize=9, loc="lower center", bbox_to_anchor=(0.5, 1.08))
     return _mark_splits(ax, splits)
 
 
