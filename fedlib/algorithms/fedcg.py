@@ -124,7 +124,9 @@ class FedCG(Algorithm):
         d_hat = self.d_hat(state, data, clients)
         data = data.with_columns(w_d=self.w_d(state, data, clients, d_hat), d_hat=d_hat)
         one, a = torch.zeros_like(clients), state.adjacency.expand(len(clients), -1, -1)
+        # Eq. 1, with Eq. 4 and 5 in the loss
         theta_k = self.local_training(take(state.models | state.modules | state.graph, one), data, key, (a,), self.task)
+        # Eq. 3
         g = replace(self, lr=self.student_lr, optimizer=torch.optim.SGD)
         phi_k = g.local_training(take(state.student, one), data, key, (), self.imitate, purpose=DOMAINS)
         parts = split(theta_k.params | phi_k.params)
@@ -168,12 +170,12 @@ class FedCG(Algorithm):
         """Weighted means of theta, W and the student (Eq. 2); A from the new modules (Eq. 6); perhaps a new teacher."""
         sums, t = update.summed, state.round + 1
         means: Any = {name: cluster_means(sums[name], vars(state)[name]) for name in sums if name != "domains"}
-        new = replace(state, round=t, **means)
+        new = replace(state, round=t, **means)  # Eq. 2
         if "domains" in sums:
             new = replace(new, share=occupancy(sums["domains"]["count"][0])[0].to(state.bias))
-        if t >= self.warm_up:
+        if t >= self.warm_up:  # Eq. 6
             new = replace(new, adjacency=domain_adjacency(row(new.modules, 0), self.beta).to(state.bias))
-        if state.teacher and self.refresh and t % self.refresh == 0:
+        if state.teacher and self.refresh and t % self.refresh == 0:  # after T rounds phi becomes varphi
             new = replace(new, teacher=new.student, bias=torch.zeros_like(state.bias))
         return new
 
