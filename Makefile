@@ -88,6 +88,9 @@ badges:  ## write the repository's address from _config.yml into badges, set-up 
 fold: $(READY)  ## fold the cells with a title in the book, on Colab and in JupyterLab
 	$(PY) -m tools.fold
 
+lines:  ## the lines of code of the library
+	$(PYTHON) -m tools.lines
+
 licences: $(READY)  ## list the packages that the project asks for in book/licences.md
 	$(PY) -m tools.licences
 
@@ -124,4 +127,4 @@ $(HTML): $(RUN) $(PAGES) $(LIB) $(READY)
 	@rm -rf _build/html
 	$(VENV)/bin/jupyter-book build . --all -W -n --keep-going --quiet
 
-.PHONY: help book test rounding-test data-test flower-test site-test results paper bench bench-peers student slides golden mutants badges fold licences links figures serve clean
+.PHONY: help book test rounding-test data-test flower-test site-test results paper bench bench-peers student slides golden mutants badges fold lines licences links figures serve clean

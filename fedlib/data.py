@@ -389,8 +389,6 @@ def local_batches(data: ClientData, batch_size: int | None, epochs: int, key: Ke
     Nothing is drawn before the batches are used, and then only for the clients that train together: E x n_max numbers
     of 8 bytes for each of them, a few times over. Chapter 01.
     """
-    if epochs < 1 or (batch_size is not None and batch_size < 1):
-        raise ValueError(f"epochs and batch_size must be at least 1; got {epochs} and {batch_size}")
     n = data.n.cpu()
     steps = torch.ones_like(n) if batch_size is None else (n + batch_size - 1) // batch_size
     return Batches(data, batch_size, epochs, key, steps * epochs)

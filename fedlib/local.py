@@ -145,12 +145,8 @@ def local_update(
     """
     clients = len(batches.steps)
     for name, rows in {**params, **{f"extra {i}": e for i, e in enumerate(extras)}}.items():
-        for part in rows.values() if isinstance(rows, dict) else [rows]:
-            if not isinstance(part, Tensor) or part.ndim < 1 or len(part) != clients:
-                shape = tuple(part.shape) if isinstance(part, Tensor) else part
-                raise ValueError(f"{name} must have one row for each of the {clients} clients; got {shape}")
-    if unknown := set(frozen) - set(params):
-        raise ValueError(f"frozen names {sorted(unknown)} are no parameters; there are {list(params)}")
+        if any(len(p) != clients for p in (rows.values() if isinstance(rows, dict) else [rows])):
+            raise ValueError(f"{name} must have one row for each of the {clients} clients")
     done = {name: p if name in frozen else torch.empty_like(p) for name, p in params.items()}
     mean_loss = next(iter(params.values())).new_empty(len(batches.steps))
     _keep_freed_memory()

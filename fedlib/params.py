@@ -14,7 +14,6 @@ __all__ = [
     "Params",
     "broadcast",
     "dot",
-    "flatten",
     "mix",
     "norm",
     "number_of_rows",
@@ -24,7 +23,6 @@ __all__ = [
     "sub",
     "take",
     "to_matrix",
-    "unflatten",
 ]
 
 Params = dict[str, Tensor]
@@ -95,28 +93,3 @@ def dot(a: Params, b: Params) -> Tensor:
 def norm(stack: Params) -> Tensor:
     """Euclidean norm of each row over all names; of shape (rows,)."""
     return dot(stack, stack).sqrt()
-
-
-def flatten(tree: dict[str, Any], above: str = "") -> dict[str, Tensor]:
-    """Nested dictionaries of tensors as one, with paths for names.
-
-    ~ and / in a name are written ~0 and ~1, as in RFC 6901. `above` is the path of the tree itself, with a slash at its
-    end; "" is the root.
-    """
-    flat: dict[str, Tensor] = {}
-    for name, value in tree.items():
-        path = above + name.replace("~", "~0").replace("/", "~1")
-        flat |= flatten(value, f"{path}/") if isinstance(value, dict) else {path: value}
-    return flat
-
-
-def unflatten(flat: dict[str, Tensor]) -> dict[str, Any]:
-    """What `flatten` was given, but for empty dictionaries."""
-    tree: dict[str, Any] = {}
-    for path, value in flat.items():
-        *above, last = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/"))
-        branch = tree
-        for part in above:
-            branch = branch.setdefault(part, {})
-        branch[last] = value
-    return tree

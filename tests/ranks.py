@@ -19,7 +19,7 @@ import fedlib
 from fedlib.algorithms import CFL, IFCA, FedAvg, LGFedAvg, LocalOnly, Scaffold
 from fedlib.engines import processes
 from fedlib.engines.checkpoint import Checkpoint, load_state
-from fedlib.params import flatten
+from fedlib.engines.paths import flatten
 
 torch.set_num_threads(1)
 params, predict, _ = twin("MLP")

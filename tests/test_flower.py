@@ -13,8 +13,8 @@ import fedlib
 from fedlib import algorithms
 from fedlib.engines import flower
 from fedlib.engines.checkpoint import load_state
+from fedlib.engines.paths import flatten, unflatten
 from fedlib.keys import Key
-from fedlib.params import flatten, unflatten
 
 params, predict, _ = twin("MLP")
 loss = classification_loss(predict)

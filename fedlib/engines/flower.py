@@ -30,9 +30,10 @@ from ..data import ClientData
 from ..evaluation import Result
 from ..federation import choose_device
 from ..keys import Key
-from ..params import Params, flatten, number_of_rows, unflatten
+from ..params import Params, number_of_rows
 from ..round import refuse_divergence
 from .checkpoint import Checkpoint, load_state, save_state
+from .paths import flatten, unflatten
 
 __all__ = ["client_app", "leaves_client", "load_result", "server_app"]
 

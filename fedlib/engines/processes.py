@@ -23,8 +23,8 @@ from ..algorithm import Algorithm, Update
 from ..costs import open_costs, record
 from ..data import ClientData
 from ..keys import Key
-from ..params import flatten, unflatten
 from ..round import join, train
+from .paths import flatten, unflatten
 
 __all__ = ["over_processes", "rank", "start", "stop"]
 

@@ -1,0 +1,32 @@
+"""Nested dictionaries of tensors as flat ones, for files and messages."""
+
+from typing import Any
+
+from torch import Tensor
+
+__all__ = ["flatten", "unflatten"]
+
+
+def flatten(tree: dict[str, Any], above: str = "") -> dict[str, Tensor]:
+    """Nested dictionaries of tensors as one, with paths for names.
+
+    ~ and / in a name are written ~0 and ~1, as in RFC 6901. `above` is the path of the tree itself, with a slash at its
+    end; "" is the root.
+    """
+    flat: dict[str, Tensor] = {}
+    for name, value in tree.items():
+        path = above + name.replace("~", "~0").replace("/", "~1")
+        flat |= flatten(value, f"{path}/") if isinstance(value, dict) else {path: value}
+    return flat
+
+
+def unflatten(flat: dict[str, Tensor]) -> dict[str, Any]:
+    """What `flatten` was given, but for empty dictionaries."""
+    tree: dict[str, Any] = {}
+    for path, value in flat.items():
+        *above, last = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/"))
+        branch = tree
+        for part in above:
+            branch = branch.setdefault(part, {})
+        branch[last] = value
+    return tree
