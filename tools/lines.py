@@ -7,8 +7,6 @@ from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BESIDE = ("__init__", "progress_bar")  # the other files at the top are one round
-    "params keys data losses stacked models local aggregate algorithm round federation evaluation costs checks".split()
-)
 _NO_CODE = {
     tokenize.COMMENT,
     tokenize.NL,

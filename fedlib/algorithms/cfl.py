@@ -1,7 +1,8 @@
-"""Clustered federated learning (CFL): one model for all, cut in two wherever clients pull apart.
+"""Clustered federated learning (CFL): one model for all, until clients pull apart and their cluster is split.
 
 Line and equation numbers are those of the paper: Sattler, Müller, Samek. Clustered federated learning. NeurIPS workshop
-on federated learning 2019.
+on federated learning 2019. Here K is the number of clients (the paper's m), M that of clusters, C that of the clients
+of a round.
 """
 
 import warnings
@@ -32,17 +33,17 @@ class CFLState:
     models : Params
         Stack of M rows, one for each cluster.
     assignment : Tensor of shape (K,), int64
-        Number of each client's model.
+        Index of each client's cluster, and so of its row in `models`.
     since : Tensor of shape (M,), int64
-        Rounds since a cluster came to be.
+        Rounds since each cluster was created.
     round : int
         Rounds done.
     splits : tuple of Split
         The split tree, oldest first.
     norms : Tensor of shape (T, 6), float64
-        What the criterion saw and said: round, model, length of the mean update, that of the longest, the longest
-        divided by learning rate times steps, and 1 where the cluster was due to be split. One row for each
-        round in which a cluster of two or more clients took part as a whole.
+        What the criterion saw and said: round, cluster, length of the mean update, that of the longest, the largest
+        pace (see `CFL.must_split`), and 1 where the cluster was due to be split, though a cut may yet be refused. One
+        row for each round in which all clients of a cluster of two or more took part.
     """
 
     models: Params = field(metadata=held("server and its cluster"))
@@ -57,9 +58,9 @@ class CFLState:
 class CFL(Algorithm):
     """FedAvg within each cluster; a cluster that stands still while some client does not is cut in two.
 
-    A cluster *stands still* when the mean of its clients' updates is short. Its clients are *incongruent* when some
-    update is long. Then it is cut so that the largest cosine of two updates across the cut is as small as can be, and
-    both parts go on from the same model.
+    A cluster *stands still* when the mean of its clients' updates is short. If some single update is still long then,
+    its clients are taken to be *incongruent*: no one model suits them all. The cluster is cut so that the largest
+    cosine of two updates across the cut is as small as can be, and both parts go on from the same model.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
@@ -69,14 +70,16 @@ class CFL(Algorithm):
         A cluster stands still when its mean update is shorter than `eps1` times the longest one. 0 never splits, which
         is FedAvg.
     eps2 : float
-        Clients are incongruent when the longest update is at least `eps2` times learning rate times steps. It depends
-        on data, network and local training: `calibrate` finds it from a run on congruent clients.
+        Clients are incongruent when some update is at least `eps2` times learning rate times its own client's steps.
+        It depends on data, network and local training: `fedlib.server.split_tree.calibrate` finds it from a run on
+        congruent clients.
     rest : int
-        Rounds that a cluster trains before it may be split.
+        Rounds that a cluster trains, from its creation, before it may be split; 0: the paper.
     method : {"exact", "complete", "average"}
         How to cut; see `fedlib.server.clusters.bipartition`.
     min_size : int
-        A cut that leaves fewer clients on a side is refused, and the cluster stays whole. 1: the paper.
+        A cut that leaves fewer clients than this on a side is refused, and the cluster is tested again next round. 1:
+        the paper; the default keeps a lone client from a model of its own.
 
     Raises
     ------
@@ -86,14 +89,15 @@ class CFL(Algorithm):
     Warns
     -----
     UserWarning
-        No cluster could be tested, since the cohorts were smaller than the clusters.
+        After `rest` + 5 rounds no cluster has been tested: in none did all clients of a cluster of two or more take part.
 
     Notes
     -----
     The recursion of Algorithm 2 runs breadth first, in common rounds, and updates stand for gradients throughout, as in
-    line 5 of Algorithm 1. The paper's thresholds are lengths, with no values given: chapter 03 writes its criterion as
-    a subclass with another `must_split`, chapter 04 says why thresholds are relative here. A cluster is tested only
-    when all its clients take part. The server sees every client's update.
+    line 5 of Algorithm 1. No cluster ever finishes: where Eq. 5 holds, the paper returns the model, but here the cluster
+    trains on and is tested again in each round in which all its clients take part. The paper's thresholds are absolute
+    lengths, with no values given: chapter 03 writes its criterion as a subclass with another `must_split`, chapter 04
+    says why thresholds are relative here. The server sees every client's update.
     """
 
     eps1: float = 0.15
@@ -114,7 +118,7 @@ class CFL(Algorithm):
     def init(self, params: Params, data: ClientData, key: Key) -> CFLState:
         """One cluster of all clients."""
         everybody = torch.zeros(len(data), dtype=torch.int64, device=data.n.device)
-        return CFLState(broadcast(params, 1), everybody, everybody[:1], 0, (), torch.zeros(0, 6).double())
+        return CFLState(broadcast(params, 1), everybody, everybody.new_zeros(1), 0, (), torch.zeros(0, 6).double())
 
     def client_params(self, state: CFLState, clients: Tensor) -> Params:
         """Each client holds the model of its cluster."""
@@ -125,6 +129,7 @@ class CFL(Algorithm):
         start = self.client_params(state, clients)  # line 4: theta_i <- theta
         end = self.local_training(start, data, key)
         delta = sub(end.params, start)  # line 5: Delta theta_i <- SGD_n(theta_i, D_i) - theta_i
+        # n: |D_i|; steps: the n of SGD_n
         per_client = {"update": delta, "n": data.n, "steps": end.steps.to(data.n.device)}
         return Update(clients, per_client=per_client, log={"loss": end.loss})
 
@@ -132,14 +137,14 @@ class CFL(Algorithm):
         """The mean update moves each model (Algorithm 1, line 7); then clusters may be split (Algorithm 2)."""
         delta, n = update.per_client["update"], update.per_client["n"].double()
         weight = membership(state.assignment[update.clients], n, number_of_rows(state.models))  # |D_i|, (M, C)
-        mean = mix(weight / weight.sum(1, keepdim=True).clamp(min=1), delta)
-        models = {name: p + mean[name].to(p.dtype) for name, p in state.models.items()}  # line 7
+        mean = mix(weight / weight.sum(1, keepdim=True).clamp(min=1), delta)  # 0 for a cluster without clients
+        models = {name: p + mean[name].to(p.dtype) for name, p in state.models.items()}
         state = replace(state, models=models, since=state.since + 1, round=state.round + 1)
         tested = self._test(state, update, norm(mean).double())
         state = replace(state, norms=torch.cat([state.norms, tested.to(state.norms)]))
         if self.eps1 > 0 and state.round == self.rest + 5 and not len(state.norms):
-            warnings.warn("CFL tested no cluster: clients were missing in each round; let all take part", stacklevel=2)
-        with server_time("clustering"):
+            warnings.warn("CFL tested no cluster: a test needs all clients of a cluster of two or more", stacklevel=2)
+        with server_time("clustering"):  # column 1 is the cluster, column 5 whether it is due
             splits = self.cuts(state, update, tested[tested[:, 5] == 1, 1].long().tolist())
         for split in splits:
             state = self._split(state, split)
@@ -151,17 +156,18 @@ class CFL(Algorithm):
         Parameters
         ----------
         t, since : int
-            Rounds done, and rounds since the cluster came to be.
+            Rounds done, for subclasses; and rounds since the cluster was created.
         mean, longest : float
             Lengths of the mean update and of the longest.
         pace : float
-            The longest update, divided by learning rate times steps.
+            Largest over its clients of the length of an update, divided by learning rate times the client's own steps:
+            stands for max ||grad r_i||.
         """
         stands_still = mean < self.eps1 * longest  # Algorithm 1, line 8; the paper: mean < eps1
         incongruent = pace >= self.eps2  # Eq. 5 violated: Algorithm 2, line 4; the paper: longest >= eps2
         return since >= self.rest and stands_still and incongruent
 
-    def _test(self, state: CFLState, update: Update, mean: Tensor) -> Tensor:
+    def _test(self, state: CFLState, update: Update, mean_length: Tensor) -> Tensor:
         """Rows of `CFLState.norms` for this round."""
         cluster = state.assignment[update.clients]
         lengths = norm(update.per_client["update"]).double()
@@ -170,31 +176,32 @@ class CFL(Algorithm):
         for c, since in enumerate(state.since.tolist()):
             i = cluster == c
             if i.sum() == (state.assignment == c).sum() >= 2:  # all its clients have sent an update
-                seen = float(mean[c]), float(lengths[i].max()), float(pace[i].max())
+                seen = float(mean_length[c]), float(lengths[i].max()), float(pace[i].max())
                 rows.append([state.round, c, *seen, self.must_split(state.round, since, *seen)])
         return torch.tensor(rows, dtype=torch.float64).reshape(-1, 6)
 
     def cuts(self, state: CFLState, update: Update, due: list[int]) -> list[Split]:
-        """The clusters to be split now, each with its bipartition; `due` are their numbers."""
+        """The clusters to be split now, each with its bipartition; `due` holds their indices."""
         splits = []
         for c in due:
             i = (state.assignment[update.clients] == c).nonzero()[:, 0]
             delta = take(update.per_client["update"], i)
             similarity = cosine_similarity(delta)  # Algorithm 2, line 3: alpha_ij, Eq. 4
-            cut = bipartition(similarity, self.method)  # line 5: c_1, c_2, Eq. 6
+            cut = bipartition(similarity, self.method)  # Algorithm 2, line 5: c_1, c_2, Eq. 6
             part = cut.assignment.to(i.device)
             if part.bincount().min() < self.min_size:
                 continue
             start = {name: p[[c]] for name, p in state.models.items()}
+            # the sum of each part's updates, made of length 1: new clients are compared with it
             directions = mix(membership(part, 1 / norm(delta).double(), 2), delta)
-            seen = update.clients[i], part, similarity, cut.objective, cut.gap
-            splits.append(Split(state.round, c, -1, *seen, start, directions))
+            cut_by = update.clients[i], part, similarity, cut.objective, cut.gap
+            splits.append(Split(state.round, c, -1, *cut_by, start, directions))  # -1: `_split` gives the number
         return splits
 
     def _split(self, state: CFLState, split: Split) -> CFLState:
         """Both parts go on from the same model; the second gets a new number (Algorithm 2, lines 6-7)."""
         c, new = split.model, number_of_rows(state.models)
-        since = torch.cat([state.since, state.since[:1]])
+        since = torch.cat([state.since, state.since.new_zeros(1)])
         since[[c, new]] = 0
         return replace(
             state,
@@ -205,7 +212,11 @@ class CFL(Algorithm):
         )
 
     def new_clients(self, state: CFLState, data: ClientData, key: Key, rounds: int) -> CFLState:
-        """A new client walks down the split tree: at each node it trains the model once and goes where it points to."""
+        """A new client goes down the split tree, which the paper has no word on.
+
+        At each split it trains that split's model once and takes the side whose clients' mean direction is closer to
+        its update. It trains no further, so `rounds` is not used.
+        """
 
         def first_update(start: Params) -> Params:
             return sub(self.local_training(start, data, key).params, start)
