@@ -89,12 +89,12 @@ class CFL(Algorithm):
     Warns
     -----
     UserWarning
-        After `rest` + 5 rounds no cluster has been tested: in none did all clients of a cluster of two or more take part.
+        After `rest` + 5 rounds no cluster has been tested: in none did all clients of one take part.
 
     Notes
     -----
     The recursion of Algorithm 2 runs breadth first, in common rounds, and updates stand for gradients throughout, as in
-    line 5 of Algorithm 1. No cluster ever finishes: where Eq. 5 holds, the paper returns the model, but here the cluster
+    line 5 of Algorithm 1. No cluster ever finishes: where Eq. 5 holds, the paper returns the model; here the cluster
     trains on and is tested again in each round in which all its clients take part. The paper's thresholds are absolute
     lengths, with no values given: chapter 03 writes its criterion as a subclass with another `must_split`, chapter 04
     says why thresholds are relative here. The server sees every client's update.

@@ -1,4 +1,4 @@
-"""FedCG: domains of single samples, a residual module for each domain, and a graph convolution over the modules.
+"""FedCG: a domain for each sample, a residual module for each domain, and a graph convolution over the modules.
 
 Caldarola, Mancini, Galasso, Ciccone, Rodolà, Caputo. Cluster-driven graph federated learning over multiple domains.
 CVPR workshops 2021. Equation numbers are the paper's.
@@ -29,6 +29,8 @@ __all__ = ["FedCG", "FedCGState"]
 class FedCGState:
     """State of FedCG.
 
+    A stack of one row has a leading axis of length 1, because there is one global model.
+
     Attributes
     ----------
     round : int
@@ -41,9 +43,11 @@ class FedCGState:
     graph : Params
         Stack of one row: ``W.*`` of the GCN; empty without one.
     student, teacher : Params
-        Stacks of one row, varphi and phi, both named ``student.*``; `teacher` is empty if it is not a network.
+        Stacks of one row, varphi and phi, both named ``student.*``; `teacher` is empty where it is a function
+        (`fedlib.algorithms.fedcg_known`).
     bias : Tensor of shape (D,)
-        Added to the teacher's logits: zeros in the paper. Chapter 05 balances the domains by it.
+        Added to the teacher's logits. Zeros here, as in the paper; subclasses in chapter 05 balance the domains by it.
+        Zeros again with each new teacher.
     adjacency : Tensor of shape (D, D)
         A, which the server computes and sends.
     """
@@ -61,7 +65,7 @@ class FedCGState:
 
 @dataclass(frozen=True)
 class FedCG(Algorithm):
-    """Each sample gets a domain and each domain a module in some layers; a GCN lets the modules learn from each other.
+    """Each sample has a domain, each domain a module in some layers; a GCN lets the modules learn from each other.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
@@ -71,24 +75,26 @@ class FedCG(Algorithm):
         The network f with its modules, and with a classifier g, the student. `loss` is
         ``loss(params, batch, w_d=None)``, which calls ``net(params, x, w_d)``; `predict` is `net`.
     gcn : DomainGCN or None
-        None: the modules are used as they are.
+        By default W is of shape (q, q), and sigma is ReLU. None: V-hat = V.
     refresh : int
-        T: each time so many rounds are over, the teacher becomes the student. 0: never.
+        T: after every T rounds the student's parameters replace the teacher's. 0: never.
     student_lr : float
         Learning rate of the student, which is trained by plain SGD.
     warm_up : int
-        Rounds in which A is the identity.
+        Rounds in which A is the identity; 0 is as 1, since Eq. 6 follows a round.
     beta : float
-        Diagonal of A after them, from 0 to 1; 1 keeps the identity.
+        Diagonal of A after the warm-up, from 0 to 1; 1 keeps the identity.
 
     Notes
     -----
-    FedCG Eq. 1-6. With lambda kept at 0 a round is one of FedAvg, bit for bit. The paper names neither T nor when the
-    server first computes A; a tenth of all rounds suits both. Teacher and student as printed collapse into one domain
-    (chapter 05): `fedlib.algorithms.fedcg_known.FedCGKnownDomains` has another teacher.
+    FedCG Eq. 1-6, as printed. C is the cohort (the paper's K), N a client's samples, D the domains. The paper names
+    neither T nor the first round with Eq. 6; the defaults are a tenth of 100 rounds. Of its two starts of A, uniform
+    and identity (section 4.2.2), this is the identity, as in section 4.3. Teacher and student as printed collapse into
+    one domain (chapter 05): `fedlib.algorithms.fedcg_known.FedCGKnownDomains` has another teacher. If lambda is held at
+    0 by a subclass, a round is one of FedAvg, bit for bit.
 
-    A client is sent the model, student and teacher, W and A. It sends the model, W, the student, and how many of its
-    samples each domain has. Chapters 05 and 06.
+    A client is sent the model, student and teacher, W and A. It sends the model, W and the student; beyond the paper
+    also how many of its samples each domain has, which only `share` needs. Chapters 05 and 06.
 
     References
     ----------
@@ -105,16 +111,16 @@ class FedCG(Algorithm):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        domain_adjacency(torch.eye(self.net.domains), self.beta)  # says what is wrong with beta
+        domain_adjacency(torch.eye(self.net.domains), self.beta)  # raises ValueError if beta is not from 0 to 1
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedCGState:
-        """Theta and the student as `DomainNet.init` gave them, W as `DomainGCN.init`; the teacher from another draw."""
-        one, d = next(iter(params.values())), self.net.domains
+        """Theta and varphi as in `params`, W from the GCN; phi, the teacher, from another draw of the network."""
+        like, d = next(iter(params.values())), self.net.domains
         graph = self.gcn.start(params, self.net.layers, key.seed) if self.gcn else {}
-        draw = int(key.bits(torch.zeros(1, dtype=torch.int64), "teacher")[0]) % 2**32  # no seed of a user's
+        draw = int(key.bits(torch.zeros(1, dtype=torch.int64), "teacher")[0]) % 2**32  # so that phi is not varphi
         parts = split(params | graph) | {"teacher": split(self.net.init(draw))["student"]}
-        stacks = {name: {n: p.to(one)[None] for n, p in some.items()} for name, some in parts.items()}
-        bias, a = one.new_zeros(d), torch.eye(d).to(one)
+        stacks = {name: {n: p.to(like)[None] for n, p in some.items()} for name, some in parts.items()}
+        bias, a = like.new_zeros(d), torch.eye(d).to(like)
         return FedCGState(round=0, share=bias + torch.nan, **stacks, bias=bias, adjacency=a)
 
     # ---- clients ----
@@ -123,19 +129,21 @@ class FedCG(Algorithm):
         """Theta_k and W_k learn their samples' labels (Eq. 1, 4, 5), and the student their domains (Eq. 3)."""
         d_hat = self.d_hat(state, data, clients)
         data = data.with_columns(w_d=self.w_d(state, data, clients, d_hat), d_hat=d_hat)
+        # row 0 of each stack for every client
         one, a = torch.zeros_like(clients), state.adjacency.expand(len(clients), -1, -1)
         # Eq. 1, with Eq. 4 and 5 in the loss
         theta_k = self.local_training(take(state.models | state.modules | state.graph, one), data, key, (a,), self.task)
-        # Eq. 3
-        g = replace(self, lr=self.student_lr, optimizer=torch.optim.SGD)
-        phi_k = g.local_training(take(state.student, one), data, key, (), self.imitate, purpose=DOMAINS)
-        parts = split(theta_k.params | phi_k.params)
+        # Eq. 3: the student, by plain SGD with its own learning rate
+        by_sgd = replace(self, lr=self.student_lr, optimizer=torch.optim.SGD)
+        varphi_k = by_sgd.local_training(take(state.student, one), data, key, (), self.imitate, purpose=DOMAINS)
+        parts = split(theta_k.params | varphi_k.params)
         modules = part_sums(parts.pop("modules"), self.counts(data, d_hat))
         sums = {name: cluster_sums(p, one, data.n, models=1) for name, p in parts.items() if p} | {"modules": modules}
         if state.teacher:
             sums["domains"] = {"count": d_hat.sum((0, 1))[None]}
+        # the headings under which the costs of each part are entered
         purpose = {"student": DOMAINS, "domains": DOMAINS, "graph": "graph"}
-        return Update(clients, summed=sums, log={"loss": theta_k.loss, "student": phi_k.loss}, purpose=purpose)
+        return Update(clients, summed=sums, log={"loss": theta_k.loss, "student": varphi_k.loss}, purpose=purpose)
 
     def d_hat(self, state: FedCGState, data: ClientData, clients: Tensor) -> Tensor:
         """The teacher's pseudo-labels, one-hot (C, N, D); zeros for padding (below Eq. 3)."""
@@ -147,7 +155,10 @@ class FedCG(Algorithm):
         return d_hat
 
     def counts(self, data: ClientData, d_hat: Tensor) -> Tensor:
-        """Weight (C, D) of a client in the mean of each domain's modules: n_k, as in Eq. 2."""
+        """Weight (C, D) of each client in the mean of a domain's modules: n_k for all, as in Eq. 2.
+
+        A subclass may use `d_hat`.
+        """
         return data.n[:, None].expand(-1, self.net.domains)
 
     def task(self, params: Params, batch: Batch, a: Tensor) -> Tensor:
@@ -167,20 +178,21 @@ class FedCG(Algorithm):
     # ---- server ----
 
     def aggregate(self, state: FedCGState, update: Update) -> FedCGState:
-        """Weighted means of theta, W and the student (Eq. 2); A from the new modules (Eq. 6); perhaps a new teacher."""
+        """Weighted means of theta, W and the student (Eq. 2); A from the new modules (Eq. 6); a new teacher after T."""
         sums, t = update.summed, state.round + 1
+        # Eq. 2
         means: Any = {name: cluster_means(sums[name], vars(state)[name]) for name in sums if name != "domains"}
-        new = replace(state, round=t, **means)  # Eq. 2
+        new = replace(state, round=t, **means)
         if "domains" in sums:
             new = replace(new, share=occupancy(sums["domains"]["count"][0])[0].to(state.bias))
-        if t >= self.warm_up:  # Eq. 6
+        if t >= self.warm_up:  # Eq. 6; `domain_adjacency` keeps distances above 0
             new = replace(new, adjacency=domain_adjacency(row(new.modules, 0), self.beta).to(state.bias))
-        if state.teacher and self.refresh and t % self.refresh == 0:  # after T rounds phi becomes varphi
+        if state.teacher and self.refresh and t % self.refresh == 0:  # every T rounds: phi <- varphi
             new = replace(new, teacher=new.student, bias=torch.zeros_like(state.bias))
         return new
 
     def client_params(self, state: FedCGState, clients: Tensor) -> Params:
-        """The model with V-hat computed, and the student: what a client needs to answer."""
+        """The model with V-hat computed, and the student: what a client needs to predict."""
         theta = row(state.models | state.modules | state.graph, 0)
         return broadcast(self.connect(theta, state.adjacency) | row(state.student, 0), len(clients))
 

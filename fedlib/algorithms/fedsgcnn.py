@@ -1,4 +1,4 @@
-"""FedSGCNN: clusters of clients whose networks, compared as graphs, say that they will help each other."""
+"""FedSGCNN: clusters of clients that, by their networks compared as graphs, should help each other."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -26,16 +26,16 @@ _CLUSTERING = "clustering"  # in the costs
 
 @dataclass(frozen=True)
 class FedSGCNNState(LGFedAvgState):
-    """State of FedSGCNN: that of LG-FedAvg, and what the clusters were made of; None before that.
+    """State of FedSGCNN: that of LG-FedAvg, and what the clusters were made from, None until `prepare`.
 
     Attributes
     ----------
     trainers : Tensor of shape (s,), int64
-        Positions of the clients whose pairs were measured, ascending.
+        S: positions of the clients selected in Step 1, ascending.
     gain : Tensor of shape (R, P), float64
-        Positive transfer of all pairs of them from each start; above 0 federating helps.
+        Positive transfer of the P = s (s - 1) / 2 pairs of them from each of R starts; above 0 federating helps.
     distance : Tensor of shape (K, K)
-        Predicted distance of all clients.
+        Predicted distances between all clients.
     """
 
     trainers: Tensor | None = None
@@ -45,9 +45,10 @@ class FedSGCNNState(LGFedAvgState):
 
 @dataclass(frozen=True)
 class FedSGCNN(LGFedAvg):
-    """Before round 1 a graph network learns from a few clients which pairs help each other, and clusters all clients.
+    """Before round 1 a Siamese GCN learns from a few clients which pairs help each other; then all are clustered.
 
-    After that, each cluster is an `LGFedAvg` federation with MMD to its own centroid. The defaults are the paper's.
+    After that, each cluster is an `LGFedAvg` federation with MMD to its own centroid. Of the defaults, mmd, trainers,
+    pair_rounds and snapshots are the paper's; eps, validation and pool are ours.
 
     Parameters as in `fedlib.algorithms.lg_fedavg.LGFedAvg`, but for `assignment`, which is not used, and
 
@@ -58,7 +59,8 @@ class FedSGCNN(LGFedAvg):
     pair_rounds : int
         Rounds of each measured pair, and of each trial of clusters.
     snapshots : sequence of int
-        E: local epochs after which a network is looked at, each from the common start.
+        E of Steps 2 and 5: local epochs after which a network becomes a graph, each counted from the common start. E of
+        Steps 3 and 7 is `epochs`.
     score : {"loss", "r2", "accuracy"}
         What is gained, as in `fedlib.server.transfer.positive_transfer`. Pairs whose gain is NaN teach nothing.
     validation : ClientData or float
@@ -71,21 +73,24 @@ class FedSGCNN(LGFedAvg):
         `fedlib.server.model_graph.train_siamese`.
     cluster : callable
         ``cluster(distance) -> (K,)``, such as `fedlib.server.distance_clusters.dbscan`, whose eps the paper does not
-        state. Or a list of such: that with the best mean score on the validation rows after a short federation.
+        state. It may return a list of clusterings: the one with the best mean score on the validation rows after
+        `pair_rounds` rounds is used.
 
     Raises
     ------
     ValueError
-        A setting out of its range; a client without validation rows, or of one row with `validation` as a share.
+        A client without validation rows, or of one row with `validation` as a share.
 
     Notes
     -----
     Algorithm 1 and Steps 1 to 10 of the paper's section 4.2. Only shared layers are looked at, so the clients' graphs
-    have the same shape. The text calls a pair with a score *above* that of local training positive, while its formula
-    subtracts losses; `fedlib.server.transfer` follows the text. Pairs are measured without MMD. What happened before
-    round 1 does not go into it: all clients start again from the common start. The costs are in round 0 of the history,
-    with the purposes "transfer" (measured pairs) and "clustering" (snapshots and trials). One cluster and ``mmd=0`` is
-    LG-FedAvg; where each client is alone, nothing is shared: look at the clusters' sizes first. Chapter 08.
+    have the same shape. The paper's text takes a transfer above 0 as helping, while its formula subtracts losses, so
+    that above 0 harms; here the sign is the text's. The formula measures on test rows, line 4 on validation rows; here
+    on validation rows. Steps 2 and 5 are one training of all clients. Pairs are measured without MMD. What happened
+    before round 1 has no effect on it: all clients start again from the common start. The costs are in round 0 of the
+    history, with the purposes "transfer" (measured pairs) and "clustering" (snapshots and trials). One cluster and
+    ``mmd=0`` is LG-FedAvg; where each client is alone, nothing is shared: check `state.assignment` before you read a
+    result. Chapter 08.
 
     References
     ----------
@@ -109,44 +114,45 @@ class FedSGCNN(LGFedAvg):
 
     def prepare(self, state: Any, data: ClientData, key: Key) -> LGFedAvgState:
         """Measure some pairs, learn from them, and cluster everybody; then the first embeddings."""
-        known, check = data, self.validation
-        if not isinstance(check, ClientData):
-            known, check = hold_back(data, check, key)
+        train, validation = data, self.validation
+        if not isinstance(validation, ClientData):
+            train, validation = hold_back(data, validation, key)
+        # All layers: every cluster and every client still has the same.
         start = row(state.models | state.start, 0)
         how: dict[str, Any] = {"score": self.score, "seed": key.seed}
         # Step 1, line 1
-        s = key.choose(data.id, min(self.trainers, len(data)), "trainers")
+        selected = key.choose(data.id, min(self.trainers, len(data)), "trainers")
         # Steps 2 and 5, line 3
-        graphs = [self.graphs(start, known, key, epochs) for epochs in self.snapshots]
-        # Step 3, lines 2 to 11
+        graphs = [self.graphs(start, train, key, epochs) for epochs in self.snapshots]
+        # Step 3, lines 2 and 4 to 11
         starts = [start, *({name: p.to(start[name]) for name, p in more.items()} for more in self.further_starts)]
-        measured = positive_transfer(self.within(), starts, known[s], check, self.pair_rounds, **how)
+        measured = positive_transfer(self.lg_fedavg(), starts, train[selected], validation, self.pair_rounds, **how)
         with server_time(_CLUSTERING):
             # Step 4, line 12
             gain = measured.gain.nanmean(0)
             pairs = measured.pairs[gain.isfinite()].to(data.n.device)
-            learned = self.learn([g[s] for g in graphs], pairs, gain[gain.isfinite()], seed=key.seed)
+            learned = self.learn([g[selected] for g in graphs], pairs, gain[gain.isfinite()], seed=key.seed)
             # Step 5, line 13
             distance = learned.distance(graphs)
             # Step 6, line 14
             clusters = self.cluster(distance)
         if not isinstance(clusters, Tensor):
             how |= {"rounds": self.pair_rounds, "purpose": _CLUSTERING}
-            clusters = best_clusters(self.within(mmd=self.mmd), clusters, start, known, check, **how)
+            clusters = best_clusters(self.lg_fedavg(mmd=self.mmd), clusters, start, train, validation, **how)
         # Steps 7 to 10, lines 15 to 27, are those of LG-FedAvg with MMD, from the common start
         state = replace(self, assignment=clusters).init(start, data, key)
-        state = replace(state, trainers=s, gain=measured.gain, distance=distance)
+        state = replace(state, trainers=selected, gain=measured.gain, distance=distance)
         return super().prepare(state, data, key)
 
-    def within(self, **changes: Any) -> LGFedAvg:
-        """The federation in a cluster, where nobody is slow; without MMD unless that is among the changes."""
+    def lg_fedavg(self, **changes: Any) -> LGFedAvg:
+        """LG-FedAvg with these settings but without stragglers, and without MMD unless `changes` set it."""
         settings = {f.name: getattr(self, f.name) for f in fields(LGFedAvg)}
         return LGFedAvg(**settings | {"mmd": 0.0, "stragglers": 0.0} | changes)
 
     def graphs(self, start: Params, data: ClientData, key: Key, epochs: int) -> ModelGraphs:
-        """The shared dense layers of these clients after some local epochs from one start, as graphs."""
+        """The clients' shared dense layers after some local epochs from one start, as graphs (Steps 2 and 5)."""
         everybody = broadcast(start, len(data))
-        end = replace(self.within(), epochs=epochs).local_training(everybody, data, key, purpose=_CLUSTERING)
+        end = replace(self.lg_fedavg(), epochs=epochs).local_training(everybody, data, key, purpose=_CLUSTERING)
         refuse_divergence(Update(data.id, per_client=end.params, log={"loss": end.loss}), data.id, key)
         shared, _ = split_layers(end.params, self.local)
         down = message_bytes(everybody) if epochs == self.snapshots[0] else 0  # the start is sent once

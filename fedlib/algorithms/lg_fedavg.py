@@ -61,7 +61,7 @@ class LGFedAvgState:
 
 
 def first_layer(params: Params, x: Tensor) -> Tensor:
-    """Output of the layer ``dense1`` after ReLU, of shape (B, h): the embedding Q_i of FedSGCNN (section 5.1.3)."""
+    """Output of the layer ``dense1`` after ReLU, of shape (B, h): FedSGCNN's embedding Q_i (section 5.1.3)."""
     return torch.nn.functional.linear(x.flatten(1), params["dense1.weight"], params["dense1.bias"]).relu()
 
 
@@ -80,13 +80,13 @@ class LGFedAvg(Algorithm):
         What stays on the client: the parameters with these names, or whose names begin with one of them and a dot.
         (): nothing, which is FedAvg.
     assignment : sequence of K int, optional
-        Cluster of each client, in ascending order of ids, from 0; None: one cluster. A number without clients keeps
-        the model of the start.
+        Cluster of each client, in ascending order of ids, from 0; None: one cluster. A cluster without
+        clients keeps its starting model.
     mmd : float
         Weight lambda of the MMD in the loss; 0 neither computes nor sends an embedding.
     pool : int
-        Rows of the centroid: so many of all embeddings that the cluster's clients sent last, drawn anew in each round,
-        each set equally likely. Where there are fewer, all of them, repeated in turn in a random order.
+        Rows of the centroid, drawn anew in each round, without replacement, from the embeddings that the cluster's
+        clients sent last. If there are fewer, all of them, repeated in random order.
 
     Raises
     ------
@@ -104,8 +104,13 @@ class LGFedAvg(Algorithm):
     chapter 08. The training loss in the history includes the MMD. In the costs, purpose "mmd", embeddings count
     without padding.
 
-    Clients with fewer columns than others get zero columns: their weights have no gradient, so that SGD and Adam leave
-    them alone and the others train as if they were not there.
+    Unlike the paper's print: the MMD in the loss is that of a mini-batch and of the client alone (no sum over i); line
+    19's r is a share of each cluster; line 24's mean is weighted by examples; all clusters do round t together (lines
+    15 and 16). The w_j of section 3.2 changes nothing and is left out. K clients and M clusters are the paper's n and
+    k; C is the number of clients at hand.
+
+    Clients with fewer columns than others are padded with zero columns: the weights of these get no gradient, so that
+    SGD and Adam leave them alone and the others train as if they were not there.
 
     References
     ----------
@@ -179,7 +184,7 @@ class LGFedAvg(Algorithm):
         if self.mmd:
             sent["embeddings"], real = self.embed(end.params, data, key)  # Step 8
             padding = int((~real).sum()) * sent["embeddings"][0, 0].nbytes
-            record(_MMD, bytes_up=-padding)  # which `fit` counts, is not sent
+            record(_MMD, bytes_up=-padding)  # `fit` counts the padding, but it is not sent
         return Update(clients, sums, sent, {"local": own}, {"loss": end.loss}, {"embeddings": _MMD})
 
     def loss_with_mmd(self, params: Params, batch: Batch, *compared: Tensor) -> Tensor:
@@ -188,7 +193,7 @@ class LGFedAvg(Algorithm):
         return self.loss(params, batch) + self.mmd * self.discrepancy(q, w, *compared)
 
     def discrepancy(self, q: Tensor, w: Tensor, *compared: Tensor) -> Tensor:
-        """How far one client's embeddings q (B, h), w = 0 marks padding, are from its row of `comparison`."""
+        """Distance of a client's embeddings q (B, h) from its row of `comparison`; w = 0 marks padding."""
         return mmd(q, compared[0], w)
 
     def comparison(self, state: LGFedAvgState, clients: Tensor) -> tuple[Tensor, ...]:
@@ -213,7 +218,7 @@ class LGFedAvg(Algorithm):
         return replace(state, centroid=self.centroids(state))  # line 18 of the next round
 
     def centroids(self, state: LGFedAvgState) -> Tensor:
-        """Q_avg (M, S, h): a sample of what all clients of a cluster sent last, own rows included (line 18)."""
+        """Q_avg (M, S, h): a sample of what all clients of a cluster sent last (line 18)."""
         q = state.embeddings
         k, j = state.real.nonzero(as_tuple=True)
         bits = Key(state.seed, state.round).bits(torch.arange(len(q), device=q.device), "pool", q.shape[1])
