@@ -229,7 +229,7 @@ def test_mistakes_are_told():
         (Scaffold, {"optimizer": partial(torch.optim.SGD, momentum=0.9)}, "SCAFFOLD needs plain SGD"),
         (FedAvgM, {"server_lr": 0}, "server_lr must be a number above 0; got 0"),
         (FedAdam, {"beta1": 1}, "beta1 must be a number of at least 0 and below 1; got 1"),
-        (FedYogi, {"beta2": 2}, "beta2 must be a number from 0 to below 1, got 2"),
+        (FedYogi, {"beta2": 2}, "beta2 must be a number of at least 0 and below 1; got 2"),
         (FedAdagrad, {"tau": 0}, "tau must be a number above 0; got 0"),
     ):
         with pytest.raises(ValueError, match=message):
