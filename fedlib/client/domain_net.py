@@ -1,6 +1,7 @@
 """Networks with a module for each domain in some of their layers (FedCG Eq. 4), and the classifier of domains."""
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import partial
 
@@ -9,13 +10,18 @@ from torch import Tensor
 from torch.func import functional_call
 
 from ..checks import check_whole
-from ..data import ClientData
+from ..data import ClientData, to_features
 from ..keys import Key
 from ..models import CNN, Model
 from ..params import Params, row
-from ..server.mixture import each_row
 
 __all__ = ["DomainClassifier", "DomainNet", "part", "split"]
+
+
+def each_row(function: Callable[[Tensor], Tensor], data: ClientData, dtype: torch.dtype) -> Tensor:
+    """What a function (B, ...) -> (B, p) says of each sample, (K, N, p); rows of several clients are computed once."""
+    used, place = data.index.unique(return_inverse=True)
+    return torch.cat([function(to_features(data.x[rows], dtype)) for rows in used.split(1024)])[place]
 
 
 class DomainClassifier(CNN):

@@ -13,8 +13,9 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..checks import check_whole
+from ..client.domain_net import each_row
 from ..costs import message_bytes, record, server_time
-from ..data import ClientData, to_features
+from ..data import ClientData
 from ..keys import Key
 from .clusters import kmeans
 
@@ -301,12 +302,6 @@ def federated_em(
 
 
 @torch.no_grad()
-def each_row(function: Callable[[Tensor], Tensor], data: ClientData, dtype: torch.dtype) -> Tensor:
-    """What a function (B, ...) -> (B, p) says of each sample, (K, N, p); rows of several clients are computed once."""
-    used, place = data.index.unique(return_inverse=True)
-    return torch.cat([function(to_features(data.x[rows], dtype)) for rows in used.split(1024)])[place]
-
-
 def standardise(sums: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     """Shift and scale (p,) of all features, and each client's standardised means and mean squares (K, 2 p)."""
     n, own, squares = sums.values()
