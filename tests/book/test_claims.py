@@ -80,16 +80,21 @@ def changed(figures, how, seed):
     return walk(copy.deepcopy(figures))
 
 
-@pytest.mark.parametrize(("stem", "phrase", "holds"), CLAIMS)
-def test_other_figures_break_the_claim(stem, phrase, holds):
-    """A claim that holds of any figures tests nothing."""
+def breaks(phrase, holds):
+    """Whether other figures break a claim."""
     for how in ("zero", "negative", "large", *["drawn"] * 5):
         try:
             if not holds(lambda name, how=how: changed(claiming.stored(name), how, f"{phrase}{how}")):
-                return
+                return True
         except (ValueError, ArithmeticError, KeyError, IndexError, AssertionError):
-            return
-    pytest.fail("the claim holds whatever is stored")
+            return True
+    return False
+
+
+@pytest.mark.parametrize("stem", FILES)
+def test_other_figures_break_each_claim(stem):
+    """A claim that holds of any figures tests nothing."""
+    assert [phrase for phrase, holds in FILES[stem].CLAIMS if not breaks(phrase, holds)] == []
 
 
 def test_numbers_in_prose_are_seen():
