@@ -232,7 +232,7 @@ def split_tree(splits: Sequence[Any], groups: ArrayLike, ax: Axes | None = None)
 
     Parameters
     ----------
-    splits : sequence of fedlib.algorithms.cfl.Split
+    splits : sequence of fedlib.server.split_tree.Split
         Those of a `fedlib.algorithms.cfl.CFLState`; without one there is a single leaf.
     groups : array of shape (K,), integer
         The true group of each client; a leaf says how many clients of which group it holds.
@@ -296,7 +296,7 @@ def group_curves(
     scores : array of shape (T, K)
         Test accuracy of each client after each of the rounds.
     groups : array of shape (K,), integer
-    splits : sequence of fedlib.algorithms.cfl.Split
+    splits : sequence of fedlib.server.split_tree.Split
         Dotted lines, numbered from 1 on.
     ax : matplotlib Axes, optional
 
@@ -336,7 +336,7 @@ def cosines_over_rounds(
         The true group of each client.
     assignments : array of shape (T, K), integer
         The cluster in which each client trained in each of the rounds.
-    splits : sequence of fedlib.algorithms.cfl.Split
+    splits : sequence of fedlib.server.split_tree.Split
         Dotted lines, numbered from 1 on.
     ax : matplotlib Axes, optional
 
