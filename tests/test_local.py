@@ -49,10 +49,8 @@ def test_rows_must_match_clients():
     for params, settings in (
         (longer, {}),
         (start, {"extras": (STRENGTH[:5], start)}),
-        (start, {"extras": (0.5, start)}),
-        (start, {"frozen": ("dense9.weight",)}),
     ):
-        with pytest.raises(ValueError, match="one row for each of the 8 clients|are no parameters"):
+        with pytest.raises(ValueError, match="one row for each of the 8 clients"):
             local_update(proximal if "extras" in settings else TASK, params, batches, SGD, **settings)
 
 

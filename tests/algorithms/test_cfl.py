@@ -171,7 +171,7 @@ def test_a_cluster_is_tested_only_when_all_take_part(missing):
 
 
 def test_small_cohorts_are_warned():
-    with pytest.warns(UserWarning, match="let all take part"):
+    with pytest.warns(UserWarning, match="a test needs all clients of a cluster"):
         fedlib.fit(CFL(LOSS, **LOCAL, rest=1), twin("MLP")[0], client_data(conflicting()), 6, 5, progress=False)
 
 
