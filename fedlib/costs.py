@@ -38,7 +38,7 @@ class Costs:
 
     def __init__(self) -> None:
         self.entries: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(COLUMNS, 0))
-        self.flops_per_example: dict[Any, float] = {}
+        self.flops_per_example: dict[int, tuple[float, Any]] = {}  # with the loss, so that its id is its own
 
     def take(self) -> dict[str, float]:
         """Columns of the history: the totals; and ``bytes_up (clustering)`` for each further purpose. Begins anew."""

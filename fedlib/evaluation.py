@@ -66,6 +66,8 @@ def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataF
     ------
     ValueError
         A client that is not in the result; an output that `predict` must not have.
+    TypeError
+        A result of another algorithm.
 
     Notes
     -----
@@ -73,6 +75,11 @@ def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataF
     """
     data = data.to(result.ids.device)
     clients = positions(result.ids, data, "the data")
+    try:
+        algorithm.client_params(result.state, clients[:1])
+    except AttributeError as error:
+        words = f"{type(algorithm).__name__} cannot read a {type(result.state).__name__}"
+        raise TypeError(f"{words}; give the algorithm that made this result") from error
     table = score(algorithm, result.state, data, clients)
     if algorithm.predict is not None:
         table.insert(2, "loss", _losses(algorithm, result.state, data, clients).numpy())

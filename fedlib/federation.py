@@ -94,7 +94,7 @@ def fit(
     tests = {"test": eval_data} if isinstance(eval_data, ClientData) else dict(eval_data or {})
     _check(algorithm, callbacks, checkpoint, {"data": data} | {f"eval_data[{n!r}]": some for n, some in tests.items()})
     check_params(params)
-    if dtype is not None and not isinstance(dtype, torch.dtype):
+    if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise TypeError(f"dtype must be a floating-point type such as torch.float64, got {dtype!r}")
     device, dtype = choose_device(device), dtype or next(iter(params.values())).dtype
     params = {name: p.detach().to(device, dtype).contiguous() for name, p in params.items()}

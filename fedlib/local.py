@@ -135,7 +135,7 @@ def local_update(
     Raises
     ------
     ValueError
-        Parameters or extras with another number of rows than clients; frozen names that are no parameters.
+        Parameters or extras with another number of rows than clients.
 
     Notes
     -----

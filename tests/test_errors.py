@@ -220,6 +220,11 @@ CONFUSED = {
         ValueError,
         'an evaluation set cannot be called "train"',
     ),
+    "a result of another algorithm": (
+        lambda: fedlib.evaluate(FedAvg(LOSS), fit(LocalOnly(LOSS)), DATA),
+        TypeError,
+        "FedAvg cannot read a LocalOnlyState; give the algorithm that made this result",
+    ),
     "a device that is none": (lambda: fit(device="gpuu"), RuntimeError, "Expected one of cpu, cuda, .*gpuu"),
     "a type as text": (lambda: fit(dtype="float64"), TypeError, "such as torch.float64, got 'float64'"),
     "a seed of more than 64 bits": (lambda: fit(seed=2**64 + 3), ValueError, "whole number of 64 bits"),

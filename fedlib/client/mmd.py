@@ -93,19 +93,12 @@ def mmd2(
     return (c.square().sum() + 2 * (c2 @ total) / 5).clamp_min(0)  # a row with itself: exactly 1
 
 
-def mmd(
-    x: Tensor,
-    y: Tensor,
-    wx: Tensor | None = None,
-    wy: Tensor | None = None,
-    kernel: Kernel = "rbf",
-    bandwidth: float | Tensor | None = None,
-) -> Tensor:
+def mmd(x: Tensor, y: Tensor, wx: Tensor | None = None, wy: Tensor | None = None, kernel: Kernel = "rbf") -> Tensor:
     """MMD of two samples, the norm that FedSGCNN section 4.4 prints: the root of `mmd2` + 1e-12.
 
     Parameters
     ----------
-    x, y, wx, wy, kernel, bandwidth
+    x, y, wx, wy, kernel
         As in `mmd2`.
 
     Returns
@@ -122,7 +115,7 @@ def mmd(
     -----
     Chapter 07.
     """
-    return (mmd2(x, y, wx, wy, kernel, bandwidth) + 1e-12).sqrt()
+    return (mmd2(x, y, wx, wy, kernel) + 1e-12).sqrt()
 
 
 def _joint(x: Tensor, y: Tensor, wx: Tensor | None, wy: Tensor | None) -> tuple[Tensor, Tensor]:
