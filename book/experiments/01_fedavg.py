@@ -11,7 +11,7 @@ its own best learning rate: of those tried the one with the fewest rounds, on tw
 *Skew*: FedAvg with one learning rate on equal clients and on clients with two digits each. "first rounds" is the mean
 accuracy of rounds 2, 4, 6, 8 and 10, "last rounds" that of the last five scored.
 
-Preset ``full`` (5,000 digits, 40 clients) takes about twenty minutes on one core. ``paper`` is the setting of McMahan et
+Preset ``full`` (5,000 digits, 40 clients) takes twenty minutes on one core. ``paper`` is the setting of McMahan et
 al. (2017), all of MNIST on 100 clients, and wants a GPU.
 """
 
