@@ -190,7 +190,7 @@ SETTINGS = {
     "cohort": 10,
     "rounds": 40,
     "target": 0.85,
-    "most rounds": 400,
+    "most rounds": 200,
     "rates": [0.05, 0.1, 0.2, 0.4, 0.8],
     "tuning_seeds": [100, 101],
     "seeds": 10,
