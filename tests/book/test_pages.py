@@ -70,7 +70,8 @@ def test_data_sets_are_used_where_the_page_says():
     for path in notebooks.paths():
         chapter = str(int(path.stem[:2]))
         page = "\n".join(c.source for c in notebooks.code_cells(notebooks.read(path)))
-        experiment = (ROOT / f"book/experiments/{path.stem}.py").read_text(encoding="utf8")
+        experiments = (ROOT / "book/experiments").glob(f"{path.stem[:2]}_*.py")
+        experiment = "".join(file.read_text(encoding="utf8") for file in experiments)
         for name, columns in used.items():
             if name == "digits":  # a word of many chapters
                 continue
