@@ -145,9 +145,7 @@ def _joined(
         writers += np.array(names)[kept].tolist()
         parts.append((x[kept].astype(np.uint8), y[kept].astype(np.int64)))
     if missing := sorted(set(wanted or ()) - set(writers)):
-        raise ValueError(
-            f"{len(missing)} of the writers are in no file, such as {missing[0]}: prepare more of {source}"
-        )
+        raise ValueError(f"{len(missing)} of the writers are in no file, such as {missing[0]}: get all of {source}")
     x, y = (np.concatenate(part) for part in zip(*parts, strict=True))
     ids, r = np.unique(writers, return_inverse=True)[1].astype(np.int64), sum(len(y) for _, y in parts[: len(train)])
     x, info = x.reshape(-1, 1, 28, 28), Stats(r, len(x) - r, (1, 28, 28), 62, source, licence, {}, note)
