@@ -1,13 +1,14 @@
 """Do personal models need clusters? FedAvg, its fine-tuning, Ditto, FedRep, CFL, IFCA and FedEM on the same clients.
 
-Three federations of handwritten digits at 14 x 14 pixels: label skew, writers, and groups with names of their own for
-the digits. In each, a method chooses among three learning rates by the validation digits of a seed of its own, and
-among three values of its own setting (epochs of fine-tuning, Ditto's lam, ...) by those of each of five other seeds.
-All methods have the same clients, all of them in every round, and the same rounds and local epochs. What stands out of
-that budget is counted: bytes, and operations beside FedAvg's.
+Three federations of handwriting at 14 x 14 pixels: label skew, groups with names of their own for the digits, and
+writers of FEMNIST with its 62 classes. In each, a method chooses among three learning rates by the validation images of
+a seed of its own (of writers: of people who are in no other seed), and among three values of its own setting (epochs of
+fine-tuning, Ditto's lam, ...) by those of each of five other seeds. All methods have the same clients, all of them in
+every round, and the same rounds and local epochs. What stands out of that budget is counted: bytes, and operations
+beside FedAvg's.
 
-Preset ``full`` (label skew, and names) takes about a quarter of an hour on one core; ``writers`` (54 writers of MNIST;
-needs mnist10k, see `fedlib.datasets`) ten minutes.
+Preset ``full`` (label skew, and names) takes about a quarter of an hour on one core; ``writers`` (needs femnist300, see
+`fedlib.datasets`) about a quarter of an hour.
 """
 
 import warnings
@@ -48,9 +49,12 @@ SETTINGS: dict[str, Any] = {
     "seeds": [0, 1, 2, 3, 4],
     "epochs of new clients": 10,
 }
-WRITERS = {k: v for k, v in SETTINGS.items() if k not in ("clients", "new clients")} | {
+WRITERS = SETTINGS | {
     "worlds": ["writers"],
-    "writers": None,  # all who wrote enough
+    "clients": 60,
+    "new clients": 30,
+    "clients of the seed that chooses": 45,
+    "tests of a class": 10,
 }
 EPOCHS = (1, 3, 10)  # of fine-tuning
 OWN: dict[str, tuple[str, tuple[float, ...]]] = {  # a method's own setting, and what validation chooses from
@@ -67,13 +71,14 @@ KINDS: dict[str, type[Algorithm]] = {"Ditto": Ditto, "FedRep": FedRep, "CFL": CF
 METHODS = ("alone", "FedAvg", *OWN)
 CLUSTERED = ("CFL", "IFCA", "true groups")  # their models are fine-tuned as well
 GROUPS = 4
-MIN_ROWS = 30  # of a writer
+EPS2 = 0.4  # of CFL
+MIN_ROWS = 100  # of a writer
 
 Settings = dict[str, Any]
 Scores = dict[str, float]
 
-model = models.MLP((196, 32, 10))
-mixture = Mixture(model)
+model, model_of_characters = models.MLP((196, 32, 10)), models.MLP((196, 64, 62))
+mixture = Mixture(model)  # of either: the parameters say how wide it is
 
 
 def loss(params: Params, batch: Batch) -> torch.Tensor:
@@ -97,6 +102,7 @@ class World:
     new_test: ClientData
     group: np.ndarray | None = None
     new_group: np.ndarray | None = None
+    model: models.MLP = model
 
 
 def shrunk(x: np.ndarray) -> np.ndarray:
@@ -107,19 +113,28 @@ def shrunk(x: np.ndarray) -> np.ndarray:
 def equal_shares(y: np.ndarray, each: int, seed: int) -> np.ndarray:
     """Rows drawn at random, `each` of every class."""
     order = np.random.RandomState(seed).permutation(len(y))
-    return np.sort(np.concatenate([order[y[order] == c][:each] for c in range(10)]))
+    return np.sort(np.concatenate([order[y[order] == c][:each] for c in np.unique(y)]))
 
 
-@lru_cache(maxsize=2)
-def images(name: str) -> datasets.Arrays:
-    """A data set, its images shrunk."""
-    arrays = datasets.load(name)
-    return replace(arrays, x=shrunk(arrays.x), x_test=None if arrays.x_test is None else shrunk(arrays.x_test))
+@lru_cache(maxsize=1)
+def digits_of_mnist() -> datasets.Arrays:
+    """The set mnist5k, its images shrunk."""
+    digits = datasets.load("mnist5k")
+    return replace(digits, x=shrunk(digits.x))
+
+
+@lru_cache(maxsize=1)
+def characters() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Images, shrunk and white on black as MNIST's, classes and writers of femnist300, both of its parts."""
+    one = datasets.load("femnist300")
+    both = (one.x, one.x_test), (one.y, one.y_test), (one.writer, one.writer_test)
+    x, y, writer = (np.concatenate(parts) for parts in both)
+    return shrunk(255 - x), y, writer
 
 
 def dealt_world(settings: Settings, kind: str, seed: int) -> World:
     """Digits of mnist5k: some for a test with all classes, all others dealt to clients, the last of whom come later."""
-    digits = images("mnist5k")
+    digits = digits_of_mnist()
     held = equal_shares(digits.y, settings["tests of a class"], seed)
     rest = np.setdiff1d(np.arange(len(digits.y)), held)
     x, y = digits.x[rest], digits.y[rest]
@@ -137,17 +152,28 @@ def dealt_world(settings: Settings, kind: str, seed: int) -> World:
 
 
 def world_of_writers(settings: Settings, seed: int) -> World:
-    """Writers of mnist10k's training digits; those of its test digits come later, and wrote the common test."""
-    digits, most = images("mnist10k"), settings["writers"]
-    assert digits.x_test is not None and digits.y_test is not None
-    known = partition.by_user(digits.writer, most, min_rows=MIN_ROWS, seed=seed)
-    unseen = partition.by_user(digits.writer_test, most, min_rows=MIN_ROWS, seed=seed)
-    unseen = replace(unseen, id=unseen.id + 10**6)  # numbers of their own
-    parts = [p.clients(digits.x, digits.y, classes=10) for p in known.split(settings["parts"], seed)]
-    later = [p.clients(digits.x_test, digits.y_test, classes=10) for p in unseen.split(settings["parts"], seed)]
-    held = equal_shares(digits.y_test, settings["tests of a class"], seed)
-    everything = known.tests(digits.x_test[held], digits.y_test[held], classes=10)
-    return World(*parts, everything, later[0], later[2])
+    """Writers who wrote enough: some known, some who come later, and all others, who wrote the test of all classes.
+
+    The seed that chooses rates has people of its own.
+    """
+    x, y, writer = characters()
+    everybody, written = np.unique(writer, return_counts=True)
+    people = np.random.RandomState(0).permutation(everybody[written >= MIN_ROWS])
+    mine = settings["clients of the seed that chooses"]
+    if seed == settings["seed that chooses rates"]:
+        people, known = people[:mine], mine * settings["clients"] // (settings["clients"] + settings["new clients"])
+    else:
+        people, known = np.random.RandomState(seed + 1).permutation(people[mine:]), settings["clients"]
+    later = min(len(people), known + settings["new clients"])
+    groups = people[:known], people[known:later], people[later:] if len(people) > later else people[known:]
+    old, new, others = (np.flatnonzero(np.isin(writer, group)) for group in groups)
+    parts = {}
+    for name, rows in (("old", old), ("new", new)):
+        dealt = partition.by_user(writer[rows]).split(settings["parts"], seed)
+        parts[name] = [part.clients(x[rows], y[rows], classes=62) for part in dealt]
+    held = others[equal_shares(y[others], settings["tests of a class"], seed)]
+    everything = partition.by_user(writer[old]).tests(x[held], y[held], classes=62)
+    return World(*parts["old"], everything, parts["new"][0], parts["new"][2], model=model_of_characters)
 
 
 @lru_cache(maxsize=2)
@@ -159,8 +185,8 @@ def world_by_key(key: tuple[tuple[str, Any], ...], kind: str, seed: int) -> Worl
 
 def world(settings: Settings, kind: str, seed: int) -> World:
     """The federation of a kind that a seed draws."""
-    known = ("clients", "new clients", "writers", "tests of a class", "parts")
-    needed = {k: settings[k] for k in known if k in settings}
+    known = ("clients", "new clients", "clients of the seed that chooses", "seed that chooses rates")
+    needed = {k: settings[k] for k in (*known, "tests of a class", "parts") if k in settings}
     return world_by_key(tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in needed.items()), kind, seed)
 
 
@@ -178,7 +204,7 @@ def algorithm_of(settings: Settings, here: World, name: str, rate: float, own: f
     if name in OWN and own is not None:
         how[OWN[name][0]] = own
     if name == "CFL":
-        how |= {"rest": settings["rest"], "min_size": settings["min_size"]}
+        how |= {"eps2": EPS2, "rest": settings["rest"], "min_size": settings["min_size"]}
     return {"alone": LocalOnly, "FedAvg": FedAvg, **KINDS}[name](loss, **how)
 
 
@@ -245,7 +271,7 @@ def trained(
             warnings.simplefilter("ignore", UserWarning)  # CFL that tests no cluster
             end = fedlib.fit(
                 algorithm,
-                model.init(seed),
+                here.model.init(seed),
                 here.train,
                 rounds,
                 seed=seed,
@@ -325,15 +351,15 @@ def rows_of_seed(settings: Settings, keep: running.Keep, kind: str, seed: int, r
         rate = rates[name]
         if name == "FedAvg, fine-tuned":
             values = (None,)  # one run has all
-        tried = {}
-        for value in (*values, *SHOWN.get(name, ())):
+        tried, shown = {}, () if kind == "writers" else SHOWN.get(name, ())
+        for value in (*values, *shown):
             label = name if value is None else f"{name}, {what} {value:g}"
             tried[label] = keep(f"{kind}, seed {seed}: {label}", arm, settings, kind, name, seed, rate, value)
         if name == "FedAvg, fine-tuned":
             each = {f"{name}, {row}": scores for row, scores in tried[name].items()}
             rows |= each | {name: fine_tuned_row(each)}
             continue
-        allowed = [label for label in tried if not any(label.endswith(f" {v:g}") for v in SHOWN.get(name, ()))]
+        allowed = [label for label in tried if not any(label.endswith(f" {v:g}") for v in shown)]
         choice = best({label: tried[label]["as trained"] for label in allowed})
         rows |= {label: t["as trained"] for label, t in tried.items()}
         rows[name] = tried[choice]["as trained"] | ({what: float(choice.split()[-1])} if what else {})
@@ -365,7 +391,7 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
 def small() -> tuple[Settings, World]:
     """A federation of six clients and two that come later, of unequal sizes and with two groups, and its settings."""
     settings = SETTINGS | {"rounds": 2, "rest": 1, "min_size": 1, "epochs of new clients": 2}
-    digits = images("mnist5k")
+    digits = digits_of_mnist()
     rows = np.arange(0, 5000, 25)
     x, y = digits.x[rows], digits.y[rows]
     dealt = partition.by_user(np.repeat(np.arange(8), [12, 14, 16, 18, 20, 30, 40, 50]), min_rows=10)
@@ -438,7 +464,7 @@ PRESETS = {
         WRITERS,
         measure,
         probe_methods,
-        data=("mnist10k",),
+        data=("femnist300",),
         claims=claims_of("writers"),
     ),
 }
