@@ -249,7 +249,7 @@ def table() -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        In the order of published.csv. ``ours`` is empty where nothing was run, or not yet all; ``file`` says where it comes from.
+        In the order of published.csv. ``ours`` is empty where not all was run; ``file`` says where it comes from.
     """
     rows, shown = read(), []
     for _, row in rows.iterrows():
