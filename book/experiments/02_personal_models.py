@@ -8,7 +8,8 @@ every round, and the same rounds and local epochs. What stands out of that budge
 beside FedAvg's.
 
 Preset ``full`` (label skew, and names) takes about a quarter of an hour on one core; ``writers`` (needs femnist300, see
-`fedlib.datasets`) about a quarter of an hour.
+`fedlib.datasets`) about a quarter of an hour. ``longer`` asks of the same writers what three times the rounds change,
+and a rate of its own for the epochs at home: five minutes.
 """
 
 import warnings
@@ -55,6 +56,12 @@ WRITERS = SETTINGS | {
     "new clients": 30,
     "clients of the seed that chooses": 45,
     "tests of a class": 10,
+}
+LONGER = WRITERS | {
+    "rounds": 150,
+    "rate": 0.9,  # what `WRITERS` chose for both methods
+    "rates at home": [0.9, 0.3, 0.1, 0.03],
+    "IFCA": 4,  # clusters
 }
 EPOCHS = (1, 3, 10)  # of fine-tuning
 OWN: dict[str, tuple[str, tuple[float, ...]]] = {  # a method's own setting, and what validation chooses from
@@ -222,9 +229,11 @@ def enrolled(settings: Settings, here: World, name: str, algorithm: Algorithm, r
     return fedlib.new_clients(algorithm, result, here.new, rounds=max(1, int(rounds)))
 
 
-def finetuned(algorithm: Algorithm, result: Result, data: ClientData, seed: int) -> dict[int, Result]:
+def finetuned(
+    algorithm: Algorithm, result: Result, data: ClientData, seed: int, rate: float | None = None
+) -> dict[int, Result]:
     """Each client trains the model that it holds at home: by the number of epochs, for clusters' models."""
-    alone = LocalOnly(loss, lr=algorithm.lr, batch_size=algorithm.batch_size, epochs=1, predict=mixture)
+    alone = LocalOnly(loss, lr=rate or algorithm.lr, batch_size=algorithm.batch_size, epochs=1, predict=mixture)
     data, found = data.to(result.ids.device), {}
     params = algorithm.client_params(result.state, torch.arange(len(data), device=result.ids.device))
     for t in range(1, max(EPOCHS) + 1):
@@ -388,6 +397,53 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     return figures
 
 
+# ---- preset longer ----
+
+
+def longer(settings: Settings, name: str, seed: int) -> dict[str, Scores]:
+    """A method's scores, and those after epochs at home: by rate and number of epochs."""
+    here = world(settings, "writers", seed)
+    algorithm, results, _ = trained(settings, here, name, seed, settings["rate"], settings.get(name))
+    new, alone = enrolled(settings, here, name, algorithm, results[0], 0), LocalOnly(loss, predict=mixture)
+    rows = {"as trained": scores_of(here, algorithm, results[0], new)}
+    for rate in settings["rates at home"]:
+        known, later = (
+            finetuned(algorithm, result, data, seed, rate)
+            for result, data in ((results[0], here.train), (new, here.new))
+        )
+        rows |= {f"rate {rate:g}, epochs {e}": scores_of(here, alone, known[e], later[e]) for e in EPOCHS}
+    return {row: {score: round(float(v), 5) for score, v in scores.items()} for row, scores in rows.items()}
+
+
+def measure_longer(settings: Settings, keep: running.Keep) -> dict[str, Any]:
+    """FedAvg and IFCA: at home with the training's rate and with the rate and epochs that validation chooses."""
+    figures: dict[str, Any] = {}
+    for seed in settings["seeds"]:
+        for name in ("FedAvg", "IFCA"):
+            tried = keep(f"{name}, seed {seed}", longer, settings, name, seed)
+            home = {row: scores for row, scores in tried.items() if row != "as trained"}
+            same = {row: scores for row, scores in home.items() if row.startswith(f"rate {settings['rate']:g},")}
+            rows = {name: tried["as trained"], f"{name}, fine-tuned": home[best(home)]}
+            rows |= {f"{name}, fine-tuned at the same rate": same[best(same)]}
+            rows |= {f"{name}, {row}": scores for row, scores in home.items()}
+            for label, scores in rows.items():
+                for score, value in scores.items():
+                    figures.setdefault(label, {}).setdefault(score, {})[str(seed)] = value
+    return {"writers": figures}
+
+
+def probe_longer() -> running.Probe:
+    """Two rounds, and an epoch at home at another rate."""
+    settings, here = small()
+    found = {}
+    for name, own in (("FedAvg", None), ("IFCA", 2)):
+        algorithm, results, _ = trained(settings, here, name, 0, 0.3, own, dtype=torch.float64, device="cpu")
+        at_home = finetuned(algorithm, results[0], here.train, 0, 0.05)[1]
+        alone = LocalOnly(loss, predict=mixture)
+        found[name] = running.numbers_of(algorithm, results[0]) + running.scores_of(alone, at_home, here.test)
+    return found
+
+
 def small() -> tuple[Settings, World]:
     """A federation of six clients and two that come later, of unequal sizes and with two groups, and its settings."""
     settings = SETTINGS | {"rounds": 2, "rest": 1, "min_size": 1, "epochs of new clients": 2}
@@ -466,6 +522,25 @@ PRESETS = {
         probe_methods,
         data=("femnist300",),
         claims=claims_of("writers"),
+    ),
+    "longer": running.Experiment(
+        "02_personal_models_longer",
+        LONGER,
+        measure_longer,
+        probe_longer,
+        data=("femnist300",),
+        claims={
+            f"{score}: {a} beats {b}": (("writers", a, score), ("writers", b, score))
+            for score in ("own", "all classes", "new")
+            for a, b in (
+                ("FedAvg, fine-tuned", "FedAvg"),
+                ("FedAvg, fine-tuned at the same rate", "FedAvg"),
+                ("FedAvg, fine-tuned", "FedAvg, fine-tuned at the same rate"),
+                ("IFCA", "FedAvg"),
+                ("IFCA", "FedAvg, fine-tuned"),
+                ("IFCA, fine-tuned", "FedAvg, fine-tuned"),
+            )
+        },
     ),
 }
 
