@@ -102,3 +102,21 @@ def test_no_writer_is_two_clients(monkeypatch):
             assert torch.bincount(here.everything.y[0]).tolist() == [10] * 62
             assert not (people | new | seen[5]) & chosen and not seen[5] & (people | new)
     chapter.world_by_key.cache_clear()
+
+
+def test_longer_runs_are_fine_tuned_as_the_others(federation, monkeypatch):
+    """At the training's rate these are the rows of the other presets; another rate gives others."""
+    settings, here = federation
+    monkeypatch.setattr(chapter, "world", lambda *_: here)
+    settings |= {"rates at home": [0.3, 0.05], "rate": 0.3, "IFCA": 2, "seeds": [0]}
+    arm = chapter.arm(settings, "writers", "IFCA", 0, 0.3, 2)
+    figures = chapter.measure_longer(settings, lambda name, function, *args: function(*args))["writers"]
+    scores = ("own", "worst decile", "all classes", "new", "validation")
+    for epochs in chapter.EPOCHS:
+        for score in scores:
+            assert figures[f"IFCA, rate 0.3, epochs {epochs}"][score]["0"] == arm[f"fine-tuned, epochs {epochs}"][score]
+    assert {s: figures["IFCA"][s]["0"] for s in scores} == {s: arm["as trained"][s] for s in scores}
+    rows = [row for row in figures if row.startswith("FedAvg, rate")]
+    assert len(rows) == 6
+    assert figures["FedAvg, fine-tuned"] == figures[max(rows, key=lambda row: figures[row]["validation"]["0"])]
+    assert figures["FedAvg, rate 0.3, epochs 10"] != figures["FedAvg, rate 0.05, epochs 10"]
