@@ -30,7 +30,7 @@ def leaf(path: str | Path, writers: Sequence[str] | None = None) -> Arrays:
     path : path
         The folder that holds ``train/*.json`` and, if there, ``test/*.json``: LEAF's ``data/femnist/data``.
     writers : sequence of str, optional
-        LEAF's names of the writers to keep, such as `FEMNIST300`. Default: all.
+        LEAF's names of the writers to keep, such as ``FEMNIST300``. Default: all.
 
     Returns
     -------
@@ -75,7 +75,7 @@ def flwr_femnist(path: str | Path, writers: Sequence[str] | None = None) -> Arra
         A local copy of https://huggingface.co/datasets/flwrlabs/femnist. Expected are ``data/train-*.parquet`` with
         the columns ``image`` (struct with PNG ``bytes``), ``writer_id`` (string) and ``character`` (integer 0..61).
     writers : sequence of str, optional
-        Each ``writer_id`` to keep, such as `FEMNIST300`. Default: all.
+        Each ``writer_id`` to keep, such as ``FEMNIST300``. Default: all.
 
     Returns
     -------
