@@ -46,7 +46,9 @@ def test_the_grid_of_4_by_4_sees_means_of_parts():
     flat = chapter.classifier((1, 16, 16), "flatten")
     params = {n: p.double() for n, p in net.init(1).items()}
     wide = {n: p.double() for n, p in flat.init(1).items()}
-    spread = params["dense1.weight"].view(4, 16, 4, 4).repeat_interleave(2, 2).repeat_interleave(2, 3) / 4
+    spread = (
+        params["dense1.weight"].view(4, chapter.FILTERS[-1], 4, 4).repeat_interleave(2, 2).repeat_interleave(2, 3) / 4
+    )
     x = torch.rand(3, 1, 16, 16, dtype=torch.float64)
     same = flat(wide | {"dense1.weight": spread.flatten(1), "dense1.bias": params["dense1.bias"]}, x)
     torch.testing.assert_close(net(params, x), same)
