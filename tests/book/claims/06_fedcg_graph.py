@@ -88,6 +88,16 @@ CLAIMS = [
         lambda read: says(read, "turned: residual, no graph", "turned: FedCG")["agree"] == 5,
     ),
     (
+        "with $A$ or without makes no difference that can be told",
+        lambda read: undecided(read, ("turned: A identity", "turned: FedCG")),
+    ),
+    (
+        "what costs is ReLU",
+        lambda read: (
+            gains(read, "turned: no ReLU", "turned: FedCG") and gains(read, "turned: W none, no ReLU", "turned: W none")
+        ),
+    ),
+    (
         "1.8 with FedCG, 2.0 without a graph, 1.0 with random domains",
         lambda read: all(
             shows(turned(read, arm, "lambda"), text)

@@ -370,7 +370,7 @@ CLAIMS = [
         undecided("06_fedcg_graph", "found, 100 rounds: FedCG, as printed", "found, 100 rounds: FedAvg", "accuracy"),
     ),
     (
-        "Where domains contradict each other it costs",
+        "Where domains contradict each other, modules without it are ahead",
         says(HOLDS, "06_fedcg_graph", "turned: residual, no graph", "turned: FedCG", "accuracy"),
     ),
     (
