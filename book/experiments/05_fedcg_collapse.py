@@ -271,14 +271,14 @@ def pairs(settings: Settings, kind: str, head: str, seed: int) -> dict[str, Scor
 
 
 def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
-    """Kind -> head -> arm -> score -> seed."""
+    """Kind and head -> arm -> score -> seed."""
     figures: dict[str, Any] = {}
     for seed in settings["seeds"]:
         for kind, head in product(settings["kinds"], settings["heads"]):
             rows = keep(f"seed {seed}: {kind}, {head}", quiet, pairs, settings, kind, head, seed)
             for arm, scores in rows.items():
                 for what, value in scores.items():
-                    place = figures.setdefault(kind, {}).setdefault(head, {}).setdefault(arm, {})
+                    place = figures.setdefault(f"{kind}, {head}", {}).setdefault(arm, {})
                     place.setdefault(what, {})[str(seed)] = round(value, 4)
     return figures
 
@@ -458,16 +458,16 @@ def claims() -> dict[str, Any]:
     score = "largest domain"
     for kind, head in product(KINDS, HEADS):
         for rate in SETTINGS["rates"]:
-            often, seldom = ((kind, head, label(every, rate), score) for every in (1, 100))
+            often, seldom = ((f"{kind}, {head}", label(every, rate), score) for every in (1, 100))
             found[f"{kind}, {head}, rate {rate:g}: a larger domain with T = 1 than with T = 100"] = often, seldom
     for kind, head, rate in product(KINDS, HEADS, SETTINGS["rates"]):
-        trained = kind, head, label(100, rate), "NMI"
+        trained = f"{kind}, {head}", label(100, rate), "NMI"
         found[f"{kind}, {head}, rate {rate:g}, T = 100: more of the truth than the first teacher has"] = (
             trained,
-            (kind, head, "untrained", "NMI"),
+            (f"{kind}, {head}", "untrained", "NMI"),
         )
     for kind, rate in product(KINDS, SETTINGS["rates"]):
-        first, last = ((kind, head, label(10, rate), score) for head in ("pooled", "flatten"))
+        first, last = ((f"{kind}, {head}", label(10, rate), score) for head in ("pooled", "flatten"))
         found[f"{kind}, rate {rate:g}, T = 10: a larger domain with the pooled head than with flatten"] = first, last
     return found
 

@@ -281,13 +281,13 @@ def effects(rows: Rows, changed: str) -> Rows:
 
 
 def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
-    """Regime -> layer -> who knows the domains -> arm -> score -> seed."""
+    """Regime, layer and who knows the domains -> arm -> score -> seed."""
     figures: dict[str, Any] = {}
     for who, seed, regime, place in product(settings["who"], settings["seeds"], settings["regimes"], PLACES):
         rows = keep(f"{who}, seed {seed}: {regime}, {place}", curves, settings, regime, place, who, seed)
         for arm, scores in rows.items():
             for what, value in scores.items():
-                where = figures.setdefault(regime, {}).setdefault(place, {}).setdefault(who, {}).setdefault(arm, {})
+                where = figures.setdefault(f"{regime}, {place}, {who}", {}).setdefault(arm, {})
                 where.setdefault(what, {})[str(seed)] = round(value, 4)
     return figures
 
@@ -359,20 +359,20 @@ def claims(who: str) -> dict[str, Any]:
     """What each part of the graph adds, one changed at a time; a part's effect is a mean over sets of the others."""
     asked: dict[str, Any] = {}
     for regime, place, score in product(SETTINGS["regimes"], PLACES, ("accuracy", "rarest")):
-        at = (regime, place, who)
-        here, late = f"{regime}, {place}, {score}", f"{score}, late"
+        at = f"{regime}, {place}, {who}"
+        here, late = f"{at}, {score}", f"{score}, late"
         pairs = [(p, "no graph") for p in PARTS if (p,) in {arm.parts for arm in WHO[who]}]
         if who == "known":
             everything = " + ".join(PARTS)
             pairs += [("no graph", "FedAvg"), (everything, "FedAvg"), (everything, "no graph"), ("A + W", "no graph")]
             pairs += [(f"{a}, equal start", "no graph, equal start") for a in ("A", everything)]
-        asked |= {f"{here}: {a} beats {b}": ((*at, a, late), (*at, b, late)) for a, b in pairs}
+        asked |= {f"{here}: {a} beats {b}": ((at, a, late), (at, b, late)) for a, b in pairs}
         for p in PARTS:
             if who == "one domain" and p == "A":
                 continue
-            asked[f"{here}: {p} adds"] = (*at, f"effect of {p}", late), 0.0
-            asked[f"{here}: {p} adds at round 100"] = (*at, f"effect of {p}", f"{score}, 100"), 0.0
-    return asked if who == "known" else {f"{who} | {sentence}": places for sentence, places in asked.items()}
+            asked[f"{here}: {p} adds"] = (at, f"effect of {p}", late), 0.0
+            asked[f"{here}: {p} adds at round 100"] = (at, f"effect of {p}", f"{score}, 100"), 0.0
+    return asked
 
 
 def claims_of_others() -> dict[str, Any]:
