@@ -88,11 +88,11 @@ CLAIMS = [
         lambda read: says(read, "turned: residual, no graph", "turned: FedCG")["agree"] == 5,
     ),
     (
-        "with $A$ or without makes no difference that can be told",
+        "whether the mixing by $A$ costs as well, three seeds and a hundred rounds cannot tell",
         lambda read: undecided(read, ("turned: A identity", "turned: FedCG")),
     ),
     (
-        "what costs is ReLU",
+        "without ReLU, which lets no module hold a negative weight, FedCG is better",
         lambda read: (
             gains(read, "turned: no ReLU", "turned: FedCG") and gains(read, "turned: W none, no ReLU", "turned: W none")
         ),
