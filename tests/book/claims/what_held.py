@@ -409,6 +409,10 @@ CLAIMS = [
         keeps_more_on_photos_only,
     ),
     (
+        "the last student repeats its teacher in at least 0.98 of the images",
+        lambda read: 0.98 <= min(pairs(read, "agreement", ("photos, turned",), ("flatten",), ("0.1",), (100,))) <= 1,
+    ),
+    (
         "with turns the NMI is below 0.06 in every run",
         lambda read: 0 <= max(pairs(read, "NMI", ("digits, turned", "photos, turned"))) < 0.06,
     ),
