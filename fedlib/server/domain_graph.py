@@ -75,7 +75,7 @@ class DomainGCN:
     -----
     A subclass may define another W by `init` and `propagate`. Each client trains and sends W: q^2 numbers, or
     2 q^2 / factor. For inference V-hat can be computed once. With W = I, A = I and without `relu`, V-hat = V.
-    Chapter 06.
+    A is taken as it is: rows that sum to more than 1 are not divided by their sums. Chapter 06.
     """
 
     weights: str = "full"

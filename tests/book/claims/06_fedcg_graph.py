@@ -88,6 +88,16 @@ CLAIMS = [
         lambda read: says(read, "turned: residual, no graph", "turned: FedCG")["agree"] == 5,
     ),
     (
+        "whether the mixing by $A$ costs as well, three seeds and a hundred rounds cannot tell",
+        lambda read: undecided(read, ("turned: A identity", "turned: FedCG")),
+    ),
+    (
+        "without ReLU, which lets no module hold a negative weight, FedCG is better",
+        lambda read: (
+            gains(read, "turned: no ReLU", "turned: FedCG") and gains(read, "turned: W none, no ReLU", "turned: W none")
+        ),
+    ),
+    (
         "1.8 with FedCG, 2.0 without a graph, 1.0 with random domains",
         lambda read: all(
             shows(turned(read, arm, "lambda"), text)

@@ -1,0 +1,100 @@
+"""Chapter 6's arms side by side are those that FedCG trains one by one; found domains are those of a whole run."""
+
+import importlib
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+
+import fedlib
+from fedlib.algorithms import FedAvg, FedCGKnownDomains
+from fedlib.client.domain_net import DomainClassifier, DomainNet
+from fedlib.losses import cross_entropy
+from fedlib.params import row
+from fedlib.server.mixture import em_domains
+
+chapter = importlib.import_module("book.experiments.06_fedcg_ablation")
+graph = chapter.graph
+
+
+def alone(here, layer, arm, w, settings, seed, domains=4):
+    """The library's own run of an arm: the parameters that answer."""
+    kind = graph.EqualStart if arm.equal else DomainNet
+    net = kind(here.network, domains, (layer,), DomainClassifier(here.network.image, domains, "pooled", (1,), (7,)))
+    if not arm.modules:
+        net = here.network
+
+    def loss(params, batch, *w_d):
+        x, y, real = batch
+        return cross_entropy(net(params, x, *w_d), y, real)
+
+    if not arm.modules:
+        rule = FedAvg(loss, predict=net, **here.local)
+    else:
+        gcn = (graph.LowRank if "W" in arm.parts else graph.NoW)(relu="ReLU" in arm.parts)
+        rule = FedCGKnownDomains(
+            loss,
+            net=net,
+            predict=net,
+            gcn=gcn if arm.parts else None,
+            warm_up=settings["warm_up"] if "A" in arm.parts else graph.NEVER,
+            weights="teacher",
+            teacher=lambda data, key: w,
+            **here.local,
+        )
+    run = partial(fedlib.fit, seed=seed, dtype=torch.float64, device="cpu", progress=False)
+    state = run(rule, net.init(seed), here.train, settings["rounds"], here.cohort).state
+    return row(rule.client_params(state, torch.arange(1)), 0)
+
+
+@pytest.mark.parametrize(
+    ("regime", "who", "layer"),
+    [("turned", "known", "conv2"), ("styles", "known", "dense2"), ("turned", "one domain", "dense2")],
+)
+def test_arms_side_by_side_are_fedcgs(regime, who, layer):
+    """Ragged clients; A is computed twice before the last round."""
+    settings, here = chapter.tiny(regime)
+    assert len(set(here.train.n.tolist())) > 1
+    w, _ = chapter.told(here, who, 0, settings)
+    arms = chapter.WHO[who]
+    ours = chapter.train(here, layer, arms, w.double(), settings, 5, dtype=torch.float64)
+    domains = 1 if who == "one domain" else 4
+    for m, arm in enumerate(arms):
+        theirs = alone(here, layer, arm, w[..., :domains], settings, 5, domains)
+        shared = [n for n in ours if n in theirs]
+        assert len(shared) == (len(ours) if arm.modules else len(ours) - 3)
+        for n in shared:
+            mine = ours[n][m][:domains] if n.startswith("V.") else ours[n][m]
+            torch.testing.assert_close(mine, theirs[n], atol=1e-12, rtol=1e-9)
+    weights = [ours[f"{layer}.weight"][m] for m in range(len(arms))]
+    assert all((a - b).abs().max() > 1e-6 for i, a in enumerate(weights) for b in weights[:i]), "no two arms are equal"
+
+
+def test_found_domains_are_those_of_a_run_with_the_student_in_it():
+    settings, here = chapter.tiny("turned")
+    w, said = chapter.found(settings, here, 3)
+    assert set(said) == {2, 4} and ((w.sum(-1) == 1) == here.train.real).all()
+    student = DomainClassifier(here.network.image, 4, "flatten", (8, 16), (2, 1))
+    rule = graph.fedcg(here, student, teacher=partial(em_domains, domains=4, classes=10), weights="teacher")
+    state = fedlib.fit(rule, rule.net.init(3), here.train, 4, here.cohort, seed=3, device="cpu", progress=False).state
+    torch.testing.assert_close(said[4], graph.students_weights(graph.Run(rule, state, {}), here.test))
+    assert torch.equal(w, chapter.hard(state.domains))
+
+
+def test_the_effect_of_a_part_is_a_mean_over_the_others():
+    rows = {chapter.Arm(s).name: {"x": 4.0 * ("A" in s) + 2 * ("W" in s) * ("ReLU" in s)} for s in chapter.SETS}
+    assert [chapter.effects(rows, p)[f"effect of {p}"]["x"] for p in chapter.PARTS] == [4, 1, 1]
+    few = {name: scores for name, scores in rows.items() if "A" not in name}
+    assert chapter.effects(few, "A") == {} and chapter.effects(few, "W")["effect of W"]["x"] == 1
+
+
+def test_late_is_the_mean_of_the_last_three(monkeypatch):
+    settings, here = chapter.tiny("turned")
+    settings |= {"rounds": 3, "every": 1}
+    monkeypatch.setattr(chapter, "told_once", lambda *args: (here, *chapter.told(here, "known", 0, settings)))
+    rows = chapter.curves(settings, "turned", "last layer", "known", 0)
+    assert set(rows) == {arm.name for arm in chapter.WHO["known"]} | {f"effect of {p}" for p in chapter.PARTS}
+    one = rows["A + W + ReLU"]
+    for what in ("accuracy", "rarest"):
+        assert one[f"{what}, late"] == pytest.approx(np.mean([one[f"{what}, {t}"] for t in (1, 2, 3)]))
