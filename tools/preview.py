@@ -48,7 +48,15 @@ def main(*numbers: str) -> None:
         if not toc.exists() or toc.read_text(encoding="utf8") != contents(path):
             toc.write_text(contents(path), encoding="utf8")
         more = ["--toc", str(toc)]
-    command = [Path(sys.executable).with_name("jupyter-book"), "build", str(notebooks.ROOT), "--path-output", str(out), *more, "--quiet"]
+    command = [
+        Path(sys.executable).with_name("jupyter-book"),
+        "build",
+        str(notebooks.ROOT),
+        "--path-output",
+        str(out),
+        *more,
+        "--quiet",
+    ]
     preview = os.environ | {"FEDLIB_PREVIEW": "1"}
     done = subprocess.run(command, env=preview, cwd=notebooks.ROOT, check=False)
     if done.returncode:

@@ -90,7 +90,7 @@ def is_text(element):
     """Whether an element is a text: one of SVG's own, or the group of glyphs that Matplotlib makes of one."""
     if element.tag == f"{SVG}text":
         return True
-    return element.tag == f"{SVG}g" and "scale" in element.get("transform", "") and any(element.iter(f"{SVG}use"))
+    return element.tag == f"{SVG}g" and "scale" in element.get("transform", "") and [*element.iter(f"{SVG}use")] != []
 
 
 def recolour(element, covered, whole):

@@ -1,7 +1,7 @@
 """Sphinx extension: the reference of the library, a page for each module.
 
 Before Sphinx looks which pages there are, each module of fedlib with public names gets a file in ``book/api`` (ignored
-by git), which consists of its title and the directive ``module``: its chapters and its docstrings. A new file of the
+by git), which consists of its title and the directive ``module-page``: its chapters and its docstrings. A new file of the
 library has its page without anybody's doing. ``modules`` lists the pages of a package, or the modules that it names.
 """
 
@@ -14,7 +14,7 @@ from docutils import nodes
 from docutils.statemachine import StringList
 from sphinx.util.docutils import SphinxDirective
 
-PAGE = "# {name}\n\n```{{module}} {name}\n```\n"
+PAGE = "# {name}\n\n```{{module-page}} {name}\n```\n"
 MEMBERS = {  # where not all public names are for readers
     "fedlib.convolutions": "conv2d, WAYS",
     "fedlib.progress_bar": "progress",
@@ -23,7 +23,7 @@ MOST_USED = """
     federation.fit federation.new_clients evaluation.evaluate data.ClientData data.stack_clients keys.Key
     datasets.load datasets.stats partition.iid partition.dirichlet partition.label_permutation
     models.MLP losses.cross_entropy algorithms.fedavg.FedAvg algorithms.fedprox.FedProx algorithms.local_only.LocalOnly
-    algorithms.finetune.FineTune algorithms.cfl.CFL reports.statistics.interval reports.results.table
+    algorithms.finetune.FineTunedFedAvg algorithms.cfl.CFL reports.statistics.interval reports.results.table
 """.split()  # their docstrings have examples, which a test runs
 HIDDEN = {"fedlib.algorithm": "optimizer"}
 CHAPTERS = re.compile(r"[Cc]hapters? (\d\d(?:(?:, | and )\d\d)*)")
@@ -141,7 +141,7 @@ def without_edit_button(app, pagename, templatename, context, doctree):
 
 def setup(app):
     """Connect the extension."""
-    app.add_directive("module", Module)
+    app.add_directive("module-page", Module)
     app.add_directive("modules", Modules)
     app.add_directive("most-used", MostUsed)
     app.connect("config-inited", write_pages, priority=100)  # before the table of contents is read

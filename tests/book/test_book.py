@@ -111,7 +111,9 @@ def test_readme_names_commands_that_exist():
 
 def test_the_page_on_set_up_has_every_command():
     targets = re.findall(r"^([a-z][a-z-]*):.*## ", (ROOT / "Makefile").read_text(encoding="utf8"), re.M)
-    listed = re.findall(r"^\| `make ([a-z-]+)(?: [A-Z]+=\w+)?` \|", (ROOT / "book/setup.md").read_text(encoding="utf8"), re.M)
+    listed = re.findall(
+        r"^\| `make ([a-z-]+)(?: [A-Z]+=\w+)?` \|", (ROOT / "book/setup.md").read_text(encoding="utf8"), re.M
+    )
     assert sorted(listed) == sorted(set(targets) - {"help"})
 
 
