@@ -1,4 +1,4 @@
-"""Sphinx extension: how pages are found and opened: a button to Colab, a description, a map of the site for searchers."""
+"""Sphinx extension: how pages are found and opened: a button to Colab, a description, a map of the site."""
 
 import re
 import sys

@@ -1,8 +1,8 @@
 """Sphinx extension: the reference of the library, a page for each module.
 
 Before Sphinx looks which pages there are, each module of fedlib with public names gets a file in ``book/api`` (ignored
-by git), which consists of its title and the directive ``module-page``: its chapters and its docstrings. A new file of the
-library has its page without anybody's doing. ``modules`` lists the pages of a package, or the modules that it names.
+by git), which consists of its title and the directive ``module-page``: its docstrings and its chapters. A new file of
+the library has its page without anybody's doing. ``modules`` lists the pages of the packages and modules it names.
 """
 
 import ast
@@ -19,12 +19,28 @@ MEMBERS = {  # where not all public names are for readers
     "fedlib.convolutions": "conv2d, WAYS",
     "fedlib.progress_bar": "progress",
 }
-MOST_USED = """
-    federation.fit federation.new_clients evaluation.evaluate data.ClientData data.stack_clients keys.Key
-    datasets.load datasets.stats partition.iid partition.dirichlet partition.label_permutation
-    models.MLP losses.cross_entropy algorithms.fedavg.FedAvg algorithms.fedprox.FedProx algorithms.local_only.LocalOnly
-    algorithms.finetune.FineTunedFedAvg algorithms.cfl.CFL reports.statistics.interval reports.results.table
-""".split()  # their docstrings have examples, which a test runs
+MOST_USED = [
+    "federation.fit",
+    "federation.new_clients",
+    "evaluation.evaluate",
+    "data.ClientData",
+    "data.stack_clients",
+    "keys.Key",
+    "datasets.load",
+    "datasets.stats",
+    "partition.iid",
+    "partition.dirichlet",
+    "partition.label_permutation",
+    "models.MLP",
+    "losses.cross_entropy",
+    "algorithms.fedavg.FedAvg",
+    "algorithms.fedprox.FedProx",
+    "algorithms.local_only.LocalOnly",
+    "algorithms.finetune.FineTunedFedAvg",
+    "algorithms.cfl.CFL",
+    "reports.statistics.interval",
+    "reports.results.table",
+]  # their docstrings have examples, which a test runs
 HIDDEN = {"fedlib.algorithm": "optimizer"}
 CHAPTERS = re.compile(r"[Cc]hapters? (\d\d(?:(?:, | and )\d\d)*)")
 
@@ -38,7 +54,7 @@ def public(path):
 
 
 def modules_of(root, package="fedlib"):
-    """The modules below a package that have public names, in order; what a package exports is its own, not its files'."""
+    """The modules below a package that have public names, in order; what a package exports belongs to itself."""
     folder, found = Path(root, *package.split(".")), []
     exported = set(public(folder / "__init__.py"))
     if exported and package != "fedlib":

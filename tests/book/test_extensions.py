@@ -1,4 +1,4 @@
-"""The book's own Sphinx extensions: previews, cells that only prepare, figures in the page's ink, what searchers read."""
+"""The book's own Sphinx extensions: previews, cells that only prepare, figures in the page's ink, descriptions."""
 
 import copy
 import io
