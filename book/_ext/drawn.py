@@ -137,8 +137,8 @@ def finish(element, style):
 
 
 def rounded(text):
-    """Coordinates to a hundredth of a point."""
-    return re.sub(r"-?\d+\.\d{3,}", lambda n: f"{float(n[0]):.2f}".rstrip("0").rstrip("."), text)
+    """Coordinates to a tenth of a point; a factor below 1 to three digits."""
+    return re.sub(r"-?\d+\.\d{2,}", lambda n: f"{float(n[0]):.{1 if abs(float(n[0])) >= 1 else 3}f}", text)
 
 
 def inlined(svg, name, alt, classes=()):

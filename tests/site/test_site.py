@@ -295,7 +295,7 @@ def test_tables_on_a_phone(browser, base):
 def test_the_icons_are_ours(browser, base):
     page = browser.new_page(viewport=WIDE)
     page.goto(base + CHAPTER, wait_until="load")
-    page.locator(".theme-switch-button svg").first.wait_for()
+    page.locator(".theme-switch-button svg").first.wait_for(state="attached")
     left = page.locator("i[class*='fa-']").evaluate_all("all => all.map(e => e.className)")
     page.close()
     assert left == [], "an icon that the small script lacks"
