@@ -17,7 +17,7 @@ export PYDEVD_DISABLE_FILE_VALIDATION := 1
 LIB := $(shell find fedlib -name '*.py')
 NB := $(wildcard notebooks/*.ipynb)
 RUN := $(NB:%=_build/executed/%)
-PAGES := $(shell find book -type f -not -name '*.pyc') _config.yml _toc.yml $(wildcard tools/*.py) tests/notebooks/wrong_answers.py
+PAGES := $(shell find book -type f -not -name '*.pyc' -not -path 'book/api/*') _config.yml _toc.yml $(wildcard tools/*.py) tests/notebooks/wrong_answers.py
 HTML := _build/html/index.html
 
 help:  ## list these commands
@@ -27,6 +27,13 @@ book: $(READY)  ## run every notebook, as many at once as there are cores, and b
 	@$(MAKE) --no-print-directory --keep-going --jobs $(JOBS) $(RUN)
 	@$(MAKE) --no-print-directory $(HTML)
 	@echo "The book is ready: open file://$(CURDIR)/$(HTML)  (or: make serve)"
+
+page: $(READY)  ## see one chapter before it has been run: make page CHAPTER=04
+	@$(if $(CHAPTER),,echo "which one? For example: make page CHAPTER=04"; exit 2)
+	@$(PY) -m tools.preview $(CHAPTER)
+
+pages: $(READY)  ## see the whole book as it stands, with "not run here" in place of what has not been run
+	@$(PY) -m tools.preview
 
 test: $(READY)  ## lint, types, unit tests, every notebook with small parameters
 	$(PY) -m ruff check .
@@ -131,4 +138,4 @@ $(HTML): $(RUN) $(PAGES) $(LIB) $(READY)
 	@rm -rf _build/html
 	$(VENV)/bin/jupyter-book build . --all -W -n --keep-going --quiet
 
-.PHONY: help book test rounding-test data-test flower-test site-test results paper bench bench-peers bench-gpu student slides golden mutants badges fold lines licences links figures serve clean
+.PHONY: help book page pages test rounding-test data-test flower-test site-test results paper bench bench-peers bench-gpu student slides golden mutants badges fold lines licences links figures serve clean

@@ -51,6 +51,14 @@ class ClientData:
     columns : dict of str to Tensor of shape (K, n_max, ...)
         What else is known of each example, such as the weights of its domains, in the order of `index`. A batch then
         ends with them: ``(x, y, w, *columns)``. Mostly there are none.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from fedlib import stack_clients
+    >>> data = stack_clients([torch.zeros(4, 2), torch.ones(6, 2)], [torch.zeros(4), torch.ones(6)])
+    >>> data.n.tolist(), data[[1]].id.tolist()
+    ([4, 6], [1])
     """
 
     x: Tensor
@@ -256,6 +264,14 @@ def stack_clients(
     ------
     ValueError
         As `stack_rows`, and when a client's x and y differ in length or clients differ in the shape of a row.
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedlib import stack_clients
+    >>> hospital, school = np.zeros((4, 2), "float32"), np.ones((6, 2), "float32")
+    >>> stack_clients([hospital, school], [np.array([0, 1, 0, 1]), np.array([0, 1, 2, 0, 1, 2])]).n
+    tensor([4, 6])
     """
     if isinstance(xs, Mapping) or isinstance(ys, Mapping):
         raise TypeError("xs and ys must be sequences; give list(xs.values()), list(ys.values()) and ids=list(xs)")

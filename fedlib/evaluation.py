@@ -72,6 +72,16 @@ def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataF
     Notes
     -----
     When all clients hold the same model, each different row goes through `predict` once. Chapter 01.
+
+    Examples
+    --------
+    With ``loss``, ``model`` and ``data`` as in the example of `fedlib.federation.fit`:
+
+    >>> from fedlib import evaluate
+    >>> algorithm = FedAvg(loss, predict=model)
+    >>> result = fit(algorithm, model.init(0), data, rounds=2, progress=False)
+    >>> evaluate(algorithm, result, data).columns.tolist()
+    ['id', 'n', 'loss', 'accuracy']
     """
     data = data.to(result.ids.device)
     clients = positions(result.ids, data, "the data")

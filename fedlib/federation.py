@@ -92,6 +92,23 @@ def fit(
     The same seed gives the same result for any order of the clients, and for evaluation on or off. On a CPU all cores
     work: torch's kernels take a thread for each, unless ``OMP_NUM_THREADS`` or `torch.set_num_threads` says otherwise.
     Chapters 01 and 10.
+
+    Examples
+    --------
+    Thirty rows of two features in three classes, shared out to three clients:
+
+    >>> import torch
+    >>> from fedlib import fit, losses, models, partition
+    >>> from fedlib.algorithms import FedAvg
+    >>> x, y = torch.randn(30, 2), torch.arange(30) % 3
+    >>> data = partition.iid(y, 3).clients(x, y)
+    >>> model = models.MLP((2, 8, 3))
+    >>> def loss(params, batch):
+    ...     x, y, w = batch
+    ...     return losses.cross_entropy(model(params, x), y, w)
+    >>> result = fit(FedAvg(loss, predict=model), model.init(0), data, rounds=5, eval_data=data, progress=False)
+    >>> len(result.history)
+    5
     """
     tests = {"test": eval_data} if isinstance(eval_data, ClientData) else dict(eval_data or {})
     _check(algorithm, callbacks, checkpoint, {"data": data} | {f"eval_data[{n!r}]": some for n, some in tests.items()})
@@ -196,6 +213,17 @@ def new_clients(algorithm: Algorithm, result: Result, data: ClientData, rounds: 
     Notes
     -----
     Chapter 02.
+
+    Examples
+    --------
+    With ``loss``, ``model`` and ``data`` as in the example of `fedlib.federation.fit`:
+
+    >>> from fedlib import new_clients
+    >>> from fedlib.algorithms import LocalOnly
+    >>> alone = LocalOnly(loss, predict=model)
+    >>> result = fit(alone, model.init(0), data[[0, 1]], rounds=2, progress=False)
+    >>> new_clients(alone, result, data[[2]], rounds=2).state is not None
+    True
     """
     device = result.ids.device
     known = data.id[torch.isin(data.id, result.ids.to(data.id.device))]

@@ -65,6 +65,16 @@ class Key:
     References
     ----------
     Steele, Lea, Flood. Fast splittable pseudorandom number generators. OOPSLA 2014.
+
+    Examples
+    --------
+    A client's draw hangs on its id, not on who else is there:
+
+    >>> import torch
+    >>> from fedlib import Key
+    >>> both = Key(seed=0, round=1).uniform(torch.tensor([3, 8]), "noise", 2)
+    >>> bool((Key(seed=0, round=1).uniform(torch.tensor([8]), "noise", 2) == both[1]).all())
+    True
     """
 
     seed: int

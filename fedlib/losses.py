@@ -30,6 +30,16 @@ def cross_entropy(logits: Tensor, y: Tensor, w: Tensor) -> Tensor:
     -------
     Tensor, scalar
         In nats.
+
+    Examples
+    --------
+    A row of weight 0 is padding; the other is right with probability one half:
+
+    >>> import torch
+    >>> from fedlib.losses import cross_entropy
+    >>> loss = cross_entropy(torch.zeros(2, 2), torch.tensor([0, 1]), torch.tensor([1.0, 0.0]))
+    >>> f"{loss:.3f}"
+    '0.693'
     """
     return weighted_mean(F.cross_entropy(logits, y, reduction="none"), w)
 

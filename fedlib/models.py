@@ -108,6 +108,15 @@ class MLP(Model):
     Notes
     -----
     Parameters ``dense1.weight`` (h, i), ``dense1.bias`` (h,), ``dense2.weight``, ... as `torch.nn.Linear` shapes them.
+
+    Examples
+    --------
+    >>> import torch
+    >>> from fedlib import models
+    >>> model = models.MLP((784, 64, 10))
+    >>> params = model.init(0)  # seed
+    >>> model(params, torch.zeros(5, 28, 28)).shape
+    torch.Size([5, 10])
     """
 
     def __init__(self, widths: tuple[int, ...]) -> None:

@@ -225,6 +225,13 @@ def test_value_map_writes_legible_values():
     assert other.get_clim() == (-1, 2) and other.get_cmap().name == "Greens"
 
 
+def test_no_minus_before_nothing():
+    ax = plotting.value_map(pd.DataFrame([[-0.001, -0.02], [0.0, 0.3]]), fmt=".1f")
+    assert [t.get_text() for t in ax.texts] == ["0.0", "0.0", "0.0", "0.3"]
+    ax = plotting.value_map(pd.DataFrame([[-0.04]]), plt.figure().gca(), fmt=".2f")
+    assert [t.get_text() for t in ax.texts] == ["-0.04"]
+
+
 def test_value_map_of_missing_values_only():
     ax = plotting.value_map(pd.DataFrame([[np.nan, np.nan]]))
     ax.figure.canvas.draw()

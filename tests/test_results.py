@@ -45,6 +45,13 @@ def test_a_failed_write_leaves_the_old_file(record):
     assert record.read_bytes() == before and list(record.parent.iterdir()) == [record]
 
 
+def test_no_minus_before_nothing(tmp_path):
+    path, figures = tmp_path / "01_z.json", {"a": {"x": {"0": -0.0001, "1": -0.0002}}, "b": {"x": {"0": 0.0, "1": 0.0}}}
+    results.save(path, figures, {}, {}, 1, claims={"a above b": (("a", "x"), ("b", "x"))})
+    assert results.table(path, ["a"], {"x": "x"}).iloc[0, 0].startswith("0.000 ±")
+    assert results.verdicts(path)["difference"].iloc[0].startswith("+0.000 ±")
+
+
 def test_missing_file_says_what_there_is(record):
     with pytest.raises(FileNotFoundError, match=r"there is no result .*none.json.*there are .*01_x"):
         results.load(record.with_name("none.json"))

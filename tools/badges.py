@@ -70,11 +70,15 @@ def setup_cell(chapter: str, url: str, version: str) -> str:
     )
 
 
+def colab(chapter: str, url: str) -> str:
+    """The address that opens a chapter on Colab."""
+    place = url.removeprefix("https://github.com/")
+    return f"https://colab.research.google.com/github/{place}/blob/main/notebooks/{chapter}.ipynb"
+
+
 def badge(chapter: str, url: str) -> str:
     """The Markdown of a chapter's Colab badge."""
-    place = url.removeprefix("https://github.com/")
-    link = f"https://colab.research.google.com/github/{place}/blob/main/notebooks/{chapter}.ipynb"
-    return f"[![Open In Colab]({BADGE})]({link})"
+    return f"[![Open In Colab]({BADGE})]({colab(chapter, url)})"
 
 
 def with_address(text: str, url: str) -> str:

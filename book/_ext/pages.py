@@ -2,23 +2,18 @@
 
 ``{chapter}`06_fedcg_graph#Why``` leads to the heading "Why" of that notebook, or to the cell whose id is given: to its
 figure if it draws one, else to the heading above it. ``paper-map`` is the table of one paper in ``book/paper``,
-``data-sets`` the table of the data sets that fedlib knows, ``stored`` a table of a stored result, ``modules`` the
-reference of a package: a new file in it has a section without anybody's doing. What is not there is a warning, so the
-build fails.
+``data-sets`` the table of the data sets that fedlib knows, ``stored`` a table of a stored result. What is not there is
+a warning, so the build fails.
 """
 
 import csv
-import inspect
 import json
-import pkgutil
 import re
-from importlib import import_module
 from pathlib import Path
 from typing import ClassVar
 
 from docutils import nodes
 from docutils.parsers.rst import Directive
-from docutils.statemachine import StringList
 from sphinx.roles import XRefRole
 from sphinx.util.nodes import make_refnode
 
@@ -68,7 +63,8 @@ def resolve(app, env, node, contnode):
     wanted = title if heading is None else re.sub(r"[*`$]", "", heading)
     links = reversed([*env.tocs[doc].findall(nodes.reference)])
     anchors = {a.astext().replace("’", "'"): a["anchorname"][1:] for a in links}  # Sphinx has made the quotes round
-    target = env.domains["std"].anonlabels[figure][1] if figure else anchors.get(wanted)
+    # A figure without a label has not been drawn: its chapter has not been run.
+    target = env.domains["std"].anonlabels.get(figure, (None, None))[1] if figure else anchors.get(wanted)
     if target is None:
         return None
     if not node["refexplicit"]:
@@ -178,56 +174,11 @@ class Stored(Table):
         return [self.table(["", *scores], body, (28, *[72 // len(scores)] * len(scores)))]
 
 
-def modules_of(package):
-    """The modules of a package that have public names of their own, in order; what the package exports is its own."""
-    names = [info.name for info in pkgutil.iter_modules(package.__path__, f"{package.__name__}.")]
-    exported = set() if package.__name__ == "fedlib.algorithms" else set(getattr(package, "__all__", ()))
-    return [module for module in map(import_module, names) if set(getattr(module, "__all__", ())) - exported]
-
-
-def title_of(module):
-    """The algorithms that a module has, else its own name."""
-    from fedlib import Algorithm
-
-    public = [getattr(module, name) for name in module.__all__]
-    algorithms = [kind.__name__ for kind in public if inspect.isclass(kind) and issubclass(kind, Algorithm)]
-    return ", ".join(algorithms) if module.__name__.startswith("fedlib.algorithms.") else module.__name__
-
-
-def chapters_of(module):
-    """Numbers of the chapters that the docstrings of a module name."""
-    public = [module, *(getattr(module, name) for name in module.__all__)]
-    sentences = re.findall(r"[Cc]hapters? (\d\d(?:(?:, | and )\d\d)*)", "\n".join(p.__doc__ or "" for p in public))
-    return sorted({number for sentence in sentences for number in re.findall(r"\d\d", sentence)})
-
-
-class Modules(Directive):
-    """A section for each module of a package: its chapters, and the docstrings of all that it makes public."""
-
-    required_arguments = 1
-
-    def run(self):
-        """The sections."""
-        root = Path(self.state.document.settings.env.srcdir, "notebooks")
-        return [self.section(module, root) for module in modules_of(import_module(self.arguments[0]))]
-
-    def section(self, module, root):
-        """The section of one module."""
-        title = title_of(module)
-        section = nodes.section("", nodes.title(title, title), ids=[nodes.make_id(title)], names=[])
-        links = [f"{{doc}}`/notebooks/{p.stem}`" for n in chapters_of(module) for p in root.glob(f"{n}_*.ipynb")]
-        text = [f"In the book: {', '.join(links)}.", ""] if links else []
-        text += ["```{eval-rst}", f".. automodule:: {module.__name__}", "   :members:", "   :show-inheritance:", "```"]
-        self.state.nested_parse(StringList(text, source=module.__file__), self.content_offset, section)
-        return section
-
-
 def setup(app):
     """Connect the extension."""
     app.add_role("chapter", XRefRole())
     app.add_directive("paper-map", PaperMap)
     app.add_directive("data-sets", DataSets)
-    app.add_directive("modules", Modules)
     app.add_directive("stored", Stored)
     app.connect("missing-reference", resolve)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

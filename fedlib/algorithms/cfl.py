@@ -98,6 +98,15 @@ class CFL(Algorithm):
     trains on and is tested again in each round in which all its clients take part. The paper's thresholds are absolute
     lengths, with no values given: chapter 03 writes its criterion as a subclass with another `must_split`, chapter 04
     says why thresholds are relative here. The server sees every client's update.
+
+    Examples
+    --------
+    With ``loss``, ``model`` and ``data`` as in the example of `fedlib.federation.fit`:
+
+    >>> from fedlib.algorithms import CFL
+    >>> result = fit(CFL(loss, eps1=0.2, eps2=0.4, predict=model), model.init(0), data, rounds=3, progress=False)
+    >>> result.state.assignment.tolist()  # nobody has been parted yet
+    [0, 0, 0]
     """
 
     eps1: float = 0.15

@@ -42,6 +42,16 @@ class FedAvg(Algorithm):
     ----------
     McMahan, Moore, Ramage, Hampson, Agüera y Arcas. Communication-efficient learning of deep networks from
     decentralized data. AISTATS 2017.
+
+    Examples
+    --------
+    With ``loss``, ``model`` and ``data`` as in the example of `fedlib.federation.fit`:
+
+    >>> from fedlib.algorithms import FedAvg
+    >>> algorithm = FedAvg(loss, lr=0.1, batch_size=5, epochs=2, predict=model)
+    >>> result = fit(algorithm, model.init(0), data, rounds=3, clients_per_round=2, progress=False)
+    >>> result.history["clients"].tolist()
+    [2, 2, 2]
     """
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedAvgState:

@@ -39,6 +39,15 @@ class FedProx(FedAvg):
     References
     ----------
     Li, Sahu, Zaheer, Sanjabi, Talwalkar, Smith. Federated optimization in heterogeneous networks. MLSys 2020, Eq. 2.
+
+    Examples
+    --------
+    With ``loss``, ``model`` and ``data`` as in the example of `fedlib.federation.fit`:
+
+    >>> from fedlib.algorithms import FedProx
+    >>> result = fit(FedProx(loss, mu=0.1, predict=model), model.init(0), data, rounds=3, progress=False)
+    >>> len(result.history)
+    3
     """
 
     mu: float = 0.01

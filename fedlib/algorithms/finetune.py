@@ -81,6 +81,16 @@ class FineTunedFedAvg(FedAvg):
     Jiang, Konečný, Rush, Kannan. Improving federated learning personalization via model agnostic meta learning.
     arXiv:1909.12488, 2019.
     Yu, Bagdasaryan, Shmatikov. Salvaging federated learning by local adaptation. arXiv:2002.04758, 2020.
+
+    Examples
+    --------
+    With ``loss``, ``model`` and ``data`` as in the example of `fedlib.federation.fit`:
+
+    >>> from fedlib.algorithms import FineTunedFedAvg
+    >>> algorithm = FineTunedFedAvg(loss, fedavg_rounds=3, predict=model)
+    >>> result = fit(algorithm, model.init(0), data, rounds=4, progress=False)  # three of FedAvg, one at home
+    >>> len(result.history)
+    4
     """
 
     fedavg_rounds: int = 100

@@ -34,6 +34,15 @@ class LocalOnly(Algorithm):
     """Each client trains its own model on its own data; nothing is sent.
 
     Parameters as in `fedlib.algorithm.Algorithm`. Called "standalone" in FedSGCNN. Chapter 01.
+
+    Examples
+    --------
+    With ``loss``, ``model`` and ``data`` as in the example of `fedlib.federation.fit`:
+
+    >>> from fedlib.algorithms import LocalOnly
+    >>> result = fit(LocalOnly(loss, predict=model), model.init(0), data, rounds=3, progress=False)
+    >>> int(result.history["bytes_up"].sum())
+    0
     """
 
     def init(self, params: Params, data: ClientData, key: Key) -> LocalOnlyState:

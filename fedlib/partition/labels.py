@@ -314,6 +314,13 @@ def iid(y: ArrayLike, n_clients: int, seed: int = 0) -> Partition:
     Returns
     -------
     Partition
+
+    Examples
+    --------
+    >>> import numpy as np
+    >>> from fedlib import partition
+    >>> [len(rows) for rows in partition.iid(np.arange(10) % 2, 3).rows]
+    [4, 3, 3]
     """
     y = _labels(y, n_clients)
     return one_group(np.array_split(np.random.RandomState(seed).permutation(len(y)), n_clients), len(y))
@@ -373,6 +380,17 @@ def dirichlet(
     ----------
     Hsu, Qi, Brown. Measuring the effects of non-identical data distribution for federated visual classification. 2019.
     Yurochkin et al. Bayesian nonparametric federated learning of neural networks. ICML 2019 (this variant).
+
+    Examples
+    --------
+    Three clients of 300 rows, of which each class lies mostly with one of them:
+
+    >>> import numpy as np
+    >>> from fedlib import partition
+    >>> y = np.arange(300) % 3
+    >>> skewed = partition.dirichlet(y, n_clients=3, alpha=0.1)
+    >>> sum(len(rows) for rows in skewed.rows)
+    300
     """
     y = _labels(y, n_clients)
     if not (alpha > 0 and np.isfinite(alpha)):

@@ -167,7 +167,7 @@ def value_map(
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     light = linear @ [0.2126, 0.7152, 0.0722] > 0.179  # black has more contrast than white (WCAG)
     for (i, j), value in np.ndenumerate(values):
-        text = "–" if np.isnan(value) else format(value, fmt)
+        text = "–" if np.isnan(value) else _written(value, fmt)
         ax.text(j, i, text, ha="center", va="center", color="black" if light[i, j] else "white")
     ax.set_xticks(range(values.shape[1]), table.columns.map(str))
     ax.set_yticks(range(values.shape[0]), table.index.map(str))
@@ -263,7 +263,7 @@ def split_tree(splits: Sequence[Any], groups: ArrayLike, ax: Axes | None = None)
         (old, above), (new, below), row = heads[s.model], heads[s.new], 2 * order.index(s.new) - 1
         ax.plot([old, s.round, s.round, new], [above, above, below, below], **style)
         ax.plot(s.round, row, "o", color=COLOURS[0], markersize=5)
-        text = f"round {s.round}: {len(s.members)} clients\ncosine across {s.objective:.2f}"
+        text = f"round {s.round}: {len(s.members)} clients\ncosine across {_written(s.objective, '.2f')}"
         ax.annotate(text, (s.round, row), (5, 0), textcoords="offset points", va="center", fontsize=9, linespacing=1)
         heads[s.model] = (s.round, row)
     ax.plot([0, heads[0][0]], [heads[0][1]] * 2, **style)
@@ -364,6 +364,12 @@ def cosines_over_rounds(
     ax.set(xlabel="round", ylabel="cosine of two updates")
     ax.legend(fontsize=9, frameon=True, framealpha=0.8, edgecolor="none")  # lines do not strike it out
     return _mark_splits(ax, splits)
+
+
+def _written(value: float, fmt: str) -> str:
+    """A number, without a sign where nothing but zeros is left of it: never "-0.00"."""
+    text = format(value, fmt)
+    return text.removeprefix("-") if not text.strip("-0.%") else text
 
 
 def _numpy(value: Any) -> np.ndarray:

@@ -92,7 +92,9 @@ def table(
 
     Examples
     --------
-    >>> table("01_fedavg", ["skew: IID"], {"last rounds": "last rounds"})  # doctest: +SKIP
+    >>> from fedlib.reports import results
+    >>> results.table("01_fedavg", ["skew: IID"], {"last rounds": "last rounds"}).shape
+    (1, 1)
     """
     figures = load(name)["figures"]
     places = rows if isinstance(rows, Mapping) else {label: label for label in rows}
@@ -125,7 +127,7 @@ def verdicts(name: str | os.PathLike, claims: Mapping[str, tuple[Place, Place | 
         seeds = [seed for seed in larger if seed in other]  # of two sweeps one may be longer
         gap = compare({s: larger[s] for s in seeds}, {s: other[s] for s in seeds})
         rows[sentence] = {
-            "difference": "{difference:+.3f} ± {half_width:.3f}".format(**gap),
+            "difference": f"{_rounded(gap['difference'], 3):+.3f} ± {gap['half_width']:.3f}",
             "seeds": "{agree} of {seeds}".format(**gap),
             "verdict": gap["verdict"],
         }
@@ -148,8 +150,13 @@ def _shown(row: Any, column: Place, digits: int) -> str:
     except KeyError:
         return "n/a"
     mean, half = interval(list(value.values())) if isinstance(value, Mapping) else (value, math.nan)
-    mean = round(mean, digits) + 0.0  # no "-0.00"
+    mean = _rounded(mean, digits)
     return f"{mean:.{digits}f}" if math.isnan(half) else f"{mean:.{digits}f} ± {half:.{digits}f}"
+
+
+def _rounded(value: float, digits: int) -> float:
+    """To this many digits, and 0 where that is all that is left: never "-0.00"."""
+    return round(value, digits) + 0.0
 
 
 def save(

@@ -174,6 +174,13 @@ def interval(values: ArrayLike) -> tuple[float, float]:
     ------
     ValueError
         No values.
+
+    Examples
+    --------
+    >>> from fedlib.reports.statistics import interval
+    >>> mean, half = interval([0.8, 0.9, 0.85])
+    >>> f"{mean:.2f} ± {half:.2f}"
+    '0.85 ± 0.12'
     """
     from scipy.special import stdtrit  # the quantile of scipy.stats.t, which takes a second to import
 

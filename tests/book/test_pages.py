@@ -5,6 +5,7 @@ import re
 import runpy
 import subprocess
 import sys
+from importlib import import_module
 from types import SimpleNamespace
 
 import pytest
@@ -36,22 +37,46 @@ def test_programs_run(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} >= {"model.safetensors", "run.safetensors"}
 
 
+REFERENCE = SimpleNamespace(**runpy.run_path(str(ROOT / "book/_ext/reference.py")))
+
+
 def test_the_reference_has_every_module():
-    """Those of a folder have their sections by themselves."""
-    page, library = text("api"), ROOT / "fedlib"
-    folders = {path.parent.name for path in library.glob("*/__init__.py")}
-    exporting = {f for f in folders - {"algorithms"} if "__all__" in (library / f / "__init__.py").read_text("utf8")}
-    modules = {path.stem for path in library.glob("[a-z]*.py")}
-    assert set(re.findall(r"^```\{modules\} fedlib\.(\w+)$", page, re.M)) == folders
-    assert set(re.findall(r"^\.\. automodule:: fedlib\.(\w+)$", page, re.M)) == modules | exporting
+    """Those with public names have a page each, and each page is listed."""
+    pages = REFERENCE.modules_of(ROOT)
+    files = [p.relative_to(ROOT).with_suffix("") for p in (ROOT / "fedlib").rglob("*.py")]
+    named = {".".join(p.parts).removesuffix(".__init__") for p in files}
+    missing = named - set(pages) - {"fedlib"}
+    for name in missing:
+        module = import_module(name)
+        own = set(getattr(module, "__all__", ()))
+        assert own <= set(getattr(import_module(name.rpartition(".")[0]), "__all__", ())) or name.count(".") == 1, name
+    listed = " ".join(re.findall(r"^```\{modules\} (.+)$", text("api"), re.M)).split()
+    below = {page for name in listed for page in pages if page == name or page.startswith(f"{name}.")}
+    assert len(set(listed)) == len(listed) and below == set(pages), set(pages) - below
+    assert {path.stem for path in (ROOT / "fedlib").glob("[a-z]*.py")} <= {name.split(".")[1] for name in listed}
 
 
 def test_the_reference_has_every_algorithm():
-    directives = SimpleNamespace(**runpy.run_path(str(ROOT / "book/_ext/pages.py")))
-    modules = directives.modules_of(algorithms)
-    titles = [name for module in modules for name in directives.title_of(module).split(", ")]
-    assert sorted(titles) == sorted(algorithms.__all__)
-    assert directives.chapters_of(algorithms.fedavg) == ["01"]
+    modules = [import_module(name) for name in REFERENCE.modules_of(ROOT, "fedlib.algorithms")]
+    assert {name for module in modules for name in module.__all__} >= set(algorithms.__all__)
+    assert REFERENCE.chapters_of(algorithms.fedavg) == ["01"]
+
+
+def test_a_page_of_the_reference_appears_and_goes_with_its_module(tmp_path):
+    library = tmp_path / "fedlib"
+    (library / "folder").mkdir(parents=True)
+    (tmp_path / "book").mkdir()
+    (library / "__init__.py").write_text('__all__ = ["one"]')
+    (library / "one.py").write_text('__all__ = ["f"]')
+    (library / "private.py").write_text("x = 1")
+    (library / "folder/__init__.py").write_text("")
+    (library / "folder/two.py").write_text('__all__ = ["g"]')
+    app = SimpleNamespace(srcdir=tmp_path)
+    REFERENCE.write_pages(app, None)
+    assert {p.name for p in (tmp_path / "book/api").iterdir()} == {"fedlib.one.md", "fedlib.folder.two.md"}
+    (library / "one.py").unlink()
+    REFERENCE.write_pages(app, None)
+    assert [p.name for p in (tmp_path / "book/api").iterdir()] == ["fedlib.folder.two.md"]
 
 
 def test_the_atlas_has_every_algorithm():

@@ -17,6 +17,12 @@ from playwright.sync_api import sync_playwright
 SITE = Path(__file__).resolve().parents[2] / "_build/html"
 PAGES = sorted(p.relative_to(SITE).as_posix() for d in ("book", "notebooks") for p in (SITE / d).rglob("*.html"))
 VIEWS = {"desktop": (1280, 900, "light"), "dark": (1280, 900, "dark"), "phone": (390, 844, "light")}
+WIDE = {"width": 1440, "height": 900}
+# Every page in every view; of the library's modules, whose pages are made alike, each in one view.
+MODULES = [path for path in PAGES if path.startswith("book/api/")]
+CASES = [(path, view) for path in PAGES if path not in MODULES for view in VIEWS]
+CASES += [(path, [*VIEWS][i % len(VIEWS)]) for i, path in enumerate(MODULES)]
+HEAVIEST = 2_500_000  # bytes that a chapter's page may load, all in all
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
 HTTP_ONLY = {"http://lib.stat.cmu.edu/datasets/boston", "http://yann.lecun.com/exdb/mnist/"}  # where two data sets lie
@@ -47,16 +53,56 @@ def browser():
         browser.close()
 
 
-@pytest.fixture(params=VIEWS.values(), ids=VIEWS.keys())
+# What of a page cannot be seen without scrolling sideways: code cells, and tables with their last columns.
+CUT = """() => {
+    const wide = e => e.scrollWidth > e.clientWidth + 1;
+    const box = e => {
+        let b = e.parentElement;
+        const scrolls = () => /auto|scroll|hidden/.test(getComputedStyle(b).overflowX);
+        while (b.tagName !== "ARTICLE" && !scrolls()) b = b.parentElement;
+        return b;
+    };
+    const beyond = e => e.getBoundingClientRect().right > box(e).getBoundingClientRect().right + 1;
+    const cut = {
+        code: [...document.querySelectorAll("article div.highlight pre")].filter(wide),
+        table: [...document.querySelectorAll("article table")].filter(t => wide(box(t)) || beyond(t)),
+    };
+    return Object.entries(cut).flatMap(([kind, all]) =>
+        all.filter(e => e.checkVisibility()).map(e => `${kind}: ${e.innerText.slice(0, 60)}`));
+}"""
+# Text of figures that follows the page, and lines that keep their colour, with less contrast than WCAG asks for.
+PALE = """() => {
+    const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
+    const light = colour => {
+        canvas.fillStyle = colour;
+        canvas.fillRect(0, 0, 1, 1);
+        const [r, g, b] = [...canvas.getImageData(0, 0, 1, 1).data].map(
+            c => (c /= 255) <= 0.04045 ? c / 12.92 : ((c + 0.055) / 1.055) ** 2.4);
+        return 0.2126 * r + 0.7152 * g + 0.0722 * b;
+    };
+    const ground = light(getComputedStyle(document.body).backgroundColor);
+    const contrast = colour => {
+        const [low, high] = [ground, light(colour)].sort((a, b) => a - b);
+        return (high + 0.05) / (low + 0.05);
+    };
+    const texts = [...document.querySelectorAll("svg.drawn .ink")].map(e => [getComputedStyle(e).fill, 4.5]);
+    const lines = [...document.querySelectorAll("svg.drawn path[style*='fill: none'][style*='stroke: #']")]
+        .map(e => [getComputedStyle(e).stroke, 3]);
+    return [...new Set([...texts, ...lines].filter(([c, least]) => contrast(c) < least).map(([c]) => c))];
+}"""
+
+
+@pytest.fixture
 def page(request, browser, base):
-    width, height, scheme = request.param
+    width, height, scheme = VIEWS[request.param]
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
-    page.scheme, page.problems = scheme, []
+    page.view, page.scheme, page.problems, page.weight = request.param, scheme, [], []
     page.on("pageerror", lambda e: page.problems.append(f"script: {e}"))
     page.on("console", lambda m: page.problems.append(f"console: {m.text}") if m.type == "error" else None)
     page.on("response", lambda r: page.problems.append(f"{r.status}: {r.url}") if r.status >= 400 else None)
+    page.on("response", lambda r: page.weight.append((int(r.headers.get("content-length", 0)), r.url)))
 
     def guard(route):
         if route.request.url.startswith((base, "data:")):
@@ -74,7 +120,7 @@ def test_there_are_pages():
     assert "notebooks/01_fedavg.html" in PAGES
 
 
-@pytest.mark.parametrize("path", PAGES)
+@pytest.mark.parametrize(("path", "page"), CASES, indirect=["page"])
 def test_page(page, base, path):
     page.goto(base + path, wait_until="load")
     formulas = page.locator("span.math, div.math").count()
@@ -84,6 +130,7 @@ def test_page(page, base, path):
         )
     assert page.locator("mjx-merror, [data-mjx-error]").count() == 0, "TeX that does not parse"
     alts = page.locator("article img").evaluate_all("images => images.map(i => i.alt)")
+    alts += page.locator("article svg.drawn").evaluate_all("all => all.map(s => s.getAttribute('aria-label'))")
     # Sphinx writes the file's path where the author gave no alt text.
     assert all(a and not a.endswith((".png", ".svg", ".jpg")) for a in alts), "a figure without alt text"
     loaded = "images => images.every(i => i.complete && i.naturalWidth > 0)"
@@ -95,6 +142,15 @@ def test_page(page, base, path):
     assert page.locator("article h1").count() == 1
     text = page.locator("article").inner_text()
     assert "\r" not in text and "it/s]" not in text, "a progress bar on the page"
+    assert not re.search(r"(?<![\w.])[-\u2212]0\.0+(?![\d.])", text), "a minus before nothing"
+    if path.startswith("notebooks/"):
+        assert sum(size for size, _ in page.weight) <= HEAVIEST, sorted(page.weight)[-5:]
+    assert page.evaluate(CUT) == [], "out of sight"
+    if page.view == "dark":
+        assert page.evaluate(PALE) == [], "pale in the dark"
+    if page.view == "desktop":
+        page.set_viewport_size(WIDE)
+        assert page.evaluate(CUT) == [], "out of sight at 1440 pixels"
     bad = [
         f"{v['id']}: {v['help']} {[n['target'] for n in v['nodes'][:3]]}"
         for v in Axe().run(page, options=AXE).response["violations"]
@@ -213,33 +269,55 @@ def test_the_enter_key_works_the_controls(chapter):
 
 
 def test_tables_on_a_phone(browser, base):
+    """One that is too wide becomes a block for each row, which says the name of the column before each cell."""
     page = browser.new_page(viewport={"width": 390, "height": 844})
     page.set_default_timeout(PATIENCE)
     page.goto(base + "notebooks/02_heterogeneity.html", wait_until="load")
-    page.wait_for_timeout(3000)  # the theme waits before it looks which tables scroll
-    tables = page.locator("article table").evaluate_all(
-        """tables => tables.map(table => {
-            let box = table;
-            while (!/auto|scroll/.test(getComputedStyle(box).overflowX)) box = box.parentElement;
-            const wide = box.scrollWidth > box.clientWidth;
-            const number = table.querySelector("td.short");
-            box.scrollLeft = box.scrollWidth;
-            const name = [...table.querySelectorAll("tbody th:first-child")].at(-1);
-            return {
-                fits: box.getBoundingClientRect().right <= innerWidth,
-                reached: !wide || box.tabIndex === 0,
-                header: table.rows[0].cells[0].tagName === "TH" && table.rows[0].offsetHeight > 0,
-                scrolls: wide && table.matches(".dataframe:not(:has(th[rowspan]))"),
-                named: name && name.getBoundingClientRect().left >= box.getBoundingClientRect().left - 1,
-                whole: !table.matches(".dataframe") || (number && getComputedStyle(number).whiteSpace === "nowrap"),
-            };
-        })"""
-    )
-    page.close()
-    assert any(t["scrolls"] for t in tables)
+    look = """tables => tables.filter(t => t.checkVisibility()).map(table => ({
+        fits: table.getBoundingClientRect().right <= innerWidth,
+        stacked: table.matches(".stacked"),
+        roles: [...table.querySelectorAll("tbody *:is(tr, th, td)")].map(e => e.getAttribute("role")),
+        named: [...table.querySelectorAll("tbody tr > td:not(:first-child)")].every(e => e.dataset.column),
+        sizes: [...table.querySelectorAll("tbody td")].map(e => parseFloat(getComputedStyle(e).fontSize)),
+    }))"""
+    tables = page.locator("article table").evaluate_all(look)
+    assert any(t["stacked"] for t in tables) and not all(t["stacked"] for t in tables)
     for t in tables:
-        assert t["fits"] and t["reached"] and t["header"] and t["whole"], t
-        assert t["named"] or not t["scrolls"], "the names of the rows scroll out of sight"
+        assert t["fits"] and min(t["sizes"]) >= 12, t
+        if t["stacked"]:
+            assert t["named"] and set(t["roles"]) <= {"row", "rowheader", "cell"}, t
+    page.set_viewport_size(WIDE)
+    tables = page.locator("article table").evaluate_all(look)
+    page.close()
+    assert not any(t["stacked"] for t in tables), "there is room again"
+
+
+def test_the_icons_are_ours(browser, base):
+    page = browser.new_page(viewport=WIDE)
+    page.goto(base + CHAPTER, wait_until="load")
+    page.locator(".theme-switch-button svg").first.wait_for(state="attached")
+    left = page.locator("i[class*='fa-']").evaluate_all("all => all.map(e => e.className)")
+    page.close()
+    assert left == [], "an icon that the small script lacks"
+    assert (SITE / "_static/scripts/fontawesome.js").stat().st_size < 40_000
+
+
+def test_a_sitemap_lists_every_page():
+    listed = re.findall(r"<loc>(.*?)</loc>", (SITE / "sitemap.xml").read_text(encoding="utf8"))
+    assert [a for a in listed if not a.startswith("https://")] == []
+    base = listed[0].partition("book/")[0]
+    assert {a.removeprefix(base) for a in listed} == set(PAGES)
+    for path in PAGES:
+        assert f'<link rel="canonical" href="{base}{path}" />' in (SITE / path).read_text(encoding="utf8")
+
+
+def test_every_chapter_has_a_button_to_colab_and_numbers_its_figures():
+    for path in (p for p in PAGES if p.startswith("notebooks/")):
+        text, number = (SITE / path).read_text(encoding="utf8"), int(Path(path).name[:2])
+        link = rf"colab\.research\.google\.com/github/[\w.-]+/[\w.-]+/blob/main/{path.removesuffix('.html')}\.ipynb"
+        assert re.search(rf'</h1>\s*<p class="run-in-colab"><a class="external" href="https://{link}">', text), path
+        numbers = re.findall(r'class="caption-number">Figure ([\d.]+) ', text)
+        assert numbers == [f"{number}.{i}" for i in range(1, len(numbers) + 1)], path
 
 
 def test_paper(chapter):
@@ -253,7 +331,7 @@ def test_paper(chapter):
     assert cells.nth(0).locator("pre").first.is_visible() and not cells.nth(1).is_visible()
     cut = "all => all.filter(e => e.scrollWidth > e.clientWidth + 1 || e.getBoundingClientRect().right > innerWidth)"
     assert (
-        chapter.locator("article pre:visible, article img, article .output:visible").evaluate_all(
+        chapter.locator("article pre:visible, article img, article svg.drawn, article .output:visible").evaluate_all(
             f"all => ({cut})(all).map(e => e.outerHTML.slice(0, 200))"
         )
         == []
@@ -270,7 +348,8 @@ def test_every_page_has_a_description_and_a_preview():
     for path in PAGES:
         text = (SITE / path).read_text(encoding="utf8")
         meta = dict(re.findall(r'<meta (?:name|property)="([\w:]+)" content="([^"]*)"', text))
-        assert len(meta["description"]) > 60, path
+        assert len(meta["description"]) > 60 or path in MODULES, path
+        assert len(meta["description"]) <= 210 and meta["description"] == meta["og:description"], path
         assert meta["og:url"].endswith(path) and meta["og:site_name"].startswith("Heterogeneous")
         assert (SITE / meta["og:image"].removeprefix(meta["og:url"].removesuffix(path))).is_file()
         (icon,) = re.findall(r'<link rel="icon" href="([^"]*)"', text)

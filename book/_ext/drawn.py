@@ -1,0 +1,208 @@
+"""Sphinx extension: SVG figures become part of their page, drawn in the page's own ink, on light and on dark ground.
+
+What is black, white or grey follows the page: black turns into the colour of its text, white into that of its
+background, a grey into the mixture of both. Every other colour is data and stays. So does the text that stands on it:
+a number on a dark blue cell is white in the dark too.
+"""
+
+import re
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+from docutils import nodes
+
+SVG = "{http://www.w3.org/2000/svg}"
+LINK = "{http://www.w3.org/1999/xlink}href"
+INK, PAPER = "currentColor", "var(--figure-paper)"
+NAMED = {"white": "#ffffff", "black": "#000000"}
+GREY_FILL, GREY_LINE = 16, 40  # how far the channels of a grey may lie apart, of 255: pale blue is a fill's own colour
+DROPPED = {f"{SVG}{name}" for name in ("metadata", "style", "title")}
+NUMBER = r"-?\d*\.?\d+(?:e-?\d+)?"
+
+
+def styles_of(element):
+    """The declarations of an element's style, and its attributes of colour as declarations."""
+    pairs = (part.split(":", 1) for part in element.get("style", "").split(";") if ":" in part)
+    return {name: element.get(name) for name in ("fill", "stroke") if element.get(name)} | {
+        name.strip(): value.strip() for name, value in pairs
+    }
+
+
+def on_page(colour, span):
+    """A colour as the page draws it; a colour that is no grey as it is."""
+    colour = NAMED.get(colour, colour)
+    if not re.fullmatch(r"#[0-9a-fA-F]{6}", colour or ""):
+        return colour
+    channels = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    if max(channels) - min(channels) > span:
+        return colour
+    ink = round(100 - sum(channels) / 7.65)
+    if ink in (0, 100):
+        return INK if ink else PAPER
+    return f"color-mix(in srgb, {INK} {ink}%, {PAPER})"
+
+
+def is_data(colour, span=GREY_FILL):
+    """Whether a colour is none of the page's."""
+    return on_page(colour, span) == NAMED.get(colour, colour) and colour not in (None, "none", INK)
+
+
+def box(element):
+    """Left, top, right and bottom of what a path or an image covers; None where it is placed by a transformation."""
+    if element.tag == f"{SVG}image":
+        x, y, width, height = (float(re.match(NUMBER, element.get(k, "0"))[0]) for k in ("x", "y", "width", "height"))
+        if "scale(1 -1)" in element.get("transform", ""):  # Matplotlib's images stand on their head
+            shift = re.search(rf"translate\(0[ ,]+({NUMBER})\)", element.get("transform"))
+            y = -y - height - (float(shift[1]) if shift else 0)
+        return x, y, x + width, y + height
+    if element.tag == f"{SVG}rect":
+        x, y, width, height = (float(element.get(k, 0)) for k in ("x", "y", "width", "height"))
+        return x, y, x + width, y + height
+    numbers = [float(n) for n in re.findall(NUMBER, element.get("d", ""))]
+    xs, ys = numbers[::2], numbers[1::2]
+    return (min(xs), min(ys), max(xs), max(ys)) if xs and ys and not element.get("transform") else None
+
+
+def place_of(text):
+    """About the middle of a text: of the glyphs that Matplotlib draws, or where a text element begins; or None."""
+    if text.tag == f"{SVG}text":
+        turned = re.search(rf"translate\(({NUMBER})[ ,]+({NUMBER})\)", text.get("transform", ""))
+        x, y = turned.groups() if turned else (text.get("x", "0"), text.get("y", "0"))
+        return float(x), float(y) - 3
+    found = re.search(rf"translate\(({NUMBER})[ ,]+({NUMBER})\)", text.get("transform", ""))
+    if not found:
+        return None
+    x, y = map(float, found.groups())
+    scale = re.search(rf"scale\(({NUMBER})", text.get("transform"))
+    if scale and "rotate" not in text.get("transform"):
+        last = max((use_x(use) for use in text.iter(f"{SVG}use")), default=0)
+        x += float(scale[1]) * (last + 60) / 2
+    return x, y - 3
+
+
+def use_x(use):
+    """How far to the right a glyph stands."""
+    found = re.search(rf"translate\(({NUMBER})", use.get("transform", ""))
+    return float(found[1]) if found else float(use.get("x", 0))
+
+
+def is_text(element):
+    """Whether an element is a text: one of SVG's own, or the group of glyphs that Matplotlib makes of one."""
+    if element.tag == f"{SVG}text":
+        return True
+    return element.tag == f"{SVG}g" and "scale" in element.get("transform", "") and [*element.iter(f"{SVG}use")] != []
+
+
+def recolour(element, covered, whole):
+    """Give an element and those in it the colours of the page; `covered` collects what has been painted so far."""
+    if element.tag in (f"{SVG}defs", f"{SVG}clipPath"):
+        return
+    style = styles_of(element)
+    if is_text(element):
+        place = place_of(element)
+        under = [data for (x0, y0, x1, y1), data in covered if place and x0 <= place[0] <= x1 and y0 <= place[1] <= y1]
+        if under and under[-1]:
+            style["fill"] = style.get("fill", "#000000")
+        else:
+            style["fill"] = on_page(style.get("fill", "#000000"), GREY_LINE)
+            element.set("class", "ink")
+        finish(element, style)
+        for part in element.iter():
+            if part is not element and part.get("style"):  # a path of a formula
+                finish(part, {name: value for name, value in styles_of(part).items() if name != "fill"})
+        return
+    if element.tag in (f"{SVG}path", f"{SVG}rect", f"{SVG}image") and style.get("fill") != "none":
+        opacity = float(style.get("opacity", 1)) * float(style.get("fill-opacity", 1))
+        area = box(element)
+        if area and opacity >= 0.5:
+            data = element.tag == f"{SVG}image" or is_data(style.get("fill"))
+            covered.append((area, data))
+            if area == whole and on_page(style.get("fill"), GREY_FILL) == PAPER:
+                style["fill"] = "none"  # the ground of the figure
+    if "fill" in style:
+        style["fill"] = on_page(style["fill"], GREY_FILL)
+    if "stroke" in style:
+        style["stroke"] = on_page(style["stroke"], GREY_LINE)
+    finish(element, style)
+    for child in element:
+        recolour(child, covered, whole)
+
+
+def finish(element, style):
+    """Write the style of an element."""
+    for name in ("fill", "stroke"):
+        element.attrib.pop(name, None)
+    if style:
+        element.set("style", "; ".join(f"{name}: {value}" for name, value in style.items()))
+
+
+def rounded(text):
+    """Coordinates to a tenth of a point; a factor below 1 to three digits."""
+    return re.sub(r"-?\d+\.\d{2,}", lambda n: f"{float(n[0]):.{1 if abs(float(n[0])) >= 1 else 3}f}", text)
+
+
+def inlined(svg, name, alt, classes=()):
+    """An SVG file as an element of a page.
+
+    Parameters
+    ----------
+    svg : str
+    name : str
+        Unique on the page: goes before the ids that the figure uses.
+    alt : str
+    classes : sequence of str
+    """
+    ET.register_namespace("", SVG[1:-1])
+    root = ET.fromstring(svg)
+    for parent in [*root.iter()]:
+        for child in [c for c in parent if c.tag in DROPPED]:
+            parent.remove(child)
+    left, top, width, height = (float(n) for n in root.get("viewBox").split())
+    for parent in root.iter(f"{SVG}defs"):
+        for child in parent.iter():
+            if child.get("style"):
+                finish(child, {k: on_page(v, GREY_LINE) for k, v in styles_of(child).items()})
+    covered = []
+    for child in root:
+        recolour(child, covered, (left, top, left + width, top + height))
+    text = ET.tostring(root, encoding="unicode")
+    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', text))
+    for element in root.iter():
+        if element.get("id") in used:
+            element.set("id", f"{name}-{element.get('id')}")
+        else:
+            element.attrib.pop("id", None)
+        for key, value in [*element.attrib.items()]:
+            if key == LINK:
+                del element.attrib[key]
+                element.set("href", value)
+            if key in ("d", "x", "y", "width", "height", "transform", "points") and element is not root:
+                element.set(key, rounded(value))
+        if element.get("href", "").startswith("#"):
+            element.set("href", f"#{name}-{element.get('href')[1:]}")
+        for key in ("clip-path", "style", "fill"):
+            if "url(#" in element.get(key, ""):
+                element.set(key, element.get(key).replace("url(#", f"url(#{name}-"))
+    root.set("fill", INK)
+    root.set("stroke-linejoin", "round")  # Matplotlib's style sheet would hold for the whole page
+    root.set("role", "img")
+    root.set("aria-label", alt)
+    root.set("class", " ".join(["drawn", *classes]))
+    return re.sub(r">\s+<", "><", ET.tostring(root, encoding="unicode"))
+
+
+def draw(app, doctree, docname):
+    """Put the drawing in place of each image that is an SVG file of the book."""
+    if app.builder.format != "html":
+        return
+    for number, image in enumerate([*doctree.findall(nodes.image)]):
+        path = Path(app.srcdir, image["uri"])
+        if path.suffix == ".svg" and path.is_file():
+            svg = inlined(path.read_text(encoding="utf8"), f"f{number}", image.get("alt", ""), image["classes"])
+            image.replace_self(nodes.raw("", svg, format="html"))
+
+
+def setup(app):
+    """Connect the extension."""
+    app.connect("doctree-resolved", draw)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,0 +1,64 @@
+"""Sphinx extension: how pages are found and opened: a button to Colab, a description, a map of the site."""
+
+import re
+import sys
+from html import escape
+from pathlib import Path
+
+from docutils import nodes
+
+sys.path.append(str(Path(__file__).parents[2]))
+from tools import badges  # noqa: E402
+
+ENOUGH, MOST = 60, 200  # characters of a description
+
+
+def button(app, doctree):
+    """Put a button that opens a chapter on Colab below its title."""
+    folder, _, chapter = app.env.docname.rpartition("/")
+    title = next(iter(doctree.findall(nodes.title)), None)
+    if folder == "notebooks" and title is not None:
+        link = escape(badges.colab(chapter, badges.repository()))
+        html = f'<p class="run-in-colab"><a class="external" href="{link}">Run in Colab</a></p>'
+        title.parent.insert(title.parent.index(title) + 1, nodes.raw("", html, format="html"))
+
+
+def description(doctree):
+    """The first sentences of a page's running text, until they say enough; nothing where it has no such text."""
+    text = ""
+    for paragraph in doctree.findall(nodes.paragraph):
+        if not isinstance(paragraph.parent, nodes.section):
+            continue
+        plain = re.sub(r"\s+", " ", re.sub(r"\s*\[[^]]*\]", "", paragraph.astext())).strip()
+        for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z])", plain):
+            text = f"{text} {sentence}".strip()
+            if len(text) > ENOUGH:
+                return text if len(text) <= MOST else f"{text[:MOST].rsplit(' ', 1)[0]} …"
+    return text
+
+
+def describe(app, pagename, templatename, context, doctree):
+    """Give a page its description, before sphinxext.opengraph would take the first 200 characters."""
+    text = description(doctree) if doctree else ""
+    if text and "og:description" not in (context["meta"] or {}):
+        context["meta"] = {**(context["meta"] or {}), "og:description": escape(text)}
+        context["metatags"] += f'<meta name="description" content="{escape(text)}" />\n'
+
+
+def write_sitemap(app, error):
+    """List the addresses of all pages in sitemap.xml, as search engines ask for it."""
+    base = app.config.html_baseurl
+    if error or app.builder.format != "html" or not base:
+        return
+    pages = sorted(base + app.builder.get_target_uri(doc) for doc in app.env.found_docs)
+    urls = "".join(f"<url><loc>{escape(page)}</loc></url>\n" for page in pages)
+    head = '<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n'
+    Path(app.outdir, "sitemap.xml").write_text(f"{head}{urls}</urlset>\n", encoding="utf8")
+
+
+def setup(app):
+    """Connect the extension."""
+    app.connect("doctree-read", button)
+    app.connect("html-page-context", describe, priority=400)
+    app.connect("build-finished", write_sitemap)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

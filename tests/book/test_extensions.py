@@ -1,0 +1,223 @@
+"""The book's own Sphinx extensions: previews, cells that only prepare, figures in the page's ink, descriptions."""
+
+import copy
+import io
+import json
+import runpy
+import subprocess
+import sys
+import xml.etree.ElementTree as ET
+from types import SimpleNamespace
+
+import matplotlib.pyplot as plt
+import numpy as np
+import pytest
+from docutils.core import publish_doctree
+from matplotlib.figure import Figure
+
+from tools import notebooks, preview
+
+ROOT = notebooks.ROOT
+
+
+def extension(name):
+    return SimpleNamespace(**runpy.run_path(str(ROOT / f"book/_ext/{name}.py")))
+
+
+EXECUTED, DRAWN, PUBLISHED = extension("executed"), extension("drawn"), extension("published")
+
+
+def cell(name, source, outputs=(), **metadata):
+    return {"id": name, "cell_type": "code", "source": source, "outputs": [*outputs], "metadata": metadata}
+
+
+FIGURE = {"mystnb": {"figure": {"name": "fig:a", "caption": "A."}}}
+SAID = {"output_type": "stream", "name": "stdout", "text": "1\n"}
+
+
+def test_a_preview_keeps_what_has_been_run_and_says_what_has_not():
+    committed = {
+        "cells": [
+            cell("same", "print(1)"),
+            cell("changed", "print(2)"),
+            cell("silent", "x = 1"),
+            cell("drawn", "plot()", **FIGURE),
+        ]
+    }
+    run = {"cells": [cell("same", ["print", "(1)"], [SAID]), cell("changed", "print(1)", [SAID])]}
+    same, changed, silent, drawn = EXECUTED.previewed(copy.deepcopy(committed), run)["cells"]
+    assert same["outputs"] == [SAID] and silent["outputs"] == []
+    assert "not run here" in changed["outputs"][0]["data"]["text/html"]
+    assert "not run here" in drawn["outputs"][0]["data"]["image/svg+xml"], "a picture, so that its label is there"
+    assert all(c["outputs"] for c in EXECUTED.previewed(committed, {"cells": []})["cells"] if c["id"] != "silent")
+
+
+@pytest.mark.parametrize(
+    ("source", "tags", "gone"),
+    [
+        ("seed = 0", ["parameters"], True),
+        ("# @title Set-up: fetch this release\nimport sys", [], True),
+        ("# @title Imports and sizes\nK = 3", ["hide-input"], True),
+        ("import torch\nfrom fedlib import fit", [], True),
+        ("import copy\n\n\ndef fedavg(): ...", [], False),
+        ("# @title Draw\nplt.show()", ["hide-input"], False),
+        ("%matplotlib inline", [], False),
+        ("answer = 1", ["solution", "hide-cell"], False),
+    ],
+)
+def test_cells_that_only_prepare_leave_the_page(source, tags, gone):
+    (found,) = EXECUTED.without_preparation({"cells": [cell("a", source, tags=[*tags])]})["cells"]
+    assert ("remove-cell" in found["metadata"].get("tags", [])) == gone
+
+
+def test_a_check_leaves_the_page_and_its_solution_stays():
+    cells = [cell("s", "x = 1", tags=["solution", "hide-cell"]), cell("c", "assert x == 1"), cell("n", "x")]
+    solution, check, after = EXECUTED.without_preparation({"cells": cells})["cells"]
+    assert solution["metadata"]["tags"] == ["solution", "hide-cell"]
+    assert check["metadata"]["tags"] == ["remove-cell"] and after["metadata"] == {"tags": []} or not after["metadata"]
+
+
+def test_no_chapter_loses_a_figure_or_a_table():
+    """What leaves the pages draws nothing."""
+    for path in notebooks.paths():
+        nb = EXECUTED.without_preparation(json.loads(path.read_text(encoding="utf8")))
+        gone = [c for c in nb["cells"] if "remove-cell" in c["metadata"].get("tags", ())]
+        assert len(gone) >= 3, path.stem
+        assert not any("figure" in c["metadata"].get("mystnb", {}) for c in gone), path.stem
+
+
+@pytest.mark.parametrize(
+    ("text", "clean"),
+    [
+        ("-0.00 ± 0.01", "0.00 ± 0.01"),
+        ("<td>-0.0</td>", "<td>0.0</td>"),
+        ("\N{MINUS SIGN}0.000", "0.000"),
+        ("-0.001 1-0.00 a-0.0 -0", "-0.001 1-0.00 a-0.0 0"),
+    ],
+)
+def test_no_minus_before_nothing(text, clean):
+    stream = {"output_type": "stream", "text": [text]}
+    table = {"output_type": "display_data", "data": {"text/html": text}}
+    (found,) = EXECUTED.without_minus_zero({"cells": [cell("a", "-0.00", [stream, table])]})["cells"]
+    assert found["outputs"][0]["text"] == found["outputs"][1]["data"]["text/html"] == clean
+    assert found["source"] == "-0.00"
+
+
+def drawing(draw):
+    """The SVG element that a page gets for what `draw` puts on an axis."""
+    fig = Figure(figsize=(3, 2))
+    draw(fig.add_subplot())
+    file = io.StringIO()
+    with plt.rc_context({"svg.fonttype": "path"}):
+        fig.savefig(file, format="svg")
+    return DRAWN.inlined(file.getvalue(), "f0", 'A "figure"', ["map"])
+
+
+def test_a_figure_takes_the_colours_of_the_page():
+    svg = drawing(lambda ax: ax.plot([0, 1], [0, 1], color="#0072b2"))
+    root = ET.fromstring(svg)
+    assert root.get("role") == "img" and root.get("aria-label") == 'A "figure"' and root.get("class") == "drawn map"
+    assert "#0072b2" in svg and "#000000" not in svg and "#ffffff" not in svg
+    assert "<style" not in svg and "<metadata" not in svg, "a style sheet would hold for the whole page"
+    ids = [e.get("id") for e in root.iter() if e.get("id")]
+    assert ids and all(i.startswith("f0-") for i in ids)
+    used = [e.get("href")[1:] for e in root.iter() if e.get("href", "").startswith("#")]
+    assert used and set(used) <= set(ids)
+    clips = [e.get("clip-path") for e in root.iter() if e.get("clip-path")]
+    assert clips and {c[5:-1] for c in clips} <= set(ids)
+
+
+def test_text_on_data_keeps_its_colour_and_other_text_follows_the_page():
+    def draw(ax):
+        ax.imshow(np.array([[0.0, 1.0]]), "Blues")
+        ax.text(0, 0, "8", color="black")
+        ax.text(1, 0, "8", color="white")
+        ax.set_title("a title")
+
+    root = ET.fromstring(drawing(draw))
+    texts = [e for e in root.iter() if DRAWN.is_text(e)]
+    kept = [e.get("style") for e in texts if e.get("class") != "ink"]
+    assert sorted(kept) == ["fill: #000000", "fill: #ffffff"]
+    assert all(e.get("style") == "fill: currentColor" for e in texts if e.get("class") == "ink")
+
+
+def test_text_on_a_bar_of_data():
+    def draw(ax):
+        ax.bar([0], [1], color="#ffe0b0")
+        ax.text(0, 0.5, "8", ha="center")
+        ax.text(0, 1.01, "8")
+
+    texts = [e for e in ET.fromstring(drawing(draw)).iter() if DRAWN.is_text(e)]
+    assert [e.get("style") for e in texts if e.get("class") != "ink"] == ["fill: #000000"]
+
+
+@pytest.mark.parametrize(
+    ("colour", "page"),
+    [
+        ("#000000", "currentColor"),
+        ("white", "var(--figure-paper)"),
+        ("#808080", "color-mix(in srgb, currentColor 50%, var(--figure-paper))"),
+        ("#0072B2", "#0072B2"),
+        ("none", "none"),
+    ],
+)
+def test_what_is_grey_follows_the_page(colour, page):
+    assert DRAWN.on_page(colour, 16) == page
+
+
+def test_figures_are_numbered_by_chapter():
+    env = SimpleNamespace(
+        titles={"notebooks/04_cfl": SimpleNamespace(astext=lambda: "4. CFL"), "a": SimpleNamespace(astext=lambda: "A")},
+        toc_fignumbers={
+            "a": {"figure": {"x": (7,), "y": (8,)}},
+            "notebooks/04_cfl": {"figure": {"one": (9,), "two": (10,)}},
+        },
+    )
+    extension("numbered").number(None, env)
+    assert env.toc_fignumbers["notebooks/04_cfl"]["figure"] == {"one": (4, 1), "two": (4, 2)}
+    assert env.toc_fignumbers["a"]["figure"] == {"x": (1,), "y": (2,)}
+
+
+def test_a_description_is_the_first_sentences():
+    long = "A sentence that is long enough to stand alone as what a searcher reads of a page."
+    page = {"settings_overrides": {"doctitle_xform": False}}
+    assert PUBLISHED.description(publish_doctree(f"A\n=\n\nShort. {long} More.\n", **page)) == f"Short. {long}"
+    cut = PUBLISHED.description(publish_doctree(f"A\n=\n\n{'word ' * 100}\n", **page))
+    assert cut.endswith("word …") and len(cut) <= PUBLISHED.MOST + 2
+
+
+def test_the_icons_of_the_theme_can_be_read():
+    hosted = extension("selfhost")
+    script = hosted.files("pydata_sphinx_theme") / "theme/pydata_sphinx_theme/static/scripts/fontawesome.js"
+    found = hosted.icons(script.read_text(encoding="utf8"))
+    assert {"fa-bars", "fa-magnifying-glass", "fa-github", "fa-pencil-alt", "fa-rocket", "fa-xmark"} <= set(found)
+    assert all(len(icon) == 3 and icon[2] for icon in found.values())
+
+
+def test_preview_names_the_chapters_there_are(capsys):
+    assert preview.chapter("4") == preview.chapter("04") == preview.chapter("04_cfl")
+    with pytest.raises(SystemExit, match="no chapter '77'; there are 01, 02"):
+        preview.chapter("77")
+
+
+def test_a_chapter_can_be_seen_alone_before_it_has_been_run(tmp_path, monkeypatch, capfd):
+    """Without one executed copy: grey boxes, numbered figures, a button to Colab, and no error."""
+    path = notebooks.paths()[0]
+    (tmp_path / "tree").mkdir()
+    for name in ("book", "notebooks", "tools", "tests", "fedlib", "_config.yml", "_toc.yml"):
+        (tmp_path / "tree" / name).symlink_to(ROOT / name)
+    monkeypatch.setattr(notebooks, "ROOT", tmp_path / "tree")
+    monkeypatch.setattr(notebooks, "paths", lambda: [path])
+    monkeypatch.setattr(preview, "OUT", tmp_path / "out")
+    preview.main(path.stem[:2])
+    said = capfd.readouterr()
+    assert "WARNING" not in said.err + said.out, said
+    html = (tmp_path / f"out/{path.stem}/_build/html/notebooks/{path.stem}.html").read_text(encoding="utf8")
+    assert "not run here" in html and "Run in Colab" in html and "Figure 1.1 " in html
+
+
+def test_make_page_asks_which():
+    asked = subprocess.run(
+        ["make", "-n", "page", f"VENV={sys.prefix}", "CHAPTER=04"], cwd=ROOT, capture_output=True, text=True, check=True
+    )
+    assert "-m tools.preview 04" in asked.stdout

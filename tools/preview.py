@@ -1,0 +1,68 @@
+"""Look at pages before every chapter has been run: ``make page CHAPTER=04`` and ``make pages``.
+
+A cell that has been run as it stands shows its output; in place of any other output stands a grey "not run here". A
+second preview reads only what has changed. The one chapter comes with the pages it quotes all the time, and links to
+others are words.
+"""
+
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+from . import notebooks
+
+OUT = notebooks.ROOT / "_build/preview"
+ALONG = ("book/notation", "book/glossary", "book/bibliography")
+
+
+def chapter(number: str) -> Path:
+    """The notebook whose name begins with a number, such as "4" or "04".
+
+    Raises
+    ------
+    SystemExit
+        There is none; says which there are.
+    """
+    found = [p for p in notebooks.paths() if p.stem.startswith(f"{number:0>2}_") or p.stem == number]
+    if len(found) != 1:
+        sys.exit(f"there is no chapter {number!r}; there are {', '.join(p.stem[:2] for p in notebooks.paths())}")
+    return found[0]
+
+
+def contents(path: Path) -> str:
+    """The table of contents of a book with one chapter."""
+    files = "".join(f"  - file: {page}\n" for page in ALONG)
+    return f"format: jb-book\nroot: notebooks/{path.stem}\nchapters:\n{files}"
+
+
+def main(*numbers: str) -> None:
+    """Build the preview of one chapter, or of the whole book, and say where it is."""
+    out, more = OUT, []
+    page = "book/index"
+    if numbers:
+        path = chapter(*numbers)
+        out, page = OUT / path.stem, f"notebooks/{path.stem}"
+        out.mkdir(parents=True, exist_ok=True)
+        toc = out / "_toc.yml"
+        if not toc.exists() or toc.read_text(encoding="utf8") != contents(path):
+            toc.write_text(contents(path), encoding="utf8")
+        more = ["--toc", str(toc)]
+    command = [
+        Path(sys.executable).with_name("jupyter-book"),
+        "build",
+        str(notebooks.ROOT),
+        "--path-output",
+        str(out),
+        *more,
+        "--quiet",
+    ]
+    preview = os.environ | {"FEDLIB_PREVIEW": "1"}
+    done = subprocess.run(command, env=preview, cwd=notebooks.ROOT, check=False)
+    if done.returncode:
+        sys.exit(done.returncode)
+    print(f"The preview is ready: open file://{out}/_build/html/{page}.html")
+
+
+if __name__ == "__main__":
+    main(*filter(None, sys.argv[1:]))
