@@ -18,7 +18,7 @@ CONFIG = """c = get_config()
 c.CourseDirectory.course_id = "fedlib"
 c.Execute.timeout = 1800  # seconds for a cell: chapters train networks
 """
-READING = "Try each before you open the solution. The cell after a solution checks your answer."
+READING = "Try each before you open the solution. In the notebook, the cell after a solution checks your answer."
 WRITING = (
     "Write each answer in place of the two lines below its question. The cell after it checks your answer.\n"
     "While you work, `preset` may be `smoke`, at the top: the chapter then runs in seconds."
