@@ -40,18 +40,24 @@ def document(html, theme="light", sandboxed=False):
     page = f'<!doctype html><html lang="en" data-theme="{theme}"><head><title>t</title>{view}</head>{body}</html>'
     if not sandboxed:
         return page
-    frame = f'<iframe title="output" sandbox="allow-scripts" width="100%" height="1600" srcdoc="{escape(page)}"></iframe>'
+    frame = (
+        f'<iframe title="output" sandbox="allow-scripts" width="100%" height="1600" srcdoc="{escape(page)}"></iframe>'
+    )
     return f"<!doctype html><html lang='en'><head><title>t</title>{view}</head><body style='margin:0'>{frame}</body></html>"
 
 
 def open_page(browser, html, width=1000, touch=False, **options):
     """A page that notes what goes wrong: errors, and each request that leaves it."""
-    context = browser.new_context(viewport={"width": width, "height": 1000}, has_touch=touch, is_mobile=touch, **options)
+    context = browser.new_context(
+        viewport={"width": width, "height": 1000}, has_touch=touch, is_mobile=touch, **options
+    )
     page = context.new_page()
     page.set_default_timeout(60_000)
     page.problems = []
     page.on("pageerror", lambda e: page.problems.append(f"script: {e}"))
     page.on("console", lambda m: page.problems.append(m.text) if m.type in ("error", "warning") else None)
-    page.route("**/*", lambda route: (page.problems.append(f"request: {json.dumps(route.request.url[:80])}"), route.abort()))
+    page.route(
+        "**/*", lambda route: (page.problems.append(f"request: {json.dumps(route.request.url[:80])}"), route.abort())
+    )
     page.set_content(html)
     return page

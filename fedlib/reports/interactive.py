@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-__all__ = ["Figure", "Rule", "cfl_rules", "local_steps", "partitions", "playground", "split_slider"]
+__all__ = ["Figure", "Rule", "cfl_rules", "playground", "split_slider"]
 
 _LEFT, _RIGHT, _WIDTH = 34, 340, 460  # of the curves: where the first and the last round stand, and all with labels
 _DASHES = ("", "8 3", "2 3", "8 3 2 3")
@@ -115,7 +115,9 @@ def split_slider(
     tests = np.column_stack([state.norms[:, [0, 1, -1]].cpu().numpy(), *(np.asarray(r.values) for r in rules)])
     i, j = np.triu_indices(len(group), 1)
     pairs = np.round(100 * cosines[:, i, j]).astype(int)
-    steps = np.diff(pairs, axis=0, prepend=0).astype(np.int8)  # from round to round: modulo 256, the sums come out right
+    steps = np.diff(pairs, axis=0, prepend=0).astype(
+        np.int8
+    )  # from round to round: modulo 256, the sums come out right
     splits = [
         {
             "round": s.round,
@@ -139,7 +141,9 @@ def split_slider(
         "rules": shown,
         "tests": [[int(t), int(c), int(due), *(float(f"{v:.6g}") for v in row)] for t, c, due, *row in tests],
         "splits": splits,
-        "scores": [[int(t), *np.round(row, 3).tolist()] for t, row in zip(scores.index, scores.to_numpy(), strict=True)],
+        "scores": [
+            [int(t), *np.round(row, 3).tolist()] for t, row in zip(scores.index, scores.to_numpy(), strict=True)
+        ],
         "cosines": base64.b64encode(steps.tobytes()).decode(),
         "plot": {"left": _LEFT, "right": _RIGHT},
     }
@@ -158,16 +162,6 @@ def split_slider(
 def playground() -> Figure:
     """Eight clients with a few points each: move them, and see whether CFL would part them (chapter 03)."""
     return _stored("playground")
-
-
-def local_steps() -> Figure:
-    """Two clients with quadratic losses, and the walks of FedAvg, FedProx and SCAFFOLD (chapter 02)."""
-    return _stored("steps")
-
-
-def partitions() -> Figure:
-    """Forty clients and ten classes, dealt out in three ways, with the measures of chapter 02."""
-    return _stored("partition")
 
 
 def _read(name: str) -> str:
@@ -249,7 +243,9 @@ class _Chart:
         span = f'y="0" height="{self.bottom}"'
         past = f'<svg class="past" x="0" {span} width="{_RIGHT + 4}">{"".join(self.past)}</svg>'
         unknown = f'<rect class="unknown" x="{_LEFT}" {span} width="0" fill="var(--soft)"/>'
-        cursor = f'<path class="cursor" d="M0 28V{self.bottom}" stroke="currentColor" transform="translate({_RIGHT} 0)"/>'
+        cursor = (
+            f'<path class="cursor" d="M0 28V{self.bottom}" stroke="currentColor" transform="translate({_RIGHT} 0)"/>'
+        )
         inner = "".join(self.always) + unknown + past + cursor
         return f'<svg class="chart" viewBox="0 0 {_WIDTH} {height:g}" role="img" aria-label="{label}">{inner}</svg>'
 
