@@ -43,7 +43,8 @@ def document(html, theme="light", sandboxed=False):
     frame = (
         f'<iframe title="output" sandbox="allow-scripts" width="100%" height="1600" srcdoc="{escape(page)}"></iframe>'
     )
-    return f"<!doctype html><html lang='en'><head><title>t</title>{view}</head><body style='margin:0'>{frame}</body></html>"
+    head = f"<!doctype html><html lang='en'><head><title>t</title>{view}</head>"
+    return f"{head}<body style='margin:0'>{frame}</body></html>"
 
 
 def open_page(browser, html, width=1000, touch=False, **options):

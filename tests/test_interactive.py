@@ -13,7 +13,7 @@ from interactive_figures import FIGURES, chromium, compute, document, open_page
 
 import fedlib
 from fedlib import Key, models
-from fedlib.algorithms import CFL
+from fedlib.algorithms import CFL, FedAvg, FedProx, Scaffold
 from fedlib.losses import mse
 from fedlib.reports import interactive
 from fedlib.server.clusters import bipartition, cosine_similarity
@@ -74,7 +74,7 @@ def slider(run, history):
     return interactive.split_slider(cfl(), run, GROUPS, history).html
 
 
-STORED = {"playground": interactive.playground}
+STORED = {"playground": interactive.playground, "steps": interactive.local_steps}
 
 
 @pytest.fixture(params=["split", *STORED])
@@ -271,6 +271,33 @@ def test_a_point_is_dragged(browser):
     page.context.close()
 
 
+WALKS = [(1, 0.05, 0), (20, 0.05, 3), (50, 0.02, 1), (5, 0.1, 8), (50, 0.1, 0.5)]
+
+
+@pytest.mark.parametrize(("steps", "lr", "mu"), WALKS)
+def test_the_walks_are_those_of_the_library(browser, steps, lr, mu):
+    """Three methods each; and where they end is where many rounds lead."""
+    curves = torch.tensor([[9.0, 1], [0.64, 4]], dtype=torch.float64)
+    lowest = torch.tensor([[-1, 0.8], [1, -0.6]], dtype=torch.float64)
+    x = torch.stack([torch.diag(c.sqrt()) for c in curves])
+    data = fedlib.stack_clients(list(x), list(torch.einsum("kij,kj->ki", x, lowest)))
+    start = {"theta": torch.tensor([1, 1.1], dtype=torch.float64)}
+
+    def loss(params, batch):
+        rows, y, w = batch
+        return mse(rows @ params["theta"], y, w)
+
+    script = "METHODS.map((m) => [walk(m, ...a, 12), walk(m, ...a, 4000).at(-1), end(m, ...a)])"
+    got = compute(browser, "steps", script, [steps, lr, mu])
+    for method, more, (walked, far, end) in zip((FedAvg, FedProx, Scaffold), ({}, {"mu": mu}, {}), got, strict=True):
+        path = [[1, 1.1]]
+        algorithm = method(loss, lr=lr, batch_size=None, epochs=steps, **more)
+        note = [lambda t, state, entry: path.append(state.models["theta"][0].tolist())]
+        fedlib.fit(algorithm, start, data, 12, callbacks=note, device="cpu", progress=False)
+        np.testing.assert_allclose(walked, path, atol=1e-6)
+        np.testing.assert_allclose(far, end, atol=1e-6)
+
+
 def test_several_figures_on_a_page(browser, slider):
     page = open_page(browser, document(slider + slider))
     ranges = page.locator("figure").nth(0).locator("input[type=range]")
@@ -308,13 +335,14 @@ def test_play_and_those_who_want_no_motion(browser, slider):
 
 
 def test_frames_on_a_slow_machine(browser, slider):
-    """Four times slower: a loose bound here, since the machine of the tests is shared; 60 frames a second is the aim."""
+    """Four times slower: a loose bound here, since the machine is shared; 60 frames a second is the aim."""
     page = open_page(browser, document(slider))
     page.context.new_cdp_session(page).send("Emulation.setCPUThrottlingRate", {"rate": 4})
     page.get_by_role("button", name="Play").click()
     frames = page.evaluate(
         """() => new Promise((done) => {
-            const times = [], step = (t) => { times.push(t); times.length < 120 ? requestAnimationFrame(step) : done(times); };
+            const times = [];
+            const step = (t) => times.push(t) < 120 ? requestAnimationFrame(step) : done(times);
             requestAnimationFrame(step);
         })"""
     )

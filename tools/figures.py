@@ -9,7 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from interactive_figures import FIGURES, chromium, compute
 
-STORED = ("playground",)
+STORED = ("playground", "steps")
 
 if __name__ == "__main__":
     with chromium() as browser:

@@ -17,7 +17,7 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-__all__ = ["Figure", "Rule", "cfl_rules", "playground", "split_slider"]
+__all__ = ["Figure", "Rule", "cfl_rules", "local_steps", "playground", "split_slider"]
 
 _LEFT, _RIGHT, _WIDTH = 34, 340, 460  # of the curves: where the first and the last round stand, and all with labels
 _DASHES = ("", "8 3", "2 3", "8 3 2 3")
@@ -164,8 +164,13 @@ def playground() -> Figure:
     return _stored("playground")
 
 
+def local_steps() -> Figure:
+    """Two clients with quadratic losses, and the walks of FedAvg, FedProx and SCAFFOLD (chapter 02)."""
+    return _stored("steps")
+
+
 def _read(name: str) -> str:
-    return files("fedlib.reports").joinpath("figures", name).read_text(encoding="utf8")
+    return files("fedlib.reports").joinpath("figures").joinpath(name).read_text(encoding="utf8")
 
 
 def _stored(kind: str) -> Figure:
