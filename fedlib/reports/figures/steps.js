@@ -59,7 +59,7 @@ function scene({ steps, lr, mu }) {
     return `<path class="curve" stroke="${colour}" stroke-dasharray="${dashes}" d="M${path.map(at).join("L")}"/>`
       + path.slice(1).map((p) => { const [x, y] = at(p).split(" "); return `<circle cx="${x}" cy="${y}" r="2" fill="${colour}"/>`; }).join("")
       + `<circle cx="${u}" cy="${v}" r="6" fill="${colour}"/><path class="curve" stroke="${colour}" stroke-dasharray="${dashes}" d="M446 ${30 + 44 * n}h24"/>`
-      + `<text x="478" y="${34 + 44 * n}">${method}</text><text x="478" y="${50 + 44 * n}">ends ${show(apart(end(method, steps, lr, mu), best))} away</text>`;
+      + `<text x="478" y="${34 + 44 * n}">${method}</text><text x="478" y="${50 + 44 * n}">${show(apart(end(method, steps, lr, mu), best))} away</text>`;
   }).join("");
   const crosses = LOWEST.map((p, k) => `<path d="M${at(p)}m-6-6l12 12m0-12l-12 12" stroke="currentColor" stroke-width="3"/><text class="mid" x="${at(p).split(" ")[0]}" y="${Number(at(p).split(" ")[1]) + (k ? 22 : -14)}">client ${k + 1} alone</text>`).join("");
   const points = Array.from({ length: 10 }, (_, i) => { const r = i % 2 ? 4 : 10, t = Math.PI * i / 5; return `${(Number(cx) + r * Math.sin(t)).toFixed(1)},${(cy - r * Math.cos(t)).toFixed(1)}`; }).join(" ");
