@@ -270,8 +270,8 @@ def _chart(
         colour, dashes, y = f"var(--g{name % 10})", _DASHES[n % len(_DASHES)], chart.top + 8 + 18 * n
         chart.curve(scores.index, scores.iloc[:, n], colour, dashes)
         look = f'class="curve" stroke="{colour}" stroke-dasharray="{dashes}"'
-        chart.always.append(f'<path {look} d="M{_RIGHT + 12} {y}h24"/>')
-        chart.text(_RIGHT + 42, y + 4, f"group {name}")
+        chart.always.append(f'<path {look} d="M{_RIGHT + 12} {y}h16"/>')
+        chart.text(_RIGHT + 33, y + 4, f"group {name}")
         chart.text(_WIDTH, y + 4, f"{scores.iloc[-1, n]:.2f}", f'class="end" data-group="{n}"')
     for i, rule in enumerate(rules):
         values = np.asarray(rule.values)

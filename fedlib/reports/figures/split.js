@@ -177,7 +177,7 @@ function live(figure, run) {
       line.setAttribute("transform", `translate(0 ${top + (bottom - top) * (1 - Math.min(1, eps[i] / highest))})`);
       line.querySelector("text").textContent = `${run.rules[i].symbol} = ${show(eps[i])}`;
     });
-    reset.style.visibility = same ? "hidden" : "";
+    reset.hidden = same;
     go(t);
   }
 
