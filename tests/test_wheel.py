@@ -58,11 +58,13 @@ def python(wheel):
 
 def test_holds_the_library_and_its_licence(wheel):
     modules = {p.relative_to(ROOT).as_posix() for p in (ROOT / "fedlib").rglob("*.py")}
+    figures = {p.relative_to(ROOT).as_posix() for p in (ROOT / "fedlib/reports/figures").iterdir()}
     with zipfile.ZipFile(wheel) as bundle:
         names = {name for name in bundle.namelist() if not name.endswith("/")}
         about = f"fedlib_book-{fedlib.__version__}.dist-info"
         assert {name for name in names if not name.startswith(about)} == {
             *modules,
+            *figures,
             "fedlib/py.typed",
             "fedlib/datasets/femnist300.txt",
             "fedlib/datasets/sets.json",
