@@ -111,6 +111,7 @@ links: $(READY)  ## ask every address that the pages name whether it is still th
 
 figures: $(READY) _build/executed/notebooks/04_cfl.ipynb  ## draw logo, preview, map and the README's picture
 	$(PY) -m tools.figures
+	$(PY) -m tools.stills
 
 serve: $(HTML)  ## show the built book on http://localhost:8000
 	$(PY) -m http.server --bind 127.0.0.1 --directory _build/html 8000

@@ -189,7 +189,7 @@ def test_accessible(browser, html, theme):
 
 @pytest.mark.parametrize("kind", STORED)
 def test_the_stored_picture_is_what_the_script_draws(browser, kind):
-    assert compute(browser, kind, "still()") == (FIGURES / f"{kind}.html").read_text("utf8"), "python -m tools.figures"
+    assert compute(browser, kind, "still()") == (FIGURES / f"{kind}.html").read_text("utf8"), "python -m tools.stills"
 
 
 CASES = [

@@ -174,7 +174,7 @@ def _read(name: str) -> str:
 
 
 def _stored(kind: str) -> Figure:
-    """A figure without data: its script has drawn the picture that it starts with (``tools/figures.py``)."""
+    """A figure without data: its script has drawn the picture that it starts with (``tools/stills.py``)."""
     return Figure(f'<figure class="fedlib" data-fedlib="{kind}">{_read(f"{kind}.html")}{_code(kind)}</figure>')
 
 
