@@ -19,7 +19,8 @@ WRONG = {
         ],
         "3": [
             ("second layer forgotten", "[:, order]", ""),
-            ("rows, not columns", '["dense2.weight"][:, order]', '["dense2.weight"].flip(0)'),
+            ("rows, not columns", '["dense2.weight"][:, order]', '["dense2.weight"][order]'),
+            ("inverse order of the columns", "[:, order]", "[:, order.argsort()]"),
             ("bias forgotten", 'params["dense1.bias"][order]', 'params["dense1.bias"]'),
             ("inverse order", 'params["dense1.weight"][order]', 'params["dense1.weight"][order.argsort()]'),
         ],
