@@ -146,14 +146,6 @@ def test_ours_is_read_from_the_result_file(copies):
     assert after.loc[place, "ours"] == "12.50 ± 0.00"
 
 
-def test_what_held_has_no_figures_of_its_own():
-    """Those of its tables are read from results when the page is built."""
-    text = (ROOT / "book/what_held.md").read_text(encoding="utf8")
-    text = re.sub(r"```\{stored\}.*?```", "", text, flags=re.S)
-    text = re.sub(r"\{\w+(:\w)?\}`[^`]*`|95\s%", "", text)
-    assert not re.search(r"\d", re.sub(PLACE, "", text))
-
-
 def test_what_the_page_counts(rows):
     """Chapter 9 says how many figures there are, and of what kind."""
     assert len(rows) == 125
