@@ -81,8 +81,8 @@ CLAIMS = [
         lambda read: mean(read(NAME), "FedSGD", IID) > 3 * mean(read(NAME), "FedAvg, E = 1", IID),
     ),
     (
-        "Label skew slows FedAvg down and makes its curve restless; in the end the model still gets more than four fifths "
-        "of all digits right.",
+        "Label skew slows FedAvg down and makes its curve restless; in the end the model still "
+        "gets more than four fifths of all digits right.",
         every(
             holds(("skew: IID", "first rounds"), ("skew: two digits each", "first rounds")),
             lambda read: mean(read(NAME), "skew: two digits each", "last rounds") > 0.8,
