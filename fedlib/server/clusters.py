@@ -12,12 +12,13 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..keys import Key
-from ..params import Params, number_of_rows, to_matrix
+from ..params import Params, mix, norm, number_of_rows, sub, take, to_matrix
 
 __all__ = [
     "Bipartition",
     "Centres",
     "bipartition",
+    "chance_of_differences",
     "cosine_similarity",
     "different_starts",
     "kmeans",
@@ -172,6 +173,50 @@ def bipartition(similarity: Tensor | ArrayLike, method: str = "exact") -> Bipart
     device = similarity.device if isinstance(similarity, Tensor) else None
     assignment = torch.as_tensor(second, dtype=torch.int64, device=device)
     return Bipartition(assignment, float(objective), float(within - objective))
+
+
+def chance_of_differences(first: Params, second: Params) -> float:
+    """How likely updates of congruent clients are to differ from client to client as much as these: a p-value.
+
+    Parameters
+    ----------
+    first, second : Params
+        Stacks of m rows: each client's updates, from the same start, on two random halves of its examples.
+
+    Returns
+    -------
+    float
+        From 0 to 1. 1 where no update differs from another.
+
+    Notes
+    -----
+    A one-way analysis of variance of vectors, with two observations for each client. If all clients draw from one
+    distribution, a sum a_i + b_i varies over clients as much as a difference a_i - b_i varies around 0, so ::
+
+        F = (sum_i |a_i + b_i - mean|^2 / (m - 1)) / (sum_i |a_i - b_i|^2 / m)
+
+    is about 1, and larger where clients have something of their own. An update has P entries that are far from
+    independent; it counts as d of them (Satterthwaite), where 1 / d is the mean squared cosine of the differences of
+    two clients, the noise alone. Clients with long differences count more, which lowers d. Then F has (m - 1) d and
+    m d degrees of freedom. Neither the number of clients nor the scale of the updates sets a limit to what is seen, as
+    it would in a permutation of clients. Clients with more examples take more steps; the test takes them for congruent
+    only once the common model has settled, when common steps have become short.
+    """
+    from scipy.special import fdtrc
+
+    m = number_of_rows(first)
+    total = {name: first[name].double() + second[name].double() for name in first}
+    apart = {name: first[name].double() - second[name].double() for name in first}
+    mean = mix(torch.full((1, m), 1 / m, dtype=torch.float64, device=total[next(iter(total))].device), total)
+    between, within = norm(sub(total, mean)).square().sum(), norm(apart).square()
+    if between == 0 or within.sum() == 0:
+        return float(between == 0)
+    moving = (within > 0).nonzero()[:, 0]
+    common = 1.0  # mean squared cosine
+    if (k := len(moving)) > 1:
+        common = float((cosine_similarity(take(apart, moving)).square().sum() - k) / (k * (k - 1)))
+    d = float(within.sum() ** 2 / within.square().sum() / m) / max(common, 1e-9)
+    return float(fdtrc((m - 1) * d, m * d, float(between / (m - 1) / within.mean())))
 
 
 @dataclass(frozen=True)
