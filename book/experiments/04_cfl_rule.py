@@ -171,7 +171,7 @@ def verdicts(update: fedlib.Update, mean: float, lr: float, t: int) -> dict[str,
         alike = gram / length[:, None] / length
         own, random = np.diag(alike[:m, m:]), np.random.RandomState(t)
         noise = (1 - own.min()) / max(2 * own.min(), 1e-9)  # gamma_max^2: noise over what two halves have in common
-        chance = clusters.chance_of_differences(*pair)
+        chance = clusters.chance_of_differences(update.per_client, torch.ones(m, dtype=torch.bool))
         opposed = float(cosine[cut.assignment == 0][:, cut.assignment == 1].mean()) < 0
         loose = clusters.bipartition(cosine, "average").assignment
         apart = float(cosine[loose == 0][:, loose == 1].mean()) < 0

@@ -5,7 +5,6 @@ on federated learning 2019. Here K is the number of clients (the paper's m), M t
 of a round.
 """
 
-import math
 import warnings
 from dataclasses import dataclass, field, replace
 
@@ -19,12 +18,10 @@ from ..costs import server_time
 from ..data import ClientData, halves
 from ..keys import Key
 from ..params import Params, broadcast, mix, norm, number_of_rows, sub, take
-from ..server.clusters import bipartition, chance_of_differences, cosine_similarity
-from ..server.split_tree import Split, walk
+from ..server.clusters import chance_of_differences
+from ..server.split_tree import Split, cut_in_two, grown, walk
 
 __all__ = ["CFL", "CFLState"]
-
-CLUSTERING = "clustering"  # the purpose of what a test costs
 
 
 @dataclass(frozen=True)
@@ -150,7 +147,7 @@ class CFL(Algorithm):
         # n: |D_i|; steps: the n of SGD_n
         per_client = {"update": delta, "n": data.n, "steps": end.steps.to(data.n.device)}
         tested = {name: sub(p, start) for name, p in self.trained_on_halves(start, data, key).items()}
-        purpose = dict.fromkeys(tested, CLUSTERING)
+        purpose = dict.fromkeys(tested, "clustering")
         return Update(clients, per_client=per_client | tested, log={"loss": end.loss}, purpose=purpose)
 
     def trained_on_halves(self, start: Params, data: ClientData, key: Key) -> dict[str, Params]:
@@ -158,7 +155,7 @@ class CFL(Algorithm):
         if not 0 < self.level < 1 or key.round % max(1, self.rest):
             return {}
         pair = zip(("first half", "second half"), halves(data, key), strict=True)
-        return {name: self.local_training(start, half, key, purpose=CLUSTERING).params for name, half in pair}
+        return {name: self.local_training(start, half, key, purpose="clustering").params for name, half in pair}
 
     def aggregate(self, state: CFLState, update: Update) -> CFLState:
         """The mean update moves each model (Algorithm 1, line 7); then clusters may be split (Algorithm 2)."""
@@ -171,10 +168,10 @@ class CFL(Algorithm):
         state = replace(state, norms=torch.cat([state.norms, tested.to(state.norms)]))
         if self.eps1 * self.level > 0 and state.round == self.rest + 5 and not len(state.norms):
             warnings.warn("CFL tested no cluster: a test needs all clients of a cluster of two or more", stacklevel=2)
-        with server_time(CLUSTERING):  # column 1 is the cluster, column 5 whether it is due
+        with server_time("clustering"):  # column 1 is the cluster, column 5 whether it is due
             splits = self.cuts(state, update, tested[tested[:, 5] == 1, 1].long().tolist())
         for split in splits:
-            state = self._split(state, split)
+            state = grown(state, split)
         return state
 
     def must_split(self, t: int, since: int, mean: float, longest: float, pace: float) -> bool:
@@ -204,49 +201,22 @@ class CFL(Algorithm):
             i = cluster == c
             if i.sum() == (state.assignment == c).sum() >= 2:  # all its clients have sent an update
                 seen = float(mean_length[c]), float(lengths[i].max()), float(pace[i].max())
-                chance = self._chance(update, i)
+                chance = chance_of_differences(update.per_client, i)
                 due = self.must_split(state.round, since, *seen) and (self.level == 1 or chance < self.level)
                 rows.append([state.round, c, *seen, due, chance])
         return torch.tensor(rows, dtype=torch.float64).reshape(-1, 7)
-
-    def _chance(self, update: Update, i: Tensor) -> float:
-        """How likely congruent clients are to differ as much as those of the mask i; NaN in rounds without halves."""
-        i = (i & (update.per_client["n"] > 1)).nonzero()[:, 0]  # one example has no halves
-        if "first half" not in update.per_client or len(i) < 2:
-            return math.nan
-        return chance_of_differences(*(take(update.per_client[f"{which} half"], i) for which in ("first", "second")))
 
     def cuts(self, state: CFLState, update: Update, due: list[int]) -> list[Split]:
         """The clusters to be split now, each with its bipartition; `due` holds their indices."""
         splits = []
         for c in due:
             i = (state.assignment[update.clients] == c).nonzero()[:, 0]
-            delta = take(update.per_client["update"], i)
-            similarity = cosine_similarity(delta)  # Algorithm 2, line 3: alpha_ij, Eq. 4
-            cut = bipartition(similarity, self.method)  # Algorithm 2, line 5: c_1, c_2, Eq. 6
-            part = cut.assignment.to(i.device)
-            across = similarity[part == 0][:, part == 1].mean()
-            if part.bincount().min() < self.min_size or (self.level < 1 and across >= 0):
-                continue
-            start = {name: p[[c]] for name, p in state.models.items()}
-            # the sum of each part's updates, made of length 1: new clients are compared with it
-            directions = mix(membership(part, 1 / norm(delta).double(), 2), delta)
-            cut_by = update.clients[i], part, similarity, cut.objective, cut.gap
-            splits.append(Split(state.round, c, -1, *cut_by, start, directions))  # -1: `_split` gives the number
+            start, delta = {name: p[[c]] for name, p in state.models.items()}, take(update.per_client["update"], i)
+            cut = cut_in_two(state.round, c, update.clients[i], delta, start, self.method)
+            opposed = self.level == 1 or cut.across < 0
+            if cut.part.bincount().min() >= self.min_size and opposed:
+                splits.append(cut)
         return splits
-
-    def _split(self, state: CFLState, split: Split) -> CFLState:
-        """Both parts go on from the same model; the second gets a new number (Algorithm 2, lines 6-7)."""
-        c, new = split.model, number_of_rows(state.models)
-        since = torch.cat([state.since, state.since.new_zeros(1)])
-        since[[c, new]] = 0
-        return replace(
-            state,
-            models={name: torch.cat([p, p[[c]]]) for name, p in state.models.items()},
-            assignment=state.assignment.index_fill(0, split.members[split.part == 1], new),
-            since=since,
-            splits=(*state.splits, replace(split, new=new)),
-        )
 
     def new_clients(self, state: CFLState, data: ClientData, key: Key, rounds: int) -> CFLState:
         """A new client goes down the split tree, which the paper has no word on.
@@ -254,8 +224,5 @@ class CFL(Algorithm):
         At each split it trains that split's model once and takes the side whose clients' mean direction is closer to
         its update. It trains no further, so `rounds` is not used.
         """
-
-        def first_update(start: Params) -> Params:
-            return sub(self.local_training(start, data, key).params, start)
-
-        return replace(state, assignment=walk(state.splits, data.n, first_update))
+        after = walk(state.splits, data.n, lambda start: sub(self.local_training(start, data, key).params, start))
+        return replace(state, assignment=after)

@@ -13,7 +13,7 @@ from ..data import ClientData
 from ..keys import Key
 from ..params import Params, broadcast, sub, take
 from ..server.split_tree import walk
-from .cfl import CFL, CLUSTERING, CFLState
+from .cfl import CFL, CFLState
 
 __all__ = ["LGCFL", "LGCFLState"]
 
@@ -78,7 +78,7 @@ class LGCFL(CFL):
         per_client = {"update": sub(shared, start), "n": data.n, "steps": end.steps.to(data.n.device)}
         for name, half in self.trained_on_halves(start, data, key).items():
             per_client[name] = sub({n: half[n] for n in shared}, start)
-        purpose = {name: CLUSTERING for name in per_client if name.endswith("half")}
+        purpose = {name: "clustering" for name in per_client if name.endswith("half")}
         return Update(clients, {}, per_client, {"local": own}, {"loss": end.loss}, purpose)
 
     def download(self, state: Any, clients: Tensor) -> dict[str, Any]:

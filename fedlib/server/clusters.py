@@ -4,7 +4,10 @@ Clustered federated learning (CFL) compares the directions of the updates (`cosi
 two (`bipartition`). k-means on the updates (`kmeans`, `nearest`) is the plain method to compare with.
 """
 
+import math
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -175,18 +178,21 @@ def bipartition(similarity: Tensor | ArrayLike, method: str = "exact") -> Bipart
     return Bipartition(assignment, float(objective), float(within - objective))
 
 
-def chance_of_differences(first: Params, second: Params) -> float:
+def chance_of_differences(per_client: Mapping[str, Any], some: Tensor) -> float:
     """How likely updates of congruent clients are to differ from client to client as much as these: a p-value.
 
     Parameters
     ----------
-    first, second : Params
-        Stacks of m rows: each client's updates, from the same start, on two random halves of its examples.
+    per_client : mapping
+        "first half" and "second half": stacks of C rows, each client's updates, from the same start, on two random
+        halves of its examples; and "n", how many examples it has.
+    some : Tensor of shape (C,), bool
+        The clients of the test; one with a single example, which has no halves, is left out.
 
     Returns
     -------
     float
-        From 0 to 1. 1 where no update differs from another.
+        From 0 to 1; 1 where no update differs from another, NaN without halves or with fewer than two clients.
 
     Notes
     -----
@@ -204,7 +210,10 @@ def chance_of_differences(first: Params, second: Params) -> float:
     """
     from scipy.special import fdtrc
 
-    m = number_of_rows(first)
+    i = (some & (per_client["n"] > 1)).nonzero()[:, 0]
+    if (m := len(i)) < 2 or "first half" not in per_client:
+        return math.nan
+    first, second = (take(per_client[f"{which} half"], i) for which in ("first", "second"))
     total = {name: first[name].double() + second[name].double() for name in first}
     apart = {name: first[name].double() - second[name].double() for name in first}
     mean = mix(torch.full((1, m), 1 / m, dtype=torch.float64, device=total[next(iter(total))].device), total)
