@@ -225,8 +225,8 @@ def fitted(case: Case, kind: type, **rule: Any) -> tuple[Any, np.ndarray]:
 def watched(case: Case) -> dict[str, Any]:
     """Of each rule the round of its first cut and whether that cut keeps every group whole; the test's p-values."""
     end, group = fitted(case, Watched)
-    chance = end.state.norms[:, 6]
-    found: dict[str, Any] = {"chance": [float(f"{c:.3g}") for c in chance[~chance.isnan()].tolist()], "first": {}}
+    chance = end.state.norms[end.state.norms[:, 0] % CFL(print).rest == 0, 6]
+    found: dict[str, Any] = {"chance": [float(f"{c:.3g}") for c in chance.tolist()], "first": {}}
     for rule, (t, part) in end.state.first.items():
         found["first"][rule] = [t, all(len(np.unique(part[group == g])) == 1 for g in np.unique(group))]
     return found
@@ -294,7 +294,7 @@ def probe() -> running.Probe:
         end = fedlib.fit(
             Watched(loss, **quick), params, data, 2, seed=0, dtype=torch.float64, device="cpu", progress=False
         )
-        arms[f"{net}, watched"] = end.state.norms.nan_to_num(2.0).flatten().tolist()
+        arms[f"{net}, watched"] = end.state.norms.flatten().tolist()
     arms["default"] = [LEVEL, CFL(print).rest, CFL(print).min_size]
     return arms
 

@@ -43,7 +43,7 @@ class CFLState:
     norms : Tensor of shape (T, 7), float64
         What the rule saw and said: round, cluster, length of the mean update, that of the longest, the largest pace
         (see `CFL.must_split`), 1 where the cluster was due to be split, though a cut may yet be refused, and the
-        probability that `CFL.level` is compared with, NaN in rounds without halves. One row for each round in which
+        probability that `CFL.level` is compared with, 1 in rounds without halves. One row for each round in which
         all clients of a cluster of two or more took part.
     """
 

@@ -4,7 +4,6 @@ Clustered federated learning (CFL) compares the directions of the updates (`cosi
 two (`bipartition`). k-means on the updates (`kmeans`, `nearest`) is the plain method to compare with.
 """
 
-import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -192,7 +191,7 @@ def chance_of_differences(per_client: Mapping[str, Any], some: Tensor) -> float:
     Returns
     -------
     float
-        From 0 to 1; 1 where no update differs from another, NaN without halves or with fewer than two clients.
+        From 0 to 1; 1 where no update differs from another, without halves, and with fewer than two clients.
 
     Notes
     -----
@@ -217,7 +216,7 @@ def chance_of_differences(per_client: Mapping[str, Any], some: Tensor) -> float:
 
     i = (some & (per_client["n"] > 1)).nonzero()[:, 0]
     if (m := len(i)) < 2 or "first half" not in per_client:
-        return math.nan
+        return 1.0
     first, second = (to_matrix(take(per_client[f"{which} half"], i)).double() for which in ("first", "second"))
     total, apart = first + second, first - second
     between, within = (total - total.mean(0)).square().sum(), apart.square().sum(1)
