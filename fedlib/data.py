@@ -411,6 +411,7 @@ def halves(data: ClientData, key: Key) -> tuple[ClientData, ClientData]:
     """
     size = data.index.shape[1]
     order = Key(key.seed).permutations(data.id, "halves", data.n, 1, size)[:, 0]
+    order = order.where(order < data.n[:, None], order[:, :1])  # padding repeats a client's own
     places = order[:, ::2], order[:, 1::2] if size > 1 else order
 
     def part(place: Tensor, n: Tensor) -> ClientData:

@@ -309,7 +309,7 @@ KINDS = [
     ["unequal", 100],
     ["iid", 400],
 ]
-SETTINGS = {"rounds": 120, "epochs": {"femnist": 3}, "kinds": KINDS, "seed": 10, "watched": 1, "level": 1e-4}
+SETTINGS = {"rounds": 120, "epochs": {"femnist": 3}, "kinds": KINDS, "seed": 10, "watched": 1, "level": 1e-3}
 PRESETS = {
     "full": running.Experiment(
         "04_cfl_rule", SETTINGS | {"seeds": 5, "data": list(TUNED)}, measure, probe, ("mnist5k", "fashion_mnist")

@@ -59,13 +59,12 @@ class CFLState:
 class CFL(Algorithm):
     """FedAvg within each cluster; a cluster whose clients differ, and pull against each other, is cut in two.
 
-    Clients *differ* when each agrees with itself more than chance explains. In every round divisible by `rest` they
-    train twice more, from the same start, on two random halves of their examples. If all clients draw from one
-    distribution, a client's two halves are no more alike than halves of two clients; a one-way analysis of variance
-    says how likely updates are then to differ so much (`fedlib.server.clusters.chance_of_differences`). Below `level`
-    the cluster is cut so that the largest cosine of two updates across the cut is as small as can be. Both parts go on
-    from the same model, if they *pull against each other*: if the mean cosine across the cut is negative, as it comes
-    to be when the model has found the middle between them.
+    In every round divisible by `rest` the clients train twice more, from the same start, on two random halves of their
+    examples. They *differ* when the way in which the updates of one half fall in two shows in those of the other half:
+    if all clients drew from one distribution, it would not (`fedlib.server.clusters.chance_of_differences`). Below
+    `level` the cluster is cut so that the largest cosine of two updates across the cut is as small as can be. Both
+    parts go on from the same model, if they *pull against each other*: if the mean cosine across the cut is negative,
+    as it comes to be when the model has found the middle between them.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
@@ -114,7 +113,7 @@ class CFL(Algorithm):
     trains on and is tested again when all its clients take part. The server sees every client's update.
     """
 
-    level: float = 1e-4
+    level: float = 1e-3
     rest: int = 20
     method: str = "exact"
     min_size: int = 2

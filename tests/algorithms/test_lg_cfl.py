@@ -25,6 +25,7 @@ RAGGED = client_data(ragged_clients())
 class OneCut(LGCFL):
     """Cut once, after a given round."""
 
+    level: float = 1.0
     after: int = 10
 
     def must_split(self, t, since, mean, longest, pace):
