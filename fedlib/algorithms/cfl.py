@@ -100,7 +100,7 @@ class CFL(Algorithm):
     -----
     The paper splits a cluster that stands still (Algorithm 1, line 8: the mean update is shorter than eps1) while some
     client does not (Eq. 5 violated: an update is at least eps2 long). It gives no values, and lengths that suit one
-    set of data split congruent clients of another: see `what_held`. Its longer version (Sattler, Müller and Samek,
+    set of data split congruent clients of another. Its longer version (Sattler, Müller and Samek,
     2021) adds a bound on the clients' relative noise, and leaves that to be chosen. Here the halves measure the noise.
     They cost as many operations as a second update, and the bytes of two, in one round of `rest`, with the purpose
     "clustering". Label skew makes clients differ as well: they may be parted although one model would do.
