@@ -382,7 +382,7 @@ def probe_methods() -> running.Probe:
     settings, here = small()
     found = {}
     for name in (*METHODS, "true groups"):
-        own = {"IFCA": 2, "CFL": 9.0, "FedRep": 2}.get(name, USUAL.get(name))  # 9.0: splits at once
+        own = {"IFCA": 2, "CFL": 0.99, "FedRep": 2}.get(name, USUAL.get(name))  # 0.99: splits as soon as parts oppose
         algorithm, results, _ = trained(settings, here, name, 0, 0.3, own, dtype=torch.float64, device="cpu")
         end = results[max(results)]
         new = enrolled(settings, here, name, algorithm, end, max(results) or own or 0)

@@ -417,7 +417,7 @@ def numbers(algorithm: Any, end: Any) -> list[float]:
     """Of a finished run; of CFL also its rule, what the criterion saw, and the cuts."""
     found = running.numbers_of(algorithm, end)
     if isinstance(algorithm, CFL):
-        found += [algorithm.rest, algorithm.min_size, *end.state.norms.flatten().tolist()]
+        found += [algorithm.rest, algorithm.min_size, *end.state.norms[:, :6].flatten().tolist()]
         found += [v for c in end.state.splits for v in (c.round, c.objective, c.gap)]
     return found
 

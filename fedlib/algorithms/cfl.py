@@ -126,6 +126,8 @@ class CFL(Algorithm):
             check_number(getattr(self, name), name)
         check_whole(self.rest, "rest", least=0)
         check_whole(self.min_size, "min_size")
+        if self.level > 1:
+            raise ValueError(f"level must be a probability, from 0 to 1; got {self.level!r}")
         if self.method not in ("exact", "complete", "average"):
             raise ValueError(f'method must be "exact", "complete" or "average"; got {self.method!r}')
 

@@ -410,6 +410,7 @@ def test_mistakes_are_told():
     for name, value, message in (
         ("eps1", -1, "a number of at least 0; got -1"),
         ("eps2", float("nan"), "a number of at least 0; got nan"),
+        ("level", 1.5, "a probability, from 0 to 1; got 1.5"),
         ("level", -0.1, "a number of at least 0; got -0.1"),
         ("rest", -2, "a whole number of at least 0; got -2"),
         ("min_size", 0, "a whole number of at least 1; got 0"),
