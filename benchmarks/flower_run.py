@@ -118,7 +118,7 @@ LOCAL = {"lr": 0.1, "batch_size": 20, "epochs": 2}
 ALGORITHMS = {
     "FedAvg": FedAvg(loss, **LOCAL),
     "SCAFFOLD": Scaffold(loss, **LOCAL),
-    "CFL": CFL(loss, **LOCAL, eps1=0.7, eps2=0.3, rest=2),
+    "CFL": CFL(loss, **LOCAL, level=1.0, eps1=0.7, eps2=0.3, rest=2),
 }
 
 

@@ -18,6 +18,7 @@ __all__ = [
     "Batch",
     "Batches",
     "ClientData",
+    "halves",
     "local_batches",
     "positions",
     "same_rows",
@@ -408,3 +409,30 @@ def local_batches(data: ClientData, batch_size: int | None, epochs: int, key: Ke
     n = data.n.cpu()
     steps = torch.ones_like(n) if batch_size is None else (n + batch_size - 1) // batch_size
     return Batches(data, batch_size, epochs, key, steps * epochs)
+
+
+def halves(data: ClientData, key: Key) -> tuple[ClientData, ClientData]:
+    """Two random halves of each client's examples, the same in every round of a run.
+
+    Parameters
+    ----------
+    data : ClientData
+    key : Key
+        Only its seed counts.
+
+    Returns
+    -------
+    tuple of two ClientData
+        The first holds one example more where a client has an odd number; a client with one example has it in both.
+    """
+    size = data.index.shape[1]
+    order = Key(key.seed).permutations(data.id, "halves", data.n, 1, size)[:, 0]
+    order = order.where(order < data.n[:, None], order[:, :1])  # padding repeats a client's own
+    places = order[:, ::2], order[:, 1::2] if size > 1 else order
+
+    def part(place: Tensor, n: Tensor) -> ClientData:
+        columns = {name: c[torch.arange(len(c), device=c.device)[:, None], place] for name, c in data.columns.items()}
+        rows = {"index": data.index.gather(1, place), "y": data.y.gather(1, place)}
+        return replace(data, n=n, columns=columns, **rows)
+
+    return part(places[0], (data.n + 1) // 2), part(places[1], (data.n // 2).clamp(min=1))

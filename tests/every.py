@@ -18,7 +18,7 @@ from fedlib.server.model_graph import train_siamese
 
 SIZES = (3, 2, 5, 7, 20, 33)
 DATA = client_data(ragged_clients(SIZES))
-SPLITS = {"rest": 1, "eps1": 2.0, "eps2": 0.0, "min_size": 1}  # CFL splits at once
+SPLITS = {"rest": 1, "level": 1, "eps1": 2.0, "eps2": 0.0, "min_size": 1}  # CFL splits at once
 SETTINGS = {
     "CFL": SPLITS,
     "LGCFL": SPLITS,

@@ -68,12 +68,12 @@ OWN: dict[str, tuple[str, tuple[float, ...]]] = {  # a method's own setting, and
     "FedAvg, fine-tuned": ("epochs", EPOCHS),
     "Ditto": ("lam", (0.01, 0.1, 1.0)),
     "FedRep": ("head_epochs", (1, 3, 10)),
-    "CFL": ("eps1", (0.05, 0.15, 0.4)),
+    "CFL": ("level", (1e-5, 1e-3, 0.1)),
     "IFCA": ("clusters", (2, 4, 8)),
     "FedEM": ("components", (2, 3, 4)),
 }
 SHOWN = {"Ditto": (0.0, 10.0)}  # run too, but not to be chosen: clients alone, and the strongest pull
-USUAL = {"Ditto": 0.1, "FedRep": 3, "CFL": 0.15, "IFCA": 4, "FedEM": 3}  # while the rate is chosen
+USUAL = {"Ditto": 0.1, "FedRep": 3, "CFL": 1e-3, "IFCA": 4, "FedEM": 3}  # while the rate is chosen
 KINDS: dict[str, type[Algorithm]] = {"Ditto": Ditto, "FedRep": FedRep, "CFL": CFL, "IFCA": IFCA, "FedEM": FedEM}
 METHODS = ("alone", "FedAvg", *OWN)
 CLUSTERED = ("CFL", "IFCA", "true groups")  # their models are fine-tuned as well
@@ -464,7 +464,7 @@ def probe_methods() -> running.Probe:
     settings, here = small()
     found = {}
     for name in (*METHODS, "true groups"):
-        own = {"IFCA": 2, "CFL": 9.0, "FedRep": 2}.get(name, USUAL.get(name))  # 9.0: splits at once
+        own = {"IFCA": 2, "CFL": 0.99, "FedRep": 2}.get(name, USUAL.get(name))  # 0.99: splits as soon as parts oppose
         algorithm, results, _ = trained(settings, here, name, 0, 0.3, own, dtype=torch.float64, device="cpu")
         end = results[max(results)]
         new = enrolled(settings, here, name, algorithm, end, max(results) or own or 0)

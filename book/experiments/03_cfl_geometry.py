@@ -31,7 +31,8 @@ from fedlib.server.clusters import bipartition, cosine_similarity
 
 KINDS = ("XOR", "diverging conditionals")
 HIDDEN = {"linear": (2, 2), "8 hidden units": (2, 8, 2)}
-METHODS: dict[str, dict[str, Any]] = {"FedAvg": {"eps1": 0}, "CFL": {}}
+LENGTHS = {"level": 1.0, "eps1": 0.15, "eps2": 0.4}  # the rule that the chapter looks into
+METHODS: dict[str, dict[str, Any]] = {"FedAvg": {"eps1": 0}, "CFL": LENGTHS}
 LOCAL = {"lr": 0.2, "batch_size": 90, "epochs": 1}
 SIZE = (440, 360)  # examples of a client, by cluster
 PLANTED = np.repeat([0, 1], 4)
@@ -118,7 +119,7 @@ def toys(seed: int, rounds: int) -> Rows:
             row["cosine across"] = alpha[PLANTED[:, None] != PLANTED].mean()
             row["cosines would cut rightly"] = (bipartition(alpha).assignment.numpy() == PLANTED).all()
         found[f"{kind}, {hidden}"] = row
-    _, result = run("XOR", "8 hidden units", seed, rounds, eps2=0)
+    _, result = run("XOR", "8 hidden units", seed, rounds, **LENGTHS | {"eps2": 0})
     found["XOR, 8 hidden units, eps2=0"] = {
         "splits": len(result.state.splits),
         "CFL": result.history["test_accuracy"].iloc[-1],
@@ -227,7 +228,7 @@ def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
 def probe() -> running.Probe:
     """Small toys for two rounds, with a cut after the first where CFL cuts; a few draws of the other studies."""
     found = {}
-    sooner = {"rest": 1, "eps1": 9.0}  # the mean is short at once; the second condition is left to decide
+    sooner = LENGTHS | {"rest": 1, "eps1": 9.0}  # the mean is short at once; the second condition is left to decide
     for kind, hidden in itertools.product(KINDS, HIDDEN):
         data = clients_of(kind, 0, size=(22, 18))
         for name, settings in {**METHODS, "CFL": sooner, "first condition only": sooner | {"eps2": 0}}.items():
@@ -245,7 +246,7 @@ def probe() -> running.Probe:
                 numbers += [float(norm(again.per_client["update"]).sum())]
                 numbers += [float((cut.similarity**2).sum()), cut.objective]
             found[f"{kind}, {hidden}, {name}"] = numbers
-    standard = algorithm_of("linear")[0]
+    standard = algorithm_of("linear", **LENGTHS)[0]
     found["default rule"] = [standard.eps1, standard.eps2, standard.rest, standard.min_size]
     for method in LINKAGES:
         cuts = [draw[method] for draw in linkage_draws(np.random.RandomState(0), 2.0, 5)]

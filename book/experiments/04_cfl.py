@@ -23,13 +23,14 @@ from fedlib.algorithms.cfl import CFLState
 from fedlib.losses import cross_entropy
 from fedlib.params import broadcast, row
 from fedlib.reports import statistics
-from fedlib.server.split_tree import Split, calibrate, replay
+from fedlib.server.split_tree import Split, replay
 
 GROUPS = 4
 MLP = models.MLP((196, 64, 10))
 LOCAL: dict[str, Any] = {"lr": 0.1, "batch_size": 100, "epochs": 3, "predict": MLP}
 SMALL = LOCAL | {"batch_size": 25}  # of clients with fifty digits each
 EPS1, EPS2 = (0.05, 0.1, 0.15, 0.25, 0.4), (0.0, 0.2, 0.4, 0.6, 0.8)  # of the grid
+LENGTHS: dict[str, Any] = {"level": 1.0, "eps1": 0.15, "eps2": 0.4}  # a rule with thresholds, beside the default
 FEW = "small clients"
 SCHEDULE = (50, 100, 150)  # the paper splits after these rounds
 
@@ -150,6 +151,7 @@ def run(algorithm: Any, drawn: Digits, dealt: partition.Partition, rounds: int, 
 class ScheduledCFL(CFL):
     """Split as in the paper's experiment: after each round of a schedule, the cluster with the widest gap."""
 
+    level: float = 1.0
     schedule: tuple[int, ...] = SCHEDULE
 
     def must_split(self, t: int, since: int, mean: float, longest: float, pace: float) -> bool:
@@ -250,36 +252,30 @@ def one_group(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
     dealt = deal(drawn.train[1], settings["clients"], seed, groups=1)
     calm = run(CFL(LOSS, **LOCAL), drawn, dealt, settings["without groups"], seed)
     found = {"splits": len(calm.state.splits)}
-    if departs := replay(CFL(LOSS, **LOCAL, eps2=0.0), calm.state):
-        found["first split without Eq. 5"] = departs[0]
-    found["eps2 calibrated"] = calibrate(calm.state)
+    for name, rule in {"without Eq. 5": LENGTHS | {"eps2": 0.0}, "by lengths": LENGTHS}.items():
+        if not calm.state.splits and (departs := replay(CFL(LOSS, **LOCAL, **rule), calm.state)):
+            found[f"first split {name}"] = departs[0]
     return {"one group": found | {"test accuracy": calm.history["test_accuracy"].iloc[-1]}}
 
 
 def finite_data(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
-    """FedAvg and CFL where clients have few digits or skewed labels, CFL also with a threshold from a control."""
+    """FedAvg and CFL where clients have few digits or skewed labels, CFL also with thresholds."""
     drawn, rounds = digits(seed, settings["examples"]), settings["small"]
-    never = CFL(LOSS, **SMALL, eps2=1e9)  # never splits, and so is FedAvg
-    calm = run(never, *deal_few(drawn, settings["clients"], seed, "one group"), rounds, seed)
-    eps2 = calibrate(calm.state)
     found: dict[str, Row] = {}
     for kind, local in {"one group": SMALL, "label skew": LOCAL, "four groups": SMALL}.items():
         rules = {
-            "FedAvg": never if kind == "one group" else FedAvg(LOSS, **local),
+            "FedAvg": FedAvg(LOSS, **local),
             "CFL": CFL(LOSS, **local),
-            "CFL, calibrated": CFL(LOSS, **local, eps2=eps2),
+            "CFL, lengths": CFL(LOSS, **local, **LENGTHS),
         }
         for name, rule in rules.items():
-            end = calm  # and so is a rule that would not have split it either
-            if kind != "one group" or replay(rule, calm.state) is not None:
-                end = run(rule, *deal_few(drawn, settings["clients"], seed, kind), rounds, seed)
+            end = run(rule, *deal_few(drawn, settings["clients"], seed, kind), rounds, seed)
             last = end.history.iloc[-1]
             found[f"{name}, {kind}" if kind == "label skew" else f"{name}, {FEW}, {kind}"] = {
                 "test accuracy": last["test_accuracy"],
                 "on its own mix": last["own_accuracy"],
                 "splits": len(getattr(end.state, "splits", ())),
             }
-    found[f"CFL, calibrated, {FEW}, one group"]["eps2"] = eps2
     return found
 
 
@@ -288,11 +284,11 @@ def grid(settings: Mapping[str, Any], seed: int, kind: str) -> dict[str, Row]:
     drawn, several = digits(seed, settings["examples"]), kind == "four groups"
     dealt = deal(drawn.train[1], settings["clients"], seed, GROUPS if several else 1)
     rounds = settings["rounds" if several else "without groups"]
-    ends = [run(CFL(LOSS, **LOCAL), drawn, dealt, rounds, seed).state]
+    ends = [run(CFL(LOSS, **LOCAL, **LENGTHS), drawn, dealt, rounds, seed).state]
     found: dict[str, Row] = {}
     for eps1 in EPS1:
         for eps2 in EPS2:
-            rule = CFL(LOSS, **LOCAL, eps1=eps1, eps2=eps2)
+            rule = CFL(LOSS, **LOCAL, level=1.0, eps1=eps1, eps2=eps2)
             same = [state for state in ends if replay(rule, state) is None]
             if not same:
                 same = [run(rule, drawn, dealt, rounds, seed).state]
@@ -330,7 +326,7 @@ def numbers(algorithm: Any, end: Any) -> list[float]:
     """Of a finished run; of CFL also its rule, what the criterion saw, and the cuts."""
     found = running.numbers_of(algorithm, end)
     if isinstance(algorithm, CFL):
-        found += [algorithm.rest, algorithm.min_size, *end.state.norms.flatten().tolist()]
+        found += [algorithm.rest, algorithm.min_size, *end.state.norms[:, :6].flatten().tolist()]
         found += [v for c in end.state.splits for v in (c.round, c.objective, c.gap)]
     return found
 
@@ -342,7 +338,7 @@ def probe() -> running.Probe:
     dealt, calm = (deal(drawn.train[1], 8, 0, groups) for groups in (2, 1))
     small: dict[str, Any] = {"rounds": 2, "seed": 0, "dtype": torch.float64, "device": "cpu"}
     quick: dict[str, Any] = {"batch_size": 10, "epochs": 2}
-    split: dict[str, Any] = {"eps1": 1.0, "eps2": 0.0, "rest": 1}
+    split: dict[str, Any] = {"level": 1.0, "eps1": 1.0, "eps2": 0.0, "rest": 1}
     arms = {}
     for name, method in contenders(dealt.group, 0, clusters=2).items():
         algorithm = replace(method, **quick)
@@ -354,12 +350,14 @@ def probe() -> running.Probe:
         arms[name] = numbers(algorithm, end)
         if name == "CFL":
             other = replay(replace(algorithm, eps2=1e9), end.state) or ()
-            arms[name] += [CFL(LOSS).eps1, CFL(LOSS).eps2, CFL(LOSS).rest, *other]
+            arms[name] += [CFL(LOSS).level, *LENGTHS.values(), CFL(LOSS).rest, *other]
             right, scores = welcome(algorithm, end, drawn, dealt, 0)
             arms["new clients"] = [right.sum(), *scores.accuracy, *scores.loss]
-    never = CFL(LOSS, **LOCAL | quick, eps2=1e9)
+    never = CFL(LOSS, **LOCAL | quick, level=0.0)
     end = run(never, drawn, calm, **small)
-    arms["one group"] = [*numbers(never, end), calibrate(end.state, rest=1)]
+    arms["one group"] = numbers(never, end)
+    halved = replace(CFL(LOSS, **LOCAL | quick), level=0.9, rest=2, min_size=1)
+    arms["CFL by halves"] = numbers(halved, run(halved, drawn, dealt, **small))
     skewed = partition.dirichlet(drawn.train[1], 8, alpha=0.3, seed=0, min_rows=5)
     arms["label skew"] = numbers(never, run(never, drawn, skewed, **small))
     return arms
@@ -371,14 +369,14 @@ def _small(kind: str) -> tuple[str, str]:
 
 def _claims() -> dict[str, tuple[list[str], list[str]]]:
     skew = "CFL, label skew", "FedAvg, label skew"
-    calibrated = f"CFL, calibrated, {FEW}, one group"
+    lengths = f"CFL, lengths, {FEW}, one group"
     asked = {  # sentence: what is larger, what is smaller, by which score
         "four groups: CFL beats FedAvg": ("CFL", "FedAvg", "test accuracy"),
         "four groups: CFL beats random clusters": ("CFL", "random clusters", "test accuracy"),
         "four groups: CFL beats every client alone": ("CFL", "alone", "test accuracy"),
         "four groups, 50 digits: CFL beats FedAvg": (*_small("four groups"), "test accuracy"),
         "one group, 50 digits: CFL beats FedAvg": (*_small("one group"), "test accuracy"),
-        "one group, 50 digits: calibrated beats default": (calibrated, _small("one group")[0], "test accuracy"),
+        "one group, 50 digits: default beats lengths": (_small("one group")[0], lengths, "test accuracy"),
         "label skew, all digits: CFL beats FedAvg": (*skew, "test accuracy"),
         "label skew, own mix: CFL beats FedAvg": (*skew, "on its own mix"),
     }

@@ -458,6 +458,7 @@ BOOK = {"learn": functools.partial(model_graph.train_siamese, recipe="book"), "c
 class OneCut(LGCFL):
     """CFL on the shared layers that cuts the clients once, after a given round."""
 
+    level: float = 1.0
     after: int = 1
 
     def must_split(self, t: int, since: int, mean: float, longest: float, pace: float) -> bool:

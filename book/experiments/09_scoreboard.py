@@ -43,7 +43,6 @@ from fedlib.reports import statistics
 from fedlib.server.distance_clusters import linkage
 from fedlib.server.mixture import em_domains
 from fedlib.server.model_graph import train_siamese
-from fedlib.server.split_tree import calibrate
 
 SETTINGS = {
     "digits": 4000,
@@ -73,7 +72,6 @@ FOLLOWS = {  # too dear to choose for, or a control: it has the rate of another
 RATES, SERVER_RATE = (0.1, 0.3, 0.9), 0.3  # to choose from; FedAdam chooses the server's tenth, and clients have 0.3
 GROUPS, PIXELS = 4, 196
 PARTS = (0.4, 0.2, 0.4)  # of each client's digits: training, validation, test
-CALM_SEED = 9  # of the federation of equal clients that calibrates CFL, which nothing else uses
 
 model = models.MLP((PIXELS, 32, 10))
 student = DomainClassifier((1, 14, 14), GROUPS, "flatten", (8, 16), (2, 1))
@@ -179,14 +177,6 @@ class Board:
             three = [part.clients(x, y, classes=10) for part in parts]
         return World(*three, dealt.group if dealt.change is not None else None)
 
-    @cache  # noqa: B019
-    def calm_eps2(self, rate: float) -> float:
-        """CFL's second threshold, from equal clients that nothing else uses."""
-        never = CFL(loss, lr=rate, predict=model, batch_size=self.batch_size, epochs=self.epochs, eps1=0.0)
-        here = self.world("equal clients", CALM_SEED).train
-        calm = fedlib.fit(never, model.init(CALM_SEED), here, self.rounds, seed=CALM_SEED, progress=False)
-        return calibrate(calm.state, rest=min(20, self.rounds - 1))
-
     def methods(self, here: World, seed: int, rate: float) -> dict[str, Callable[[], Any]]:
         """The rows of the table: name -> a function that makes the algorithm."""
         how = {"lr": rate, "predict": model, "batch_size": self.batch_size, "epochs": self.epochs}
@@ -197,7 +187,7 @@ class Board:
             "FedProx": lambda: FedProx(loss, mu=0.1, **how),
             "SCAFFOLD": lambda: Scaffold(loss, **how),
             "FedAdam": lambda: FedAdam(loss, server_lr=rate / 10, **how | {"lr": SERVER_RATE}),
-            "CFL": lambda: CFL(loss, eps2=self.calm_eps2(rate), **how),
+            "CFL": lambda: CFL(loss, **how),
             "IFCA": lambda: IFCA(loss, **four),
             "FeSEM": lambda: FeSEM(loss, **four),
             "FedGroup": lambda: FedGroup(loss, **four),
@@ -311,10 +301,8 @@ def probe() -> running.Probe:
     start, domain_start = ({k: p.double() for k, p in net.init(0).items()} for net in (model, domain_model))
     double = {"seed": 0, "dtype": torch.float64, "device": "cpu", "progress": False}
     arms = board.methods(here, 0, 0.3)
-    never, at_once = ({"loss": loss, "lr": 0.3, "batch_size": 20, "eps1": eps1, "rest": 1} for eps1 in (0.0, 9.0))
-    calm = fedlib.fit(CFL(**never), start, here.train, 2, **double)
-    found = {"CFL, calibrated": [calibrate(calm.state, rest=1)]}
-    arms["CFL"] = lambda: CFL(**at_once, eps2=0.0)
+    found: running.Probe = {"CFL, default": [CFL(loss).level, CFL(loss).rest]}
+    arms["CFL"] = lambda: CFL(loss, lr=0.3, batch_size=20, level=0.99, rest=1, min_size=1)
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         for name, make in arms.items():

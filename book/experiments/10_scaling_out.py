@@ -547,7 +547,7 @@ def few_digits() -> fedlib.ClientData:
 def tiny(name: str) -> Any:
     """An algorithm of the runs in Flower, told to split clients at once."""
     algorithm = flower_run.ALGORITHMS[name]
-    return replace(algorithm, eps1=10.0, eps2=0.0, rest=1) if name == "CFL" else algorithm
+    return replace(algorithm, level=1.0, eps1=10.0, eps2=0.0, rest=1) if name == "CFL" else algorithm
 
 
 def probe() -> running.Probe:

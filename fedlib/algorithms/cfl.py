@@ -15,11 +15,11 @@ from ..aggregate import membership
 from ..algorithm import Algorithm, Update, held
 from ..checks import check_number, check_whole
 from ..costs import server_time
-from ..data import ClientData
+from ..data import ClientData, halves
 from ..keys import Key
 from ..params import Params, broadcast, mix, norm, number_of_rows, sub, take
-from ..server.clusters import bipartition, cosine_similarity
-from ..server.split_tree import Split, walk
+from ..server.clusters import chance_of_differences
+from ..server.split_tree import Split, cut_in_two, grown, walk
 
 __all__ = ["CFL", "CFLState"]
 
@@ -40,10 +40,11 @@ class CFLState:
         Rounds done.
     splits : tuple of Split
         The split tree, oldest first.
-    norms : Tensor of shape (T, 6), float64
-        What the criterion saw and said: round, cluster, length of the mean update, that of the longest, the largest
-        pace (see `CFL.must_split`), and 1 where the cluster was due to be split, though a cut may yet be refused. One
-        row for each round in which all clients of a cluster of two or more took part.
+    norms : Tensor of shape (T, 7), float64
+        What the rule saw and said: round, cluster, length of the mean update, that of the longest, the largest pace
+        (see `CFL.must_split`), 1 where the cluster was due to be split, though a cut may yet be refused, and the
+        probability that `CFL.level` is compared with, 1 in rounds without halves. One row for each round in which
+        all clients of a cluster of two or more took part.
     """
 
     models: Params = field(metadata=held("server and its cluster"))
@@ -56,30 +57,34 @@ class CFLState:
 
 @dataclass(frozen=True)
 class CFL(Algorithm):
-    """FedAvg within each cluster; a cluster that stands still while some client does not is cut in two.
+    """FedAvg within each cluster; a cluster whose clients differ, and pull against each other, is cut in two.
 
-    A cluster *stands still* when the mean of its clients' updates is short. If some single update is still long then,
-    its clients are taken to be *incongruent*: no one model suits them all. The cluster is cut so that the largest
-    cosine of two updates across the cut is as small as can be, and both parts go on from the same model.
+    In every round divisible by `rest` the clients train twice more, from the same start, on two random halves of their
+    examples. They *differ* when the way in which the updates of one half fall in two shows in those of the other half:
+    if all clients drew from one distribution, it would not (`fedlib.server.clusters.chance_of_differences`). Below
+    `level` the cluster is cut so that the largest cosine of two updates across the cut is as small as can be. Both
+    parts go on from the same model, if they *pull against each other*: if the mean cosine across the cut is negative,
+    as it comes to be when the model has found the middle between them.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
     Parameters
     ----------
-    eps1 : float
-        A cluster stands still when its mean update is shorter than `eps1` times the longest one. 0 never splits, which
-        is FedAvg.
-    eps2 : float
-        Clients are incongruent when some update is at least `eps2` times learning rate times its own client's steps.
-        It depends on data, network and local training: `fedlib.server.split_tree.calibrate` finds it from a run on
-        congruent clients.
+    level : float
+        Probability with which one test may take congruent clients apart. 0 never splits, which is FedAvg. 1 tests
+        nothing, so that no halves are trained and `eps1`, `eps2` and `rest` decide alone, in every round.
     rest : int
-        Rounds that a cluster trains, from its creation, before it may be split; 0: the paper.
+        Rounds from one test to the next; with ``level=1``, rounds that a cluster trains, from its creation, before it
+        may be split. 0 stands for 1, and with ``level=1`` for the paper.
     method : {"exact", "complete", "average"}
         How to cut; see `fedlib.server.clusters.bipartition`.
     min_size : int
-        A cut that leaves fewer clients than this on a side is refused, and the cluster is tested again next round. 1:
-        the paper; the default keeps a lone client from a model of its own.
+        A cut that leaves fewer clients than this on a side is refused, and the cluster is tested again. 1: the paper;
+        the default keeps a lone client from a model of its own.
+    eps1, eps2 : float
+        The paper's thresholds, relative: a cluster is split only when its mean update is shorter than `eps1` times the
+        longest one, and some update at least `eps2` times learning rate times its own client's steps. The defaults
+        leave everything to the test, since no mean is longer than the longest.
 
     Raises
     ------
@@ -93,41 +98,52 @@ class CFL(Algorithm):
 
     Notes
     -----
+    The paper splits a cluster that stands still (Algorithm 1, line 8: the mean update is shorter than eps1) while some
+    client does not (Eq. 5 violated: an update is at least eps2 long). It gives no values, and lengths that suit one
+    set of data split congruent clients of another. Its longer version (Sattler, Müller and Samek,
+    2021) adds a bound on the clients' relative noise, and leaves that to be chosen. Here the halves measure the noise.
+    They cost as many operations as a second update, and the bytes of two, in one round of `rest`, with the purpose
+    "clustering". Label skew makes clients differ as well: they may be parted although one model would do.
+
+    ``level=1, eps1=0.15, eps2=0.4`` is the rule with relative lengths that chapters 03 and 04 look into; a subclass
+    whose `must_split` compares the lengths themselves is the paper's.
+
     The recursion of Algorithm 2 runs breadth first, in common rounds, and updates stand for gradients throughout, as in
     line 5 of Algorithm 1. No cluster ever finishes: where Eq. 5 holds, the paper returns the model; here the cluster
-    trains on and is tested again in each round in which all its clients take part. The paper's thresholds are absolute
-    lengths, with no values given: chapter 03 writes its criterion as a subclass with another `must_split`, chapter 04
-    says why thresholds are relative here. The server sees every client's update.
+    trains on and is tested again when all its clients take part. The server sees every client's update.
 
     Examples
     --------
     With ``loss``, ``model`` and ``data`` as in the example of `fedlib.federation.fit`:
 
     >>> from fedlib.algorithms import CFL
-    >>> result = fit(CFL(loss, eps1=0.2, eps2=0.4, predict=model), model.init(0), data, rounds=3, progress=False)
+    >>> result = fit(CFL(loss, predict=model), model.init(0), data, rounds=3, progress=False)
     >>> result.state.assignment.tolist()  # nobody has been parted yet
     [0, 0, 0]
     """
 
-    eps1: float = 0.15
-    eps2: float = 0.4
+    level: float = 1e-3
     rest: int = 20
     method: str = "exact"
     min_size: int = 2
+    eps1: float = 2.0
+    eps2: float = 0.0
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number(self.eps1, "eps1")
-        check_number(self.eps2, "eps2")
+        for name in ("eps1", "eps2", "level"):
+            check_number(getattr(self, name), name)
         check_whole(self.rest, "rest", least=0)
         check_whole(self.min_size, "min_size")
+        if self.level > 1:
+            raise ValueError(f"level must be a probability, from 0 to 1; got {self.level!r}")
         if self.method not in ("exact", "complete", "average"):
             raise ValueError(f'method must be "exact", "complete" or "average"; got {self.method!r}')
 
     def init(self, params: Params, data: ClientData, key: Key) -> CFLState:
         """One cluster of all clients."""
         everybody = torch.zeros(len(data), dtype=torch.int64, device=data.n.device)
-        return CFLState(broadcast(params, 1), everybody, everybody.new_zeros(1), 0, (), torch.zeros(0, 6).double())
+        return CFLState(broadcast(params, 1), everybody, everybody.new_zeros(1), 0, (), torch.zeros(0, 7).double())
 
     def client_params(self, state: CFLState, clients: Tensor) -> Params:
         """Each client holds the model of its cluster."""
@@ -140,7 +156,16 @@ class CFL(Algorithm):
         delta = sub(end.params, start)  # line 5: Delta theta_i <- SGD_n(theta_i, D_i) - theta_i
         # n: |D_i|; steps: the n of SGD_n
         per_client = {"update": delta, "n": data.n, "steps": end.steps.to(data.n.device)}
-        return Update(clients, per_client=per_client, log={"loss": end.loss})
+        tested = {name: sub(p, start) for name, p in self.trained_on_halves(start, data, key).items()}
+        purpose = dict.fromkeys(tested, "clustering")
+        return Update(clients, per_client=per_client | tested, log={"loss": end.loss}, purpose=purpose)
+
+    def trained_on_halves(self, start: Params, data: ClientData, key: Key) -> dict[str, Params]:
+        """Where training on either half of their examples leads the clients; nothing in rounds without a test."""
+        if not 0 < self.level < 1 or key.round % max(1, self.rest):
+            return {}
+        pair = zip(("first half", "second half"), halves(data, key), strict=True)
+        return {name: self.local_training(start, half, key, purpose="clustering").params for name, half in pair}
 
     def aggregate(self, state: CFLState, update: Update) -> CFLState:
         """The mean update moves each model (Algorithm 1, line 7); then clusters may be split (Algorithm 2)."""
@@ -151,12 +176,12 @@ class CFL(Algorithm):
         state = replace(state, models=models, since=state.since + 1, round=state.round + 1)
         tested = self._test(state, update, norm(mean).double())
         state = replace(state, norms=torch.cat([state.norms, tested.to(state.norms)]))
-        if self.eps1 > 0 and state.round == self.rest + 5 and not len(state.norms):
+        if self.eps1 * self.level > 0 and state.round == self.rest + 5 and not len(state.norms):
             warnings.warn("CFL tested no cluster: a test needs all clients of a cluster of two or more", stacklevel=2)
         with server_time("clustering"):  # column 1 is the cluster, column 5 whether it is due
             splits = self.cuts(state, update, tested[tested[:, 5] == 1, 1].long().tolist())
         for split in splits:
-            state = self._split(state, split)
+            state = grown(state, split)
         return state
 
     def must_split(self, t: int, since: int, mean: float, longest: float, pace: float) -> bool:
@@ -186,39 +211,22 @@ class CFL(Algorithm):
             i = cluster == c
             if i.sum() == (state.assignment == c).sum() >= 2:  # all its clients have sent an update
                 seen = float(mean_length[c]), float(lengths[i].max()), float(pace[i].max())
-                rows.append([state.round, c, *seen, self.must_split(state.round, since, *seen)])
-        return torch.tensor(rows, dtype=torch.float64).reshape(-1, 6)
+                chance = chance_of_differences(update.per_client, i)
+                due = self.must_split(state.round, since, *seen) and (self.level == 1 or chance < self.level)
+                rows.append([state.round, c, *seen, due, chance])
+        return torch.tensor(rows, dtype=torch.float64).reshape(-1, 7)
 
     def cuts(self, state: CFLState, update: Update, due: list[int]) -> list[Split]:
         """The clusters to be split now, each with its bipartition; `due` holds their indices."""
         splits = []
         for c in due:
             i = (state.assignment[update.clients] == c).nonzero()[:, 0]
-            delta = take(update.per_client["update"], i)
-            similarity = cosine_similarity(delta)  # Algorithm 2, line 3: alpha_ij, Eq. 4
-            cut = bipartition(similarity, self.method)  # Algorithm 2, line 5: c_1, c_2, Eq. 6
-            part = cut.assignment.to(i.device)
-            if part.bincount().min() < self.min_size:
-                continue
-            start = {name: p[[c]] for name, p in state.models.items()}
-            # the sum of each part's updates, made of length 1: new clients are compared with it
-            directions = mix(membership(part, 1 / norm(delta).double(), 2), delta)
-            cut_by = update.clients[i], part, similarity, cut.objective, cut.gap
-            splits.append(Split(state.round, c, -1, *cut_by, start, directions))  # -1: `_split` gives the number
+            start, delta = {name: p[[c]] for name, p in state.models.items()}, take(update.per_client["update"], i)
+            cut = cut_in_two(state.round, c, update.clients[i], delta, start, self.method)
+            opposed = self.level == 1 or cut.across < 0
+            if cut.part.bincount().min() >= self.min_size and opposed:
+                splits.append(cut)
         return splits
-
-    def _split(self, state: CFLState, split: Split) -> CFLState:
-        """Both parts go on from the same model; the second gets a new number (Algorithm 2, lines 6-7)."""
-        c, new = split.model, number_of_rows(state.models)
-        since = torch.cat([state.since, state.since.new_zeros(1)])
-        since[[c, new]] = 0
-        return replace(
-            state,
-            models={name: torch.cat([p, p[[c]]]) for name, p in state.models.items()},
-            assignment=state.assignment.index_fill(0, split.members[split.part == 1], new),
-            since=since,
-            splits=(*state.splits, replace(split, new=new)),
-        )
 
     def new_clients(self, state: CFLState, data: ClientData, key: Key, rounds: int) -> CFLState:
         """A new client goes down the split tree, which the paper has no word on.
@@ -226,8 +234,5 @@ class CFL(Algorithm):
         At each split it trains that split's model once and takes the side whose clients' mean direction is closer to
         its update. It trains no further, so `rounds` is not used.
         """
-
-        def first_update(start: Params) -> Params:
-            return sub(self.local_training(start, data, key).params, start)
-
-        return replace(state, assignment=walk(state.splits, data.n, first_update))
+        after = walk(state.splits, data.n, lambda start: sub(self.local_training(start, data, key).params, start))
+        return replace(state, assignment=after)

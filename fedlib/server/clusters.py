@@ -4,7 +4,9 @@ Clustered federated learning (CFL) compares the directions of the updates (`cosi
 two (`bipartition`). k-means on the updates (`kmeans`, `nearest`) is the plain method to compare with.
 """
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 import torch
@@ -12,12 +14,13 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..keys import Key
-from ..params import Params, number_of_rows, to_matrix
+from ..params import Params, number_of_rows, take, to_matrix
 
 __all__ = [
     "Bipartition",
     "Centres",
     "bipartition",
+    "chance_of_differences",
     "cosine_similarity",
     "different_starts",
     "kmeans",
@@ -172,6 +175,51 @@ def bipartition(similarity: Tensor | ArrayLike, method: str = "exact") -> Bipart
     device = similarity.device if isinstance(similarity, Tensor) else None
     assignment = torch.as_tensor(second, dtype=torch.int64, device=device)
     return Bipartition(assignment, float(objective), float(within - objective))
+
+
+def chance_of_differences(per_client: Mapping[str, Any], some: Tensor) -> float:
+    """How likely congruent clients are to fall in two parts as clearly as these do: a p-value, by halves of their data.
+
+    Parameters
+    ----------
+    per_client : mapping
+        "first half" and "second half": stacks of C rows, each client's updates, from the same start, on two random
+        halves of its examples; and "n", how many examples it has.
+    some : Tensor of shape (C,), bool
+        The clients of the test; one with a single example, which has no halves, is left out.
+
+    Returns
+    -------
+    float
+        From 0 to 1; 1 without halves, with fewer than four clients, and where updates vanish.
+
+    Notes
+    -----
+    The first halves are cut in two by average linkage. Had all clients one distribution, this cut would mean nothing to
+    the second halves. A two-sample t-test, one-sided, with m - 2 degrees of freedom, asks whether they differ over the
+    cut, along the line through the means of the first halves' sides. Then the halves change places, and the smaller
+    p-value counts, times two (Bonferroni). A cut that leaves a client alone is not tested. With four clients, and so
+    two degrees of freedom, hardly any difference is large enough: use a higher level there.
+
+    Client by client the test compares small numbers of updates, not their many entries, which are far from independent.
+    """
+    from scipy.special import stdtr
+
+    i = (some & (per_client["n"] > 1)).nonzero()[:, 0]
+    if (m := len(i)) < 4 or "first half" not in per_client:
+        return 1.0
+    first, second = (to_matrix(take(per_client[f"{which} half"], i)).double() for which in ("first", "second"))
+    chances = [0.5]
+    for one, other in ((first, second), (second, first)):
+        if one.any(1).all():  # else some half has no direction
+            side = bipartition(cosine_similarity(one), "average").assignment == 1
+            if 1 < side.sum() < m - 1:
+                line = other @ (one[side].mean(0) - one[~side].mean(0))
+                x, y = line[side], line[~side]
+                spread = ((x - x.mean()).square().sum() + (y - y.mean()).square().sum()) / (m - 2)
+                t = (x.mean() - y.mean()) / (spread * (1 / len(x) + 1 / len(y))).sqrt()
+                chances.append(float(stdtr(m - 2, -float(t.nan_to_num(0.0)))))
+    return 2 * min(chances)
 
 
 @dataclass(frozen=True)

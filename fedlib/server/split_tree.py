@@ -1,15 +1,17 @@
-"""The split tree of clustered federated learning (CFL): its nodes, new clients in it, and thresholds from past runs."""
+"""The split tree of clustered federated learning (CFL): its nodes, new clients in it, and past runs replayed."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from ..params import Params, broadcast, dot, norm, row
+from ..aggregate import membership
+from ..params import Params, broadcast, dot, mix, norm, number_of_rows, row
+from .clusters import bipartition, cosine_similarity
 
-__all__ = ["Split", "calibrate", "replay", "walk"]
+__all__ = ["Split", "cut_in_two", "grown", "replay", "walk"]
 
 
 @dataclass(frozen=True)
@@ -47,6 +49,62 @@ class Split:
     start: Params
     directions: Params
 
+    @property
+    def across(self) -> float:
+        """Mean cosine of two clients on different sides."""
+        return float(self.similarity[self.part == 0][:, self.part == 1].mean())
+
+
+def cut_in_two(t: int, model: int, members: Tensor, delta: Params, start: Params, method: str) -> Split:
+    """Cut the cluster of `model` by its members' updates after round `t` (CFL Algorithm 2, lines 3 to 5).
+
+    Parameters
+    ----------
+    t, model : int
+    members : Tensor of shape (m,), int64
+    delta : Params
+        Stack of m rows, their updates.
+    start : Params
+        Stack of one row, the cluster's model.
+    method : {"exact", "complete", "average"}
+        See `fedlib.server.clusters.bipartition`.
+
+    Returns
+    -------
+    Split
+        Its `new` is -1: `grown` gives the number.
+    """
+    similarity = cosine_similarity(delta)  # line 3: alpha_ij, Eq. 4
+    cut = bipartition(similarity, method)  # line 5: c_1, c_2, Eq. 6
+    part = cut.assignment.to(members.device)
+    # the sum of each part's updates, made of length 1: new clients are compared with it
+    directions = mix(membership(part, 1 / norm(delta).double(), 2), delta)
+    return Split(t, model, -1, members, part, similarity, cut.objective, cut.gap, start, directions)
+
+
+def grown(state: Any, split: Split) -> Any:
+    """The state of CFL after a split: both parts go on from the same model, the second with a new number.
+
+    Parameters
+    ----------
+    state : CFLState
+    split : Split
+
+    Returns
+    -------
+    CFLState
+    """
+    c, new = split.model, number_of_rows(state.models)
+    since = torch.cat([state.since, state.since.new_zeros(1)])
+    since[[c, new]] = 0
+    return replace(
+        state,
+        models={name: torch.cat([p, p[[c]]]) for name, p in state.models.items()},
+        assignment=state.assignment.index_fill(0, split.members[split.part == 1], new),
+        since=since,
+        splits=(*state.splits, replace(split, new=new)),
+    )
+
 
 def walk(splits: Iterable[Split], clients: Tensor, first_update: Callable[[Params], Params]) -> Tensor:
     """Lead new clients down the split tree: at each node they train its model once, and take the side they point to.
@@ -74,46 +132,13 @@ def walk(splits: Iterable[Split], clients: Tensor, first_update: Callable[[Param
     return assignment
 
 
-def calibrate(state: Any, eps1: float = 0.15, rest: int = 20, margin: float = 1.25) -> float:
-    """`eps2` of CFL, from a finished run on clients that are congruent.
-
-    Such a run needs clients that must not be split and otherwise resemble the real ones, in number and in size: made
-    from public data, or from the real task with its examples dealt at random.
-
-    Parameters
-    ----------
-    state : CFLState
-        Of that run.
-    eps1, rest
-        As the run to come has them.
-    margin : float
-        The result is so many times the largest pace of the rounds in which a cluster stood still; of the last quarter
-        of the rounds where none did.
-
-    Raises
-    ------
-    ValueError
-        The run tested no cluster from round `rest` on.
-
-    Notes
-    -----
-    The paper gives no value for its thresholds. Chapter 04.
-    """
-    t, _, mean, longest, pace, _ = state.norms.T
-    rested = t >= rest
-    if not rested.any():
-        raise ValueError(f"the run tested no cluster from round {rest} on; let it train longer")
-    still = rested & (mean < eps1 * longest)
-    return margin * float(pace[still if still.any() else rested & (t > 0.75 * t.max())].max())
-
-
 def replay(algorithm: Any, state: Any) -> tuple[int, int, bool] | None:
     """Where a finished run would have gone another way with the thresholds of `algorithm`, without training again.
 
     Parameters
     ----------
     algorithm : CFL
-        Its `must_split` decides; thresholds and `rest` may differ from those of the run.
+        Its `must_split` decides, as with ``level=1``; thresholds and `rest` may differ from those of the run.
     state : CFLState
         The end of the run.
 
@@ -126,7 +151,7 @@ def replay(algorithm: Any, state: Any) -> tuple[int, int, bool] | None:
     """
     born = {0: 0}
     splits = {(split.round, split.model): split for split in state.splits}
-    for t, c, mean, longest, pace, was_due in state.norms.tolist():
+    for t, c, mean, longest, pace, was_due, _ in state.norms.tolist():
         due = algorithm.must_split(int(t), int(t) - born[int(c)], mean, longest, pace)
         if due != bool(was_due):
             return int(t), int(c), due

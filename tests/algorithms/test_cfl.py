@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+from scipy import stats
 from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
 
 import fedlib
@@ -12,12 +13,18 @@ from fedlib import Key, datasets, partition
 from fedlib.algorithm import Update
 from fedlib.algorithms.cfl import CFL
 from fedlib.algorithms.fedavg import FedAvg
+from fedlib.data import halves
 from fedlib.params import row
-from fedlib.server.split_tree import calibrate, replay
+from fedlib.server.clusters import chance_of_differences
+from fedlib.server.split_tree import replay
 
 PREDICT = twin("MLP")[1]
 LOSS = classification_loss(PREDICT)
 LOCAL = {"lr": 0.1, "batch_size": 8, "epochs": 2}
+
+
+class LengthCFL(CFL):
+    """Relative lengths decide; it changes no method."""
 
 
 class PaperCFL(CFL):
@@ -71,12 +78,50 @@ def weakest_cut(vectors):
     return best[1]
 
 
+def opposed(vectors, side):
+    """Whether updates on different sides have a negative cosine on average."""
+    unit = [v / v.norm() for v in vectors]
+    pairs = [(i, j) for i in range(len(unit)) for j in range(i) if side[i] != side[j]]
+    return sum(float(unit[i] @ unit[j]) for i, j in pairs) < 0
+
+
+def average_linkage(vectors):
+    """Two sides, by joining again and again the two whose vectors have the highest mean cosine."""
+    unit = [v / v.norm() for v in vectors]
+    sides = [[i] for i in range(len(unit))]
+    while len(sides) > 2:
+        pairs = [(a, b) for a in range(len(sides)) for b in range(a)]
+        a, b = max(pairs, key=lambda p: np.mean([float(unit[i] @ unit[j]) for i in sides[p[0]] for j in sides[p[1]]]))
+        sides[b] += sides.pop(a)
+    return sides
+
+
+def chance(params, clients, t, seed):
+    """The test of a round: does the cut of one half show in the other?"""
+    both = []
+    for c, (x, y) in clients.items():
+        order = Key(seed).permutations(torch.tensor([c]), "halves", torch.tensor([len(y)]), 1, len(y))[0, 0]
+        pair = [train_one(params, (x[order[s::2]], y[order[s::2]]), c, t, seed)[0] for s in (0, 1)]
+        both.append([flat(u) for u in pair])
+    found = [0.5]
+    for one, other in ((0, 1), (1, 0)):
+        sides = average_linkage([pair[one] for pair in both])
+        if min(map(len, sides)) > 1:
+            line = sum(both[i][one] for i in sides[0]) / len(sides[0]) - sum(both[i][one] for i in sides[1]) / len(
+                sides[1]
+            )
+            x, y = ([float(both[i][other] @ line) for i in side] for side in sides)
+            found.append(stats.ttest_ind(x, y, alternative="greater").pvalue)
+    return 2 * min(found)
+
+
 def recursion(kind, params, clients, settings, rounds, t=0, seed=3):
     """Algorithm 2, depth first: the model of each client after `rounds` rounds. Rounds count along the path."""
     begun = t
     while t < rounds:
         t += 1
         trained = {c: train_one(params, xy, c, t, seed) for c, xy in clients.items()}
+        params_before = params
         total = sum(len(xy[1]) for xy in clients.values())
         mean = {name: sum(len(clients[c][1]) / total * trained[c][0][name] for c in clients) for name in params}
         params = {name: p + mean[name] for name, p in params.items()}
@@ -85,10 +130,15 @@ def recursion(kind, params, clients, settings, rounds, t=0, seed=3):
         length = float(flat(mean).norm())
         if kind is PaperCFL:
             due = length < settings["eps1"] and longest >= settings["eps2"]
-        else:
+        elif kind is LengthCFL:
             due = length < settings["eps1"] * longest and pace >= settings["eps2"]
+        else:
+            due = t % settings["rest"] == 0 and chance(params_before, clients, t, seed) < settings["level"]
         if due and t - begun >= settings["rest"] and len(clients) > 1:
-            side = weakest_cut([flat(u) for u, _ in trained.values()])
+            vectors = [flat(u) for u, _ in trained.values()]
+            side = weakest_cut(vectors)
+            if kind is CFL and not opposed(vectors, side):
+                continue
             parts = [{c: xy for (c, xy), s in zip(clients.items(), side, strict=True) if s == part} for part in (0, 1)]
             if min(map(len, parts)) >= settings["min_size"]:
                 return {
@@ -100,9 +150,11 @@ def recursion(kind, params, clients, settings, rounds, t=0, seed=3):
 
 
 SETTINGS = {
-    CFL: {"eps1": 0.8, "eps2": 0.1, "rest": 3, "min_size": 2},
-    PaperCFL: {"eps1": 0.5, "eps2": 0.1, "rest": 2, "min_size": 1},
+    CFL: {"level": 0.2, "rest": 3, "min_size": 2},
+    LengthCFL: {"level": 1, "eps1": 0.8, "eps2": 0.1, "rest": 3, "min_size": 2},
+    PaperCFL: {"level": 1, "eps1": 0.5, "eps2": 0.1, "rest": 2, "min_size": 1},
 }
+LENGTHS = SETTINGS[LengthCFL]
 
 
 @pytest.mark.parametrize("kind", SETTINGS)
@@ -137,7 +189,7 @@ def test_indices_after_the_third_split():
     """Each split speaks of positions in the population, not of places in the cluster that is split."""
     group = [3, 0, 2, 1, 0, 3, 1, 2, 2, 0]
     directions = {0: [1.0, 0, 0.1], 1: [0.9, 0.2, -0.3], 2: [-1.0, 0.1, 0.3], 3: [-0.9, 0.2, -0.4]}
-    algorithm = OneCutARound(LOSS, lr=0.1)
+    algorithm = OneCutARound(LOSS, lr=0.1, level=1)
     everybody, one = torch.arange(10), torch.ones(10, dtype=torch.int64)
     state = begin(algorithm, one, {"w": torch.zeros(3)})
     random = np.random.RandomState(0)
@@ -164,7 +216,7 @@ def test_never_split_is_fedavg(clients):
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_cluster_is_tested_only_when_all_take_part(missing):
     params, clients = twin("MLP")[0], conflicting(groups=2)
-    settings = SETTINGS[CFL] | {"rest": 1, "eps1": 10.0}
+    settings = LENGTHS | {"rest": 1, "eps1": 10.0}
     cohort = len(clients) - missing
     state = fedlib.fit(CFL(LOSS, **LOCAL, **settings), params, client_data(clients), 1, cohort, progress=False).state
     assert len(state.splits) == 1 - missing and len(state.norms) == 1 - missing
@@ -179,7 +231,7 @@ def test_replay_finds_the_first_decision_that_differs():
     params, data = twin("MLP")[0], client_data(conflicting())
 
     def run(**thresholds):
-        algorithm = CFL(LOSS, **LOCAL, **(SETTINGS[CFL] | thresholds))
+        algorithm = CFL(LOSS, **LOCAL, **(LENGTHS | thresholds))
         return algorithm, fedlib.fit(algorithm, params, data, 14, progress=False).state
 
     algorithm, state = run()
@@ -205,26 +257,10 @@ def test_replay_finds_the_first_decision_that_differs():
     assert len(state.splits) > 4 and replay(often, state) is None
 
 
-def test_calibrated_thresholds_leave_that_run_whole():
-    params, data = twin("MLP")[0], client_data(conflicting(groups=1, each=9))
-    often = {"eps1": 0.9, "rest": 3}
-    state = fedlib.fit(CFL(LOSS, **LOCAL, **often, eps2=1e9), params, data, 12, progress=False).state
-    eps2 = calibrate(state, eps1=0.9, rest=3)
-    still = state.norms[(state.norms[:, 0] >= 3) & (state.norms[:, 2] < 0.9 * state.norms[:, 3])]
-    assert len(still) and eps2 == pytest.approx(1.25 * float(still[:, 4].max()))
-    assert replay(CFL(LOSS, **LOCAL, **often, eps2=eps2), state) is None
-    assert replay(CFL(LOSS, **LOCAL, **often, eps2=eps2 / 1.26), state) is not None
-    assert calibrate(state, eps1=0, rest=3, margin=1) == float(
-        state.norms[-3:, 4].max()
-    )  # never still: rounds 10 to 12
-    with pytest.raises(ValueError, match="round 13"):
-        calibrate(state, rest=13)
-
-
 def test_a_cut_that_leaves_too_few_is_refused():
     params, clients = twin("MLP")[0], conflicting(groups=2, each=1)
     run = {"params": params, "data": client_data(clients), "rounds": 3, "progress": False}
-    settings = {"eps1": 10.0, "eps2": 0.1, "rest": 1, "min_size": 1}
+    settings = {"level": 1, "eps1": 10.0, "eps2": 0.1, "rest": 1, "min_size": 1}
     assert len(fedlib.fit(CFL(LOSS, **LOCAL, **settings), **run).state.splits) == 1
     assert not fedlib.fit(CFL(LOSS, **LOCAL, **(settings | {"min_size": 2})), **run).state.splits
 
@@ -237,7 +273,7 @@ def test_the_inequalities_are_those_of_the_paper():
     length = 5**0.5
 
     def splits(eps1, eps2):
-        algorithm = PaperCFL(LOSS, eps1=eps1, eps2=eps2, rest=0, min_size=1)
+        algorithm = PaperCFL(LOSS, level=1, eps1=eps1, eps2=eps2, rest=0, min_size=1)
         state = begin(algorithm, one, {"w": torch.zeros(2)})
         return len(algorithm.aggregate(state, update).splits)
 
@@ -249,7 +285,7 @@ def test_the_inequalities_are_those_of_the_paper():
 
 def test_a_run_that_was_lost_goes_on_with_its_tree(tmp_path):
     params, data = twin("MLP")[0], client_data(conflicting())
-    algorithm, file = CFL(LOSS, **LOCAL, **SETTINGS[CFL]), fedlib.Checkpoint(tmp_path / "run")
+    algorithm, file = CFL(LOSS, **LOCAL, **LENGTHS), fedlib.Checkpoint(tmp_path / "run")
     run = {"params": params, "data": data, "progress": False}
     whole = fedlib.fit(algorithm, rounds=12, **run).state
     fedlib.fit(algorithm, rounds=7, checkpoint=file, **run)
@@ -266,13 +302,100 @@ def test_a_run_that_was_lost_goes_on_with_its_tree(tmp_path):
 def test_new_clients_walk_down_the_tree():
     params, everybody = twin("MLP")[0], conflicting(groups=4, each=5)
     seen, new = dict(list(everybody.items())[:16]), dict(list(everybody.items())[16:])
-    algorithm = CFL(LOSS, **LOCAL, **(SETTINGS[CFL] | {"eps1": 0.6}))
+    algorithm = CFL(LOSS, **LOCAL, **(LENGTHS | {"eps1": 0.6}))
     result = fedlib.fit(algorithm, params, client_data(seen), 20, progress=False)
     assert len(result.state.splits) == 3 and len({cut.model for cut in result.state.splits}) >= 2
     group = torch.arange(16) % 4
     enrolled = fedlib.new_clients(algorithm, result, client_data(new))
     for g, mine in enumerate(enrolled.state.assignment):
         assert (result.state.assignment[group == g] == mine).all()
+
+
+@pytest.mark.parametrize("columns", [{}, {"weight": (2,)}])
+def test_halves_part_the_rows(columns):
+    data = client_data(ragged_clients((1, 2, 5, 33)))
+    data = data.with_columns(**{n: torch.rand(*data.y.shape, *shape) for n, shape in columns.items()})
+    both, again, other = halves(data, Key(3, 1)), halves(data, Key(3, 9)), halves(data, Key(4))
+    assert [p.n.tolist() for p in both] == [[1, 1, 3, 17], [1, 1, 2, 16]]
+    assert torch.equal(both[0].index, again[0].index) and not torch.equal(both[0].index, other[0].index)
+    for k, n in enumerate(data.n.tolist()):
+        rows = [i for part in both for i in part.index[k, : part.n[k]].tolist()]
+        assert sorted(rows) == sorted(data.index[k, :n].tolist()) or n == 1
+        for part in both:
+            for i, y, j in zip(part.index[k, : part.n[k]], part.y[k], range(n), strict=False):
+                place = data.index[k, :n].tolist().index(int(i))
+                assert y == data.y[k, place]
+                assert all(torch.equal(part.columns[c][k, j], data.columns[c][k, place]) for c in columns)
+    alone = halves(client_data(ragged_clients((1, 1))), Key(0))
+    assert alone[1].n.tolist() == [1, 1] and alone[1].index.shape == (2, 1)
+
+
+def updates(random, clients, signal, dimensions=30):
+    """Halves' updates with a signal for each client, and noise of which a few directions have the most."""
+    scale = 1 / torch.arange(1, dimensions + 1).double().sqrt()
+    noise = [torch.from_numpy(random.standard_normal((clients, dimensions))) * scale for _ in range(2)]
+    pair = {f"{name} half": {"w": signal + e} for name, e in zip(("first", "second"), noise, strict=True)}
+    return pair | {"n": torch.full((clients,), 9)}
+
+
+def test_the_test_errs_as_rarely_as_it_says():
+    random = np.random.RandomState(0)
+    for clients in (4, 10, 25):
+        everybody, common = torch.ones(clients, dtype=torch.bool), torch.ones(30).double()
+        found = [chance_of_differences(updates(random, clients, common), everybody) for _ in range(500)]
+        assert np.mean(np.array(found) < 0.05) < 0.06
+        assert min(found) > 1e-4
+
+
+def test_the_test_sees_groups_and_clients_that_differ():
+    random = np.random.RandomState(0)
+    side = torch.arange(10)[:, None] % 2 * 2.0 - 1
+    line = torch.zeros(30).double()
+    line[5] = 1
+    groups = updates(random, 10, side * line)
+    everybody = torch.ones(10, dtype=torch.bool)
+    assert chance_of_differences(groups, everybody) < 1e-3
+    assert chance_of_differences(groups, side[:, 0] > 0) > 0.01  # one group alone
+
+
+def test_the_test_at_its_ends():
+    everybody = torch.ones(4, dtype=torch.bool)
+    same = {"w": torch.ones(4, 3).double()}
+    entry = {"first half": same, "second half": same, "n": torch.full((4,), 9)}
+    assert chance_of_differences(entry, everybody) == 1  # no update differs
+    parts = {"w": torch.tensor([[1.0, 0, 0], [0, 1, 0]]).double().repeat(2, 1)}
+    without_noise = entry | {"first half": parts, "second half": parts}
+    assert chance_of_differences(without_noise, everybody) == 0
+    assert chance_of_differences(without_noise | {"n": torch.tensor([1, 9, 9, 9])}, everybody) == 1  # three with halves
+    assert chance_of_differences({"n": entry["n"]}, everybody) == 1
+    still = {"w": torch.zeros(4, 3).double()}
+    assert chance_of_differences(entry | {"first half": still, "second half": still}, everybody) == 1
+
+
+def test_halves_are_trained_in_rounds_of_a_test_only():
+    params, data = twin("MLP")[0], client_data(ragged_clients())
+    size = 8 * sum(p.numel() for p in params.values())
+    for settings, tests in (({"rest": 2}, [2, 4]), ({"rest": 0}, [1, 2, 3, 4]), ({"level": 1}, []), ({"level": 0}, [])):
+        history = fedlib.fit(CFL(LOSS, **LOCAL, **settings), params, data, 4, progress=False).history
+        up = history.get("bytes_up (clustering)", history["round"] * 0.0).fillna(0)
+        assert up.tolist() == [2 * len(data) * size * (t in tests) for t in range(1, 5)]
+
+
+def test_parts_that_do_not_oppose_stay_together():
+    """Clients of two kinds on their common way: told apart at once, and cut only when they turn against each other."""
+    everybody, one = torch.arange(8), torch.full((8,), 9)
+    random = np.random.RandomState(0)
+
+    def splits(common):
+        side = torch.tensor([1.0, -1]).repeat(4)[:, None] * torch.tensor([1.0, 0, 0, 0]).double()
+        pair = [{"w": side + common + torch.from_numpy(0.1 * random.standard_normal((8, 4)))} for _ in range(3)]
+        entry = {"update": pair[0], "first half": pair[1], "second half": pair[2], "n": one, "steps": one}
+        algorithm = CFL(LOSS, rest=1)
+        state = algorithm.aggregate(begin(algorithm, one, {"w": torch.zeros(4)}), Update(everybody, per_client=entry))
+        assert state.norms[0, 5] == 1 and state.norms[0, 6] < 1e-3
+        return len(state.splits)
+
+    assert splits(torch.tensor([0.0, 3, 0, 0]).double()) == 0 and splits(torch.zeros(4).double()) == 1
 
 
 def test_ledger_counts_one_model_each_way():
@@ -287,6 +410,8 @@ def test_mistakes_are_told():
     for name, value, message in (
         ("eps1", -1, "a number of at least 0; got -1"),
         ("eps2", float("nan"), "a number of at least 0; got nan"),
+        ("level", 1.5, "a probability, from 0 to 1; got 1.5"),
+        ("level", -0.1, "a number of at least 0; got -0.1"),
         ("rest", -2, "a whole number of at least 0; got -2"),
         ("min_size", 0, "a whole number of at least 1; got 0"),
         ("method", "single", '"exact", "complete" or "average"; got \'single\''),

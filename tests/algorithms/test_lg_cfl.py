@@ -17,7 +17,7 @@ from fedlib.params import number_of_rows
 PARAMS, PREDICT, _ = twin("MLP")
 LOSS = classification_loss(PREDICT)
 LOCAL = {"lr": 0.1, "batch_size": 8, "epochs": 2}
-OFTEN = {"eps1": 0.8, "eps2": 0.1, "rest": 3}
+OFTEN = {"level": 1, "eps1": 0.8, "eps2": 0.1, "rest": 3}
 RAGGED = client_data(ragged_clients())
 
 
@@ -25,6 +25,7 @@ RAGGED = client_data(ragged_clients())
 class OneCut(LGCFL):
     """Cut once, after a given round."""
 
+    level: float = 1.0
     after: int = 10
 
     def must_split(self, t, since, mean, longest, pace):
