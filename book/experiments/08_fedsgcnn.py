@@ -18,6 +18,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import ArrayLike
 from sklearn import decomposition, linear_model, metrics, pipeline, preprocessing
@@ -900,7 +901,7 @@ def side_by_side(
     """Curves of several federations, on each of some sets of rows, scored at most `times` times.
 
     The arms "Standalone" and "LG-FedAvg" have no MMD. Of "Standalone" a share of all clients takes part in a round; of
-    the others, as in LG-FedAvg, of each cluster.
+    the others, as in LG-FedAvg, of each cluster. The hold-out is scored in every round too for "LG-FedAvg": "looks".
     """
     train = (task.clients.train if train is None else train).sorted()
     sets = {"own": task.clients.validation, "hold-out": task.clients.test} if sets is None else sets
@@ -914,20 +915,29 @@ def side_by_side(
     algorithm = SideBySide(task.loss, mmd=0.5, assignment=assignment, **side, **task.how)
     stack, checks = train[rows], {name: some.sorted()[rows] for name, some in sets.items()}
     state = algorithm.prepare(algorithm.init(start, stack, Key(seed)), stack, Key(seed))
-    cohort, everybody, found = max(1, round(task.setting.share * k)) * len(arms), torch.arange(len(stack)), []
+    cohort, everybody = max(1, round(task.setting.share * k)) * len(arms), torch.arange(len(stack))
+    plain = everybody[k * list(arms).index("LG-FedAvg") :][:k] if "LG-FedAvg" in arms else None
+    found: dict[str, list[pd.DataFrame]] = {name: [] for name in checks}
+    looks: list[pd.DataFrame] = []
     for t in range(1, rounds + 1):
         state, _ = one_round(algorithm, state, stack, cohort, Key(seed, t), Costs())
         if t % max(1, rounds // times) == 0:
-            found.append({n: evaluation.score(algorithm, state, some, everybody) for n, some in checks.items()})
+            for name, some in checks.items():
+                found[name].append(evaluation.score(algorithm, state, some, everybody))
+        if plain is not None:
+            looks.append(evaluation.score(algorithm, state, checks["hold-out"][plain], plain))
 
-    def curve(arm: int, name: str) -> Curve:
-        tables = [table[name].iloc[arm * k : (arm + 1) * k] for table in found]
+    def curve(tables: Sequence[pd.DataFrame]) -> Curve:
         if task.score == "accuracy":
             return Curve(1 - np.stack([t["accuracy"] for t in tables]), np.ones(k), np.zeros(k))
         spread, centre = (tables[0][c].to_numpy() for c in ("target_variance", "target_mean"))
         return Curve(np.stack([t["mse"] for t in tables]), spread, centre)
 
-    return {arm: {name: curve(i, name) for name in checks} for i, arm in enumerate(arms)}
+    part = {arm: slice(i * k, (i + 1) * k) for i, arm in enumerate(arms)}
+    out = {arm: {name: curve([t[p] for t in tables]) for name, tables in found.items()} for arm, p in part.items()}
+    if plain is not None:
+        out["LG-FedAvg"]["looks"] = curve(looks)
+    return out
 
 
 def readings(curves: Mapping[str, Curve], clusters: Tensor) -> Scores:
@@ -957,14 +967,19 @@ def readings(curves: Mapping[str, Curve], clusters: Tensor) -> Scores:
     }
 
 
-def random_groups(curve: Curve, numbers: Sequence[int], seed: int, draws: int = 20) -> Table:
+def random_groups(curves: Mapping[str, Curve], numbers: Sequence[int], seed: int, draws: int = 20) -> Table:
     """The best round of each of m random groups, of one and the same run: what is gained by reading alone."""
-    k = curve.error.shape[1]
+    k = curves["hold-out"].error.shape[1]
     out = {}
     for m in (m for m in numbers if m <= k):
         parts = [same_sizes(torch.arange(k) % m, 1000 * seed + d).numpy() for d in range(draws)]
-        tops = [[curve.of(part == g).max() * (part == g).sum() / k for g in range(m)] for part in parts]
-        out[f"LG-FedAvg, {m} random groups"] = {"each cluster, hold-out": float(np.sum(tops, 1).mean())}
+
+        def best(curve: Curve, m: int = m, parts: Sequence[np.ndarray] = parts) -> float:
+            tops = [[curve.of(part == g).max() * (part == g).sum() / k for g in range(m)] for part in parts]
+            return float(np.sum(tops, 1).mean())
+
+        scores = {"each cluster, hold-out": best(curves["hold-out"]), "of every round": best(curves["looks"])}
+        out[f"LG-FedAvg, {m} random groups"] = scores
     return out
 
 
@@ -1069,7 +1084,7 @@ def table_5(table: str, clustered: bool, settings: Settings, seed: int) -> Table
     for name, clusters in found.items():
         out[name] = readings(curves[str(clusters.tolist())], clusters) | sizes_of(clusters)
     out |= {name: readings(curves[name], clusters) for name, clusters in plain.items()}
-    out |= random_groups(curves["LG-FedAvg"]["hold-out"], settings["groups"], seed)
+    out |= random_groups(curves["LG-FedAvg"], settings["groups"], seed)
     if task.score == "accuracy":
         out["majority class"] = majority(task.clients)
     return out
@@ -1194,7 +1209,7 @@ def probe_paper() -> running.Probe:
         curves = side_by_side(task, arms, start, 2, 3)
         for name, clusters in arms.items():
             out[f"{table}, {name}"] = list(readings(curves[name], clusters).values())
-        groups = random_groups(curves["LG-FedAvg"]["hold-out"], settings["groups"], 3, draws=2)
+        groups = random_groups(curves["LG-FedAvg"], settings["groups"], 3, draws=2)
         out[f"{table}, random groups"] = [v for row in groups.values() for v in row.values()]
         at = {0.3: arms["+ MMD"], 0.5: arms["+ clusters"]}
         out[f"{table}, eps"] = [eps_by_validation(task, at, start, settings, 3)]

@@ -109,11 +109,14 @@ def model_graph(stack: Params, layers: Sequence[str]) -> ModelGraphs:
 
 
 class _Convolution(nn.Module):
-    """The learned part of a graph convolution, for one kind of edges."""
+    """The learned part of a graph convolution, for one kind of edges: of features that were propagated already."""
 
     def __init__(self, features: int, hidden: int):
         super().__init__()
         self.lin, self.bias = nn.Linear(features, hidden, bias=False), nn.Parameter(torch.zeros(hidden))
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.lin(x) + self.bias
 
 
 class SiameseGCN(nn.Module):
@@ -153,8 +156,8 @@ class SiameseGCN(nn.Module):
 
     def embed(self, graphs: ModelGraphs) -> Tensor:
         """One vector for each network, of shape (K, layers * hidden)."""
-        x = torch.relu(sum(c.lin(graphs.seen[:, i]) + c.bias for i, c in enumerate(self.first)))
-        x = torch.relu(sum(graphs.propagation[:, i] @ c.lin(x) + c.bias for i, c in enumerate(self.second)))
+        x = torch.stack([c(graphs.seen[:, i]) for i, c in enumerate(self.first)]).sum(0).relu()
+        x = torch.stack([c(graphs.propagation[:, i] @ x) for i, c in enumerate(self.second)]).sum(0).relu()
         kind = F.one_hot(graphs.layer, self.layers).to(x)
         return ((kind / kind.sum(0)).mT @ x).flatten(1)
 
