@@ -47,8 +47,8 @@ class FedSGCNNState(LGFedAvgState):
 class FedSGCNN(LGFedAvg):
     """Before round 1 a Siamese GCN learns from a few clients which pairs help each other; then all are clustered.
 
-    After that, each cluster is an `LGFedAvg` federation with MMD to its own centroid. The defaults are the paper's where
-    it names them (mmd, trainers, pair_rounds, snapshots, learn); eps, what is noise, validation and pool are ours.
+    After that, each cluster is an `LGFedAvg` federation with MMD to its own centroid. Of the defaults, mmd, trainers,
+    pair_rounds, snapshots and learn are the paper's; eps, what is noise, validation and pool are ours.
 
     Parameters as in `fedlib.algorithms.lg_fedavg.LGFedAvg`, but for `assignment`, which is not used, and
 
