@@ -48,7 +48,7 @@ class FedSGCNN(LGFedAvg):
     """Before round 1 a Siamese GCN learns from a few clients which pairs help each other; then all are clustered.
 
     After that, each cluster is an `LGFedAvg` federation with MMD to its own centroid. Of the defaults, mmd, trainers,
-    pair_rounds and snapshots are the paper's; eps, validation and pool are ours.
+    pair_rounds, snapshots and learn are the paper's; eps, what is noise, validation and pool are ours.
 
     Parameters as in `fedlib.algorithms.lg_fedavg.LGFedAvg`, but for `assignment`, which is not used, and
 
@@ -90,7 +90,7 @@ class FedSGCNN(LGFedAvg):
     before round 1 has no effect on it: all clients start again from the common start. The costs are in round 0 of the
     history, with the purposes "transfer" (measured pairs) and "clustering" (snapshots and trials). One cluster and
     ``mmd=0`` is LG-FedAvg; where each client is alone, nothing is shared: check `state.assignment` before you read a
-    result. Chapter 08.
+    result, and `state.distance` for pairs so near to eps that rounding decides. Chapter 08.
 
     References
     ----------

@@ -427,10 +427,72 @@ def test_a_table_of_the_papers_size():
     assert torch.equal(state.distance, state.distance.T) and not state.distance.diagonal().any()
 
 
-def test_defaults_are_the_papers():
-    paper = FedSGCNN(loss)
-    assert (paper.trainers, paper.pair_rounds, paper.mmd, paper.local) == (10, 100, 0.5, ("dense1",))
-    assert paper.snapshots == (tabular.SETTINGS["boston"].epochs,) and paper.learn is train_siamese
+PAPER, BOSTON, WINE, OBESITY = FedSGCNN(loss), *(tabular.SETTINGS[n] for n in ("boston", "wine_quality", "obesity"))
+LITERAL = [  # line of the paper's text, what it says there, ours, theirs
+    (130, "each possible pair 100 rounds", PAPER.pair_rounds, 100),
+    (149, "at least 10 clients", PAPER.trainers >= 10, True),
+    (151, "local training for E epochs", PAPER.snapshots, (BOSTON.epochs,)),
+    (159, "only global layers", PAPER.local, ("dense1",)),
+    (163, "DBSCAN", PAPER.cluster.func, dbscan),
+    (179, "e.g., 10 clients", PAPER.trainers, 10),
+    (243, "l, i.e. a loss", PAPER.score, "loss"),
+    (251, "2 clusters; 2; 3", (BOSTON.groups, WINE.groups, OBESITY.groups), (2, 2, 3)),
+    (261, "64, 32, and 16", BOSTON.hidden, (64, 32, 16)),
+    (261, "16 and 8", (WINE.hidden, OBESITY.hidden), ((16, 8), (16, 8))),
+    (261, "local epoch is 10", {s.epochs for s in tabular.SETTINGS.values()}, {10}),
+    (261, "batch size is 32", {s.batch_size for s in tabular.SETTINGS.values()}, {32}),
+    (261, "SGD", (BOSTON.optimizer, BOSTON.lr, BOSTON.momentum), ("sgd", 0.01, 0.5)),
+    (261, "Adam", {(s.optimizer, s.lr) for s in (WINE, OBESITY)}, {("adam", 0.01)}),
+    (261, "100 rounds with all", (BOSTON.rounds, BOSTON.share), (100, 1.0)),
+    (261, "1,000 rounds, 10%", {(s.rounds, s.share) for s in (WINE, OBESITY)}, {(1000, 0.1)}),
+    (261, "the first layer as local", PAPER.local, ("dense1",)),
+    (261, "lambda is 0.5", PAPER.mmd, 0.5),
+    (295, "5, 20, 20", (BOSTON.features, BOSTON.rows, BOSTON.clients), (5, 20, 20)),
+    (296, "4, 10, 100", (WINE.features, WINE.rows, WINE.clients), (4, 10, 100)),
+    (297, "4, 20, 100", (OBESITY.features, OBESITY.rows, OBESITY.clients), (4, 20, 100)),
+]
+
+
+@pytest.mark.parametrize(("line", "text", "ours", "theirs"), LITERAL)
+def test_the_defaults_are_what_the_paper_states(line, text, ours, theirs):
+    assert ours == theirs, f"line {line}: {text}"
+
+
+def test_the_siamese_network_learns_as_the_paper_states(monkeypatch):
+    """Lines 126, 130, 155 to 159 and 261: what it learns from, and how long; seen from outside, in a whole run."""
+    steps, targets = [], []
+
+    class Adam(torch.optim.Adam):
+        def step(self, *args):
+            steps.append({k: self.param_groups[0][k] for k in ("lr", "weight_decay")})
+            return super().step(*args)
+
+    def entropy(output, target):
+        targets.append(target)
+        return cross(output, target)
+
+    cross = torch.nn.functional.binary_cross_entropy_with_logits
+    monkeypatch.setattr(torch.optim, "Adam", Adam)
+    monkeypatch.setattr(torch.nn.functional, "binary_cross_entropy_with_logits", entropy)
+    seen = {}
+
+    def spied(graphs, pairs, gain, seed):
+        seen.update(graphs=graphs, pairs=pairs, gain=gain)
+        seen["learned"] = train_siamese(graphs, pairs, gain, seed=seed)
+        return seen["learned"]
+
+    state = fit(FedSGCNN(loss, **LOCAL, trainers=5, pair_rounds=1, learn=spied), 1).state
+    assert len(steps) == 100 * 10 and all(s == {"lr": 0.01, "weight_decay": 0} for s in steps), "line 261"
+    assert len(seen["pairs"]) == len(state.gain[0]) == 10, "line 155: all pairs of those selected"
+    assert all(len(t) == 10 for t in targets), "all of them in each epoch"
+    assert all(torch.equal(t.bool(), ~(seen["gain"] > 0)) for t in targets), (
+        "lines 130, 159: above 0 positive; 1 negative"
+    )
+    (net,), nodes = seen["learned"].networks, 6 + 4 + 1
+    assert seen["graphs"][0].x.shape[1] == nodes, "line 159: the layers after the first"
+    convolutions = [name for name, _ in net.named_children()]
+    assert convolutions == ["first", "second", "compare"] and isinstance(net.compare, torch.nn.Linear), "line 261"
+    assert torch.equal(state.assignment, dbscan(state.distance, 0.5)), "line 163, with our eps"
 
 
 def test_classes():
