@@ -202,7 +202,7 @@ def characters() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
 def deal(kind: str, y: np.ndarray, clients: int, seed: int) -> Any:
     """The partition of a kind of clients with digits."""
     if kind == "label skew":
-        return partition.dirichlet(y, clients, alpha=0.1, seed=seed, min_rows=5, attempts=20_000)
+        return partition.dirichlet(y, clients, alpha=0.2, seed=seed, min_rows=5, attempts=5000)
     if kind == "unequal sizes":
         return partition.quantity(y, clients, 0.8, seed)
     even = partition.iid(y, clients, seed)
