@@ -2,16 +2,9 @@
 
 Preset ``full``: five seeds of 3,600 digits with 20 clients. Every method on four groups, the control with one group,
 clients with few digits and with label skew, new clients, and a grid of both thresholds: 18 minutes on one core.
-
-Preset ``paper``: photos of CIFAR-10 under four namings, split on the paper's schedule: an hour on one core. The
-photos are sought in the folder that FEDLIB_DATA names. For all of them, on a GPU, set ``examples`` to 50,000, and
-``data`` to "cifar10" for the files as published. What is trained so far lies in _build/experiments/, or in the folder
-that FEDLIB_CHECKPOINTS names.
 """
 
 import functools
-import os
-import pathlib
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -30,16 +23,15 @@ from fedlib.algorithms.cfl import CFLState
 from fedlib.losses import cross_entropy
 from fedlib.params import broadcast, row
 from fedlib.reports import statistics
-from fedlib.server.clusters import cosine_similarity
 from fedlib.server.split_tree import Split, calibrate, replay
 
 GROUPS = 4
-MLP, LENET = models.MLP((196, 64, 10)), models.lenet5()  # LeNet: two convolutions and three dense layers
+MLP = models.MLP((196, 64, 10))
 LOCAL: dict[str, Any] = {"lr": 0.1, "batch_size": 100, "epochs": 3, "predict": MLP}
 SMALL = LOCAL | {"batch_size": 25}  # of clients with fifty digits each
 EPS1, EPS2 = (0.05, 0.1, 0.15, 0.25, 0.4), (0.0, 0.2, 0.4, 0.6, 0.8)  # of the grid
 FEW = "small clients"
-SCHEDULE, PHOTO_ROUNDS, PHOTO_EVERY = (50, 100, 150), 200, 5  # of the photos; scored every so many rounds
+SCHEDULE = (50, 100, 150)  # the paper splits after these rounds
 
 Row = dict[str, float]
 
@@ -331,89 +323,6 @@ def measure(settings: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
     return figures
 
 
-# photos, as in the paper
-
-
-@dataclass(frozen=True)
-class WatchedState(CFLState):
-    """What Figure 3 of the paper shows, round by round."""
-
-    cosines: Tensor  # (rounds, K, K)
-    clusters: Tensor  # (rounds, K), in which the clients trained
-
-
-@dataclass(frozen=True)
-class WatchedCFL(ScheduledCFL):
-    """CFL that keeps the cosines of every round, split on a schedule."""
-
-    def init(self, params: Any, data: fedlib.ClientData, key: Any) -> WatchedState:
-        """As CFL, with nothing seen yet."""
-        state, k = super().init(params, data, key), len(data)
-        nothing = torch.zeros(0, k, dtype=torch.int64)
-        return WatchedState(**vars(state), cosines=torch.zeros(0, k, k), clusters=nothing)
-
-    def aggregate(self, state: Any, update: fedlib.Update) -> Any:
-        """As CFL, and keep the cosines."""
-        now = cosine_similarity(update.per_client["update"]).float()[None]
-        end = super().aggregate(state, update)
-        return replace(
-            end,
-            cosines=torch.cat([end.cosines, now.to(end.cosines)]),
-            clusters=torch.cat([end.clusters, state.assignment[None].to(end.clusters)]),
-        )
-
-
-def run_photos(
-    photos: datasets.Arrays,
-    rows: np.ndarray,
-    clients: int,
-    seed: int,
-    rounds: int,
-    schedule: tuple[int, ...] = SCHEDULE,
-    **more: Any,
-) -> tuple[partition.Partition, CFL, Any]:
-    """CFL with LeNet on these photos, split on a schedule."""
-    x, y = photos.x[rows], photos.y[rows]
-    dealt = deal(y, clients, seed)
-    data = dealt.clients(x, y, classes=10)
-    algorithm = WatchedCFL(
-        loss_of(LENET),
-        **LOCAL | {"predict": LENET},
-        schedule=schedule,
-        chunk_size="auto" if torch.cuda.is_available() else 1,
-    )
-    notes = [score_clients(LENET, dealt, photos.x_test, photos.y_test, shares_of(data), PHOTO_EVERY)]
-    return dealt, algorithm, fedlib.fit(algorithm, LENET.init(seed), data, rounds, seed=seed, callbacks=notes, **more)
-
-
-def photos_over_rounds(settings: Mapping[str, Any], photos: datasets.Arrays) -> dict[str, Any]:
-    """Accuracy of each client and cosines of each pair, every few rounds; goes on from its checkpoint."""
-    seed, examples = settings["seed"], settings["examples"]
-    folder = os.environ.get("FEDLIB_CHECKPOINTS", running.ROOT / "_build" / "experiments")
-    checkpoint = pathlib.Path(folder, f"04_cfl_{settings['data']}_{examples}_{seed}.safetensors")
-    rows = np.random.RandomState(seed).permutation(len(photos.x))[:examples]
-    dealt, _, end = run_photos(photos, rows, settings["clients"], seed, PHOTO_ROUNDS, checkpoint=checkpoint)
-    history = end.history.dropna(subset=["client 0"])
-    t, (i, j) = history["round"].to_numpy(), np.triu_indices(settings["clients"], 1)
-    accuracy = history[[c for c in history if c.startswith("client ")]].to_numpy()
-    figures = {
-        "rounds": t.tolist(),
-        "accuracy": accuracy.round(3).tolist(),
-        "cosines": end.state.cosines[t - 1][:, i, j].double().cpu().numpy().round(2).tolist(),
-        "clusters": end.state.clusters[t - 1].tolist(),
-        "groups": dealt.group.tolist(),
-        "splits": [c.round for c in end.state.splits],
-        "ARI": statistics.cluster_scores(dealt.group, end.state.assignment.cpu())["ari"],
-    }
-    checkpoint.unlink(missing_ok=True)  # the figures are kept
-    return figures
-
-
-def measure_photos(settings: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
-    """The photos are sought before anything is trained."""
-    return keep("photos", photos_over_rounds, settings, datasets.load(settings["data"]))
-
-
 # what the code computes
 
 
@@ -456,16 +365,6 @@ def probe() -> running.Probe:
     return arms
 
 
-def probe_photos() -> running.Probe:
-    """Two rounds with eight clients of five or six made photos, cut after the first."""
-    draw = np.random.RandomState(0)
-    x, y = draw.randint(0, 256, (60, 3, 32, 32), np.uint8), draw.randint(0, 10, 60)
-    photos = datasets.Arrays(x[:44], y[:44], x[44:], y[44:], stats=datasets.stats("cifar10"))
-    small: dict[str, Any] = {"dtype": torch.float64, "device": "cpu", "progress": False}
-    _, algorithm, end = run_photos(photos, np.arange(44), 8, 0, 2, (1,), **small)
-    return {"photos": [*numbers(algorithm, end), *end.state.cosines.double().sum((1, 2)).tolist()]}
-
-
 def _small(kind: str) -> tuple[str, str]:
     return f"CFL, {FEW}, {kind}", f"FedAvg, {FEW}, {kind}"
 
@@ -503,13 +402,6 @@ PRESETS = {
         probe=probe,
         data=("mnist5k",),
         claims=_claims(),
-    ),
-    "paper": Experiment(
-        result="04_cfl_cifar10",
-        settings={"data": "cifar10_jpeg", "examples": 20_000, "clients": 20, "seed": 0},
-        measure=measure_photos,
-        probe=probe_photos,
-        data=("cifar10_jpeg",),
     ),
 }
 

@@ -66,18 +66,22 @@ class Keep:
     """What is measured so far, in a file: ``keep(name, function, *args)`` calls the function if nothing is kept yet.
 
     The function's value must be something that JSON can hold. Parts of other settings, or of code that computes other
-    numbers, are not used.
+    numbers, are not used. A part that bears the name of an arm of the probe depends on this arm only; any other part on
+    all of them.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any], probe: Probe) -> None:
         self.path = path
         self.parts: dict[str, Any] = {}
-        self.seconds = 0.0
+        self.took: dict[str, float] = {}  # seconds, by part
         self.identity = {"settings": json.loads(json.dumps(settings)), "probe": probe}
         if path.exists():
             stored = json.loads(path.read_text(encoding="utf8"))
-            if stored["settings"] == self.identity["settings"] and not moved(stored["probe"], probe):
-                self.parts, self.seconds = stored["parts"], stored["seconds"]
+            other = moved(stored["probe"], probe)
+            if stored["settings"] == self.identity["settings"]:
+                for name, value in stored["parts"].items():
+                    if not other or (name in probe and name not in other):
+                        self.parts[name], self.took[name] = value, stored["took"][name]
                 print(f"{path.name}: {len(self.parts)} parts are there already", flush=True)
 
     def __call__(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
@@ -85,16 +89,19 @@ class Keep:
         if name not in self.parts:
             start = time.perf_counter()
             value = json.loads(json.dumps(function(*args, **kwargs), allow_nan=False))
-            took = time.perf_counter() - start
-            self.parts[name] = value
-            self.seconds += took
-            content = {**self.identity, "parts": self.parts, "seconds": self.seconds}
+            self.parts[name], self.took[name] = value, time.perf_counter() - start
+            content = {**self.identity, "parts": self.parts, "took": self.took}
             self.path.parent.mkdir(parents=True, exist_ok=True)
             part = self.path.with_suffix(f".{os.getpid()}.part")
             part.write_text(json.dumps(content), encoding="utf8")
             os.replace(part, self.path)
-            print(f"  {name}: {took:.1f} s ({self.seconds / 60:.1f} min in all)", flush=True)
+            print(f"  {name}: {self.took[name]:.1f} s ({self.seconds / 60:.1f} min in all)", flush=True)
         return self.parts[name]
+
+    @property
+    def seconds(self) -> float:
+        """Of all parts."""
+        return sum(self.took.values())
 
 
 def trace(

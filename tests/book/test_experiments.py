@@ -65,6 +65,15 @@ def test_goes_on_where_it_stopped(experiment, monkeypatch):
     assert done[-1] == 1, "other settings begin anew"
 
 
+def test_a_part_named_after_an_arm_outlives_changes_of_other_arms(tmp_path):
+    path, count = tmp_path / "99_x.json", iter(range(9))
+    first = running.Keep(path, {}, {"a": [1.0], "b": [2.0]})
+    assert [first(name, lambda: next(count)) for name in ("a", "b", "both")] == [0, 1, 2]
+    again = running.Keep(path, {}, {"a": [1.0], "b": [2.5], "new": [3.0]})
+    assert [again(name, lambda: next(count)) for name in ("a", "b", "both")] == [0, 3, 4]
+    assert again.seconds == sum(again.took.values()) and set(again.took) == {"a", "b", "both"}
+
+
 def test_the_same_numbers_written_otherwise_are_not_stale(experiment, monkeypatch):
     running.run(experiment)
     means = __import__("fedlib.algorithms.fedavg", fromlist=["x"]).cluster_means
