@@ -440,18 +440,24 @@ def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
     choosing = settings["seed that chooses"]
     for kind in KINDS:
         here = board.world(kind, choosing)
+        arms = {name: (name, "alone", kind)[: 2 if kind == "writers" else 3] for name in METHODS + CONTROLS}
         names = list(board.methods(here, choosing, RATES[0]))
         tried = {
-            name: {str(r): keep(f"{kind}: {name} at {r}", board.validated, name, kind, choosing, r) for r in RATES}
+            name: {
+                str(r): keep(f"{kind}: {name} at {r}", board.validated, name, kind, choosing, r, arms=arms[name])
+                for r in RATES
+            }
             for name in names
         }
         best = {name: float(max(by, key=by.get)) for name, by in tried.items()}
         figures["validation"][kind], figures["rates"][kind], figures["not run"][kind] = tried, best, not_run(here)
         grid = figures["grid"][kind] = {}
         for seed in settings["seeds"]:
-            alone = keep(f"{kind}, {seed}: clients alone", board.each_client_alone, kind, seed, best["alone"])
+            one = kind, seed, best["alone"]
+            alone = keep(f"{kind}, {seed}: clients alone", board.each_client_alone, *one, arms=arms["alone"])
             for name in names:
-                cell = keep(f"{kind}, {seed}: {name}", board.cell, name, kind, seed, best[name], alone)
+                one = name, kind, seed, best[name], alone
+                cell = keep(f"{kind}, {seed}: {name}", board.cell, *one, arms=arms[name])
                 for what, value in cell.items():
                     grid.setdefault(name, {}).setdefault(what, {})[str(seed)] = value
     return figures
@@ -478,9 +484,9 @@ def probe() -> running.Probe:
                 found[name] += [float(end.state.gain.sum()), float(end.state.distance.double().square().sum())]
         for name in ("CFL", "LG-FedAvg", "FedSGCNN", *CONTROLS):
             algorithm = board.methods(table, 0, 0.3)[name]()
-            found[f"table: {name}"] = running.trace(
-                algorithm, table.nets.model.init(0), table.train, eval_data=table.test
-            )
+            end = fedlib.fit(algorithm, table.nets.model.init(0), table.train, 2, **double)
+            found[name] += running.numbers_of(algorithm, end) + running.scores_of(algorithm, end, table.test)
+    worlds["columns without names"] = table
     for kind, other in worlds.items():
         found[kind] = running.trace(board.methods(other, 0, 0.3)["FedAvg"](), other.nets.model.init(0), other.train)
     return found
