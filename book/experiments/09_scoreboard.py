@@ -63,20 +63,6 @@ from fedlib.server.domain_graph import DomainGCN
 from fedlib.server.mixture import em_domains
 from fedlib.server.model_graph import train_siamese
 
-SETTINGS = {
-    "clients": 100,  # and of them
-    "cohort": 10,  # in each round
-    "everybody": 40,  # clients where all take part in each round
-    "rounds": 150,
-    "digits": 50,  # of a client, in the mean
-    "characters": 100,  # of a writer, at the most
-    "trainers": 8,  # clients of which FedSGCNN measures all pairs
-    "pair rounds": 20,
-    "seeds": [100, 101, 102, 103, 104],
-    "seed that chooses": 0,
-    "batch_size": 20,
-    "epochs": 2,
-}
 EVERYBODY = ("rotations", "label names", "columns without names")
 KINDS = (
     "equal clients", "label skew", "unequal sizes", "writers", "styles", "features by position",
@@ -101,6 +87,23 @@ PARTS = (0.4, 0.2, 0.4)  # of each client's rows: training, validation, test
 PIXELS, SEEN = 196, 40  # of an image, and those that a client sees where clients have different ones
 TABLE: dict[str, Any] = {"table": "wine", "rows": 8, "validation": 10, "features": 4, "hold_out": 78, "groups": 2}
 HIDDEN = {"writers": (64,), "columns without names": (16, 8)}  # hidden layers; (32,) for digits
+SETTINGS = {
+    "clients": 100,  # and of them
+    "cohort": 10,  # in each round
+    "everybody": 40,  # clients where all take part in each round
+    "rounds": 150,
+    "digits": 50,  # of a client, in the mean
+    "characters": 100,  # of a writer, at the most
+    "trainers": 8,  # clients of which FedSGCNN measures all pairs
+    "pair rounds": 20,
+    "seeds": [100, 101, 102, 103, 104],
+    "seed that chooses": 0,
+    "batch_size": 20,
+    "epochs": 2,
+    "rates": RATES,
+    "own settings": OWN,
+    "table": TABLE,
+}
 
 
 # ---- the networks of a column ----
