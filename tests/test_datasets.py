@@ -257,6 +257,21 @@ def test_mnist10k(monkeypatch, tmp_path):
     assert arrays.y.dtype == arrays.writer.dtype == np.int64
 
 
+def test_femnist300(monkeypatch, tmp_path):
+    (x, y), writer, split = characters(6), np.array([0, 0, 0, 1, 1, 299], np.uint16), np.array([0, 1, 0, 0, 1, 0])
+    file = io.BytesIO()
+    np.savez_compressed(file, x=x, y=y.astype(np.uint8), writer=writer, split=split.astype(np.uint8))
+    files = {name: file.getvalue() for name in datasets.stats("femnist300").checksums}
+    restate(monkeypatch, "femnist300", files, rows=4, test_rows=2)
+    put_all(tmp_path, files)
+    arrays = datasets.load("femnist300")
+    np.testing.assert_array_equal(arrays.x[:, 0], x[[0, 2, 3, 5]])
+    np.testing.assert_array_equal(arrays.x_test[:, 0], x[[1, 4]])
+    assert arrays.y.tolist() == y[[0, 2, 3, 5]].tolist() and arrays.y_test.tolist() == y[[1, 4]].tolist()
+    assert arrays.writer.tolist() == [0, 0, 1, 299] and arrays.writer_test.tolist() == [0, 1]
+    assert arrays.y.dtype == arrays.writer.dtype == arrays.writer_test.dtype == np.int64
+
+
 # ---- UCI's tables ----
 
 WINE = {
@@ -357,6 +372,19 @@ def test_leaf_reads_every_level_whole(tmp_path):
     np.testing.assert_array_equal(datasets.leaf(tmp_path).x[:, 0], levels)
 
 
+def test_some_writers_of_leaf(tmp_path):
+    people = {name: characters(3) for name in ("f9_04", "f1_41", "f3_02")}
+    put_leaf(tmp_path / "train/a.json", leaf_content({"f9_04": people["f9_04"], "f1_41": people["f1_41"]}))
+    put_leaf(tmp_path / "test/a.json", leaf_content({"f3_02": people["f3_02"]}))
+    arrays = datasets.leaf(tmp_path, writers=["f9_04", "f3_02"])
+    np.testing.assert_array_equal(arrays.x[:, 0], people["f9_04"][0])
+    np.testing.assert_array_equal(arrays.x_test[:, 0], people["f3_02"][0])
+    assert arrays.writer.tolist() == [1] * 3 and arrays.writer_test.tolist() == [0] * 3
+    assert (arrays.stats.rows, arrays.stats.test_rows) == (3, 3)
+    with pytest.raises(ValueError, match="300 of the writers are in no file, such as f0424_27: get all of https"):
+        datasets.leaf(tmp_path, writers=datasets.FEMNIST300)
+
+
 def set_entry(key, value):
     def spoil(content):
         content["user_data"]["f1"][key] = value
@@ -438,6 +466,9 @@ def test_flwr_femnist(tmp_path):
     assert (arrays.x.dtype, arrays.y.dtype, arrays.writer.dtype) == (np.uint8, np.int64, np.int64)
     assert arrays.x_test is None and arrays.y_test is None and arrays.writer_test is None
     assert (arrays.stats.rows, arrays.stats.test_rows, arrays.stats.classes) == (5, 0, 62)
+    some = datasets.flwr_femnist(tmp_path, writers=["f9_04", "f3_02"])
+    np.testing.assert_array_equal(some.x, images[[0, 2, 3], None])
+    assert some.writer.tolist() == [0, 0, 1] and some.stats.rows == 3
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"holds 1 files data/train-\*\.parquet: copy all of one version"):
         datasets.flwr_femnist(tmp_path)
@@ -489,9 +520,68 @@ def test_real_files(monkeypatch, name):
         assert arrays.y[:3].tolist() == [2, 2, 2] and len(arrays.columns) == 11
     if name == "mnist10k":
         assert len(set(arrays.writer)) == 298 and len(set(arrays.writer_test)) == 297
+    if name == "femnist300":
+        everybody = np.bincount(np.concatenate([arrays.writer, arrays.writer_test]))
+        assert len(everybody) == len(datasets.FEMNIST300) == 300 and (everybody >= 100).sum() == 272
+        y = np.concatenate([arrays.y, arrays.y_test])
+        assert round(everybody.mean()) == 153 and round(100 * (y < 10).mean()) == 71  # as book/data.md says
     if name == "cifar10_jpeg":
         assert np.bincount(arrays.y).tolist() == [5000] * 10
         assert np.bincount(arrays.y_test).tolist() == [1000] * 10
+
+
+@pytest.fixture
+def leaf_sample(monkeypatch, tmp_path):
+    """Twelve of femnist300's writers in files as LEAF writes them."""
+    monkeypatch.undo()
+    path = Path(DATA) / "femnist_leaf_json_sample.tar.xz"
+    if not path.exists():
+        pytest.skip(f"{path} is not there")
+    with tarfile.open(path) as tar:
+        tar.extractall(tmp_path, filter="data")
+    return tmp_path / "femnist_leaf_sample"
+
+
+def images_of(arrays, names):
+    """Of each writer, by name, all images and classes of both splits as bytes, in order of their values."""
+    rows = {name: [] for name in names}
+    for x, y, writers in (
+        (arrays.x, arrays.y, arrays.writer),
+        (arrays.x_test, arrays.y_test, arrays.writer_test),
+    ):
+        for image, label, writer in zip(x, y, writers, strict=True):
+            rows[names[writer]].append(image.tobytes() + bytes([label]))
+    return {name: sorted(some) for name, some in rows.items()}
+
+
+@pytest.mark.skipif(not DATA, reason="needs the real files: FEDLIB_DATA is not set")
+def test_real_files_of_leaf(leaf_sample):
+    """They hold the images of femnist300, and of each writer one more: the first, which LEAF repeats."""
+    files = [*leaf_sample.glob("*/*.json")]
+    names = sorted({name for file in files for name in json.loads(file.read_text())["users"]})
+    arrays = datasets.leaf(leaf_sample)
+    assert (len(arrays.y), len(arrays.y_test), len(names)) == (1329, 154, 12)
+    assert (arrays.x == 255).mean() > 0.5, "the paper is white"
+    found, ours = images_of(arrays, names), images_of(datasets.load("femnist300"), datasets.FEMNIST300)
+    for name, images in found.items():
+        twice = [a for a, b in zip(images, images[1:], strict=False) if a == b]
+        assert len(twice) == 1 and sorted([*ours[name], *twice]) == images
+    few = names[3:5]
+    assert images_of(datasets.leaf(leaf_sample, writers=few), few) == {name: found[name] for name in few}
+
+
+@pytest.mark.skipif(not DATA, reason="needs the real files: FEDLIB_DATA is not set")
+def test_real_images_in_flowers_files(monkeypatch, tmp_path):
+    """The same images, written as Flower's copy has them."""
+    monkeypatch.undo()
+    names, arrays = datasets.FEMNIST300, datasets.load("femnist300")
+    rows = np.flatnonzero(arrays.writer < 4)
+    writers = [names[k] for k in arrays.writer[rows]]
+    put_flwr(tmp_path / "data/train-00000-of-00001.parquet", arrays.x[rows, 0], arrays.y[rows], writers)
+    read = datasets.flwr_femnist(tmp_path, writers=names[:4])
+    np.testing.assert_array_equal(read.x, arrays.x[rows])
+    np.testing.assert_array_equal(read.y, arrays.y[rows])
+    np.testing.assert_array_equal(read.writer, arrays.writer[rows])
 
 
 # ---- missing and wrong files ----

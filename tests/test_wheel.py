@@ -64,6 +64,7 @@ def test_holds_the_library_and_its_licence(wheel):
         assert {name for name in names if not name.startswith(about)} == {
             *modules,
             "fedlib/py.typed",
+            "fedlib/datasets/femnist300.txt",
             "fedlib/datasets/sets.json",
         }
         assert bundle.read(f"{about}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()

@@ -10,9 +10,9 @@ STUB = "# YOUR CODE HERE\nraise NotImplementedError()"  # what nbgrader leaves o
 
 # The words in brackets after "Exercise 1", by what they ask of a student.
 LEVELS = {
-    "recall": ("recall",),
+    "recall": ("recall", "predict"),
     "apply": ("build", "count", "one step of balance", "replay", "without the matrix"),
-    "analyse": ("attack", "derive", "explore", "find the mistake", "prove it in code"),
+    "analyse": ("attack", "derive", "explore", "find the mistake", "prove it in code", "think"),
     "project": ("a small project", "project"),
 }
 POINTS = {"recall": 1, "apply": 2, "analyse": 3, "project": 4}

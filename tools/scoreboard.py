@@ -6,7 +6,7 @@ writes verdicts.csv again, with the verdict and the reason of each row that has 
 them now; rows without one stay as they are. A result reads ``FILE: PATH``, where FILE stands in book/results and PATH
 leads through its figures, from key to key by slashes, to a number, to a number for each seed, or to a list; ``PATH -
 PATH`` is a difference, seed by seed, and ``@NAME`` one of `DERIVED`. FILE can also be ``fedlib.partition.tabular`` or
-``fedlib.datasets``, which state the settings of our runs and the data.
+``fedlib.datasets``, which state the settings of our runs and the data. While FILE is not there, the row is not run.
 """
 
 import functools
@@ -146,6 +146,12 @@ def ours(result: str) -> np.ndarray:
         raise KeyError(f"the result {result!r} leads nowhere: {error}") from error
 
 
+def is_there(result: str) -> bool:
+    """Whether a row has a result whose file has been written, or is one of the library."""
+    file = result.split(": ")[0]
+    return bool(result) and (file in _SETTINGS or (RESULTS / file).exists())
+
+
 def read() -> pd.DataFrame:
     """Both files as one table; cells are text, but ``value`` and ``half_width``."""
     published, verdicts = (
@@ -244,7 +250,8 @@ def judged() -> pd.DataFrame:
     """verdicts.csv as the stored results have it now."""
     rows = read()
     for place, row in rows[rows.result != ""].iterrows():
-        rows.loc[place, ["verdict", "reason"]] = judge(rows, row)
+        there = is_there(row.result)
+        rows.loc[place, ["verdict", "reason"]] = judge(rows, row) if there else ("not run", row.reason)
     return rows[[*KEYS, "result", "against", "verdict", "reason"]]
 
 
@@ -263,7 +270,7 @@ def table() -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        In the order of published.csv. ``ours`` is empty where nothing was run; ``file`` says where it comes from, and
+        In the order of published.csv. ``ours`` is empty where not all was run; ``file`` says where it comes from, and
         ``seeds to decide`` how many would do, see `seeds_to_decide`.
     """
     rows, shown = read(), []
@@ -271,7 +278,7 @@ def table() -> pd.DataFrame:
         digits = 0 if row.method == "data" or row.metric in ("handles", "training_clients") else 2
         digits = 3 if row.metric in ("r2", "pt_sign_accuracy") else digits
         line = {"published": _text(row.value, row.half_width, digits), "ours": "", "file": "", "seeds to decide": ""}
-        if row.result:
+        if is_there(row.result):
             unit, line["file"] = _UNITS.get(row.metric, 1), row.result.split(": ")[0]
             line["seeds to decide"] = seeds_to_decide(rows, row)
             line["ours"] = _text(*(unit * v for v in interval(ours(row.result))), digits)

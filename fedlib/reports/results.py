@@ -92,7 +92,7 @@ def table(
 
     Examples
     --------
-    >>> table("01_fedavg", ["deal: IID"], {"last ten rounds": "last rounds"})  # doctest: +SKIP
+    >>> table("01_fedavg", ["skew: IID"], {"last rounds": "last rounds"})  # doctest: +SKIP
     """
     figures = load(name)["figures"]
     places = rows if isinstance(rows, Mapping) else {label: label for label in rows}

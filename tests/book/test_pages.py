@@ -70,13 +70,14 @@ def test_data_sets_are_used_where_the_page_says():
     for path in notebooks.paths():
         chapter = str(int(path.stem[:2]))
         page = "\n".join(c.source for c in notebooks.code_cells(notebooks.read(path)))
-        experiment = (ROOT / f"book/experiments/{path.stem}.py").read_text(encoding="utf8")
+        modules = sorted((ROOT / "book/experiments").glob(f"{path.stem[:2]}_*.py"))
+        experiment = "\n".join(module.read_text(encoding="utf8") for module in modules)
         for name, columns in used.items():
             if name == "digits":  # a word of many chapters
                 continue
             shown, stored = (chapter in re.findall(r"\d+", column) for column in columns)
             named, measured = (f'"{name}"' in code for code in (page, experiment))
-            assert stored == measured, f"{name} in the experiment {path.stem}"
+            assert stored == measured, f"{name} in the experiments of chapter {chapter}"
             assert named or not shown, f"{name} is not in {path.stem}"
             assert shown or stored or not named, f"{name} in {path.stem}, and not on the page"
 

@@ -16,6 +16,7 @@ from tools import badges, exercises, fold, notebooks, student
 PATHS = notebooks.paths()
 SITES = notebooks.ROOT / "tests/notebooks/sites"
 PRESETS = ("smoke", "book")
+LONG = {p.stem for p in PATHS if p.stem != "01_fedavg"}  # chapters that are still to be made short
 HINT = r"\n\n<details><summary>Hint</summary>\n\n.{20,}\n\n</details>$"
 
 
@@ -152,18 +153,10 @@ def test_one_parameters_cell(notebook):
     assert not re.search(r'preset\s*(==|!=|in)[^\n]*"(full|paper)"|^\s*"(full|paper)": [({]', code, re.M)
 
 
-def test_headings_and_equations(notebook):
+def test_headings_and_equations(path, notebook):
     text = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
-    order = [
-        "The idea in a picture",
-        "By hand",
-        "The equation",
-        "through fedlib",
-        "Experiment",
-        "What holds",
-        "Exercises",
-        "Recap",
-    ]
+    two = ["By hand", "The equation"] if path.stem in LONG else ["The equation", "By hand"]
+    order = ["The idea in a picture", *two, "through fedlib", "Experiment", "What holds", "Exercises", "Recap"]
     places = [text.find(f"\n## {h}") if h not in ("through fedlib",) else text.find(h) for h in order]
     places = [p if p >= 0 else text.find(h) for p, h in zip(places, order, strict=True)]
     assert all(p >= 0 for p in places) and places == sorted(places), dict(zip(order, places, strict=True))
@@ -171,9 +164,52 @@ def test_headings_and_equations(notebook):
     assert not re.search(r"^(:::|```\{)|\{(ref|doc|cite|numref|eq)[:}]", text, re.M), "Colab shows MyST directives raw"
 
 
-def test_by_hand_is_short(notebook):
-    (cell,) = [c for c in notebook.cells if c.id == "by-hand"]
-    assert len([line for line in cell.source.splitlines() if line.strip()]) <= 40
+def test_by_hand_is_short(path, notebook):
+    cells = [c for c in notebook.cells if c.id.startswith("by-hand") and c.cell_type == "code"]
+    assert cells and all(lines_of(c) <= (40 if path.stem in LONG else 20) for c in cells)
+
+
+def test_a_chapter_fits_a_class_of_ninety_minutes(path, notebook):
+    """Half an hour to read, and the rest to do."""
+    if path.stem in LONG:
+        pytest.skip("still in its long form")
+    asked = {id(cell) for e in exercises.of(notebook) for cell in (e.solution, e.check)}
+    first = next(i for i, c in enumerate(notebook.cells) if c.id == "exercises")
+    last = next(i for i, c in enumerate(notebook.cells) if c.id == "recap")
+    words = sum(
+        len(c.source.split())
+        for i, c in enumerate(notebook.cells)
+        if c.cell_type == "markdown" and c.id != "badge" and not first <= i < last
+    )
+    code = [c for c in notebooks.code_cells(notebook) if id(c) not in asked and c.id != "setup"]
+    folded = [c for c in code if c.source.startswith("# @title ")]
+    evidence = [c for c in code if "results." in c.source.replace("fedlib.reports import plotting, results", "")]
+    read = [c for c in code if c not in folded]
+    measures = {
+        "words": (words, 2000),
+        "lines to read": (sum(map(lines_of, read)), 160),
+        "longest cell": (max(map(lines_of, read)), 25),
+        "folded lines": (sum(map(lines_of, folded)), 80),
+        "cells of stored evidence": (len(evidence), 1),
+        "lines of stored evidence": (sum(map(lines_of, evidence)), 6),
+        "figures": (sum("figure" in c.metadata.get("mystnb", {}) for c in code), 5),
+    }
+    assert not {name: value for name, value in measures.items() if value[0] > value[1]}
+
+
+def test_a_check_answers(path, notebook):
+    """It says that an answer is right, or what may be wrong with it."""
+    if path.stem in LONG:
+        pytest.skip("still in its long form")
+    for e in exercises.of(notebook):
+        tree = ast.parse(e.check.source)
+        assert all(node.msg for node in ast.walk(tree) if isinstance(node, ast.Assert)), f"exercise {e.number}"
+        assert "Correct: " in e.check.source.rsplit("assert ", 1)[1]
+
+
+def lines_of(cell):
+    """Lines of code that are not blank."""
+    return sum(1 for line in cell.source.splitlines() if line.strip())
 
 
 def test_figures_have_a_caption_and_alt_text(notebook):

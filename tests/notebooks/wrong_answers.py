@@ -6,26 +6,27 @@ One is a text of the right solution, and what stands there instead. An empty tex
 WRONG = {
     "01_fedavg": {
         "1": [
-            ("plain mean", "sum(n * m[name] for m, n in pairs) / total", "sum(m[name] for m in models) / len(models)"),
-            ("sum instead of mean", " / total for name", " for name"),
-            ("two models only", "strict=True))", "strict=True))[:2]"),
+            ("drift in one step", '"the same"', '"another"'),
+            ("in other words", '"the same"', '"equal"'),
+            ("no text", '"the same"', "True"),
         ],
         "2": [
-            ("one way only", "2 * cohort_size", "cohort_size"),
-            ("four bytes, whatever the type", "p.element_size()", "4"),
-            ("sent down once for all", "2 * cohort_size", "(1 + cohort_size)"),
+            ("plain mean", "sum(n * m[name] for m, n in pairs) / total", "sum(m[name] for m in models) / len(models)"),
+            ("sum instead of mean", " / total for name", " for name"),
+            ("divided by the number of clients", "total = sum(sizes)", "total = len(sizes)"),
+            ("two models only", "strict=True))", "strict=True))[:2]"),
+            ("in place", "    return {", "    [m[k].mul_(n) for m, n in pairs for k in m]\n    return {"),
         ],
         "3": [
-            ("test examples", "pooled_x, pooled_y, _, _", "_, _, pooled_x, pooled_y"),
-            ("always one epoch", "epochs=epochs", "epochs=1"),
+            ("second layer forgotten", "[:, order]", ""),
+            ("rows, not columns", '["dense2.weight"][:, order]', '["dense2.weight"].flip(0)'),
+            ("bias forgotten", 'params["dense1.bias"][order]', 'params["dense1.bias"]'),
+            ("inverse order", 'params["dense1.weight"][order]', 'params["dense1.weight"][order.argsort()]'),
         ],
         "4": [
-            ("clients count alike", "(data.n / data.n.sum())[None]", "torch.full((1, len(data)), 1 / len(data))"),
-            ("models, not updates", "sub(trained.state.local, broadcast(begin, len(data)))", "trained.state.local"),
-        ],
-        "5": [
-            ("training examples", "fedlib.evaluate(tune, tuned, own_test)", "fedlib.evaluate(tune, tuned, train)"),
-            ("from scratch", "tune, begin, train", "tune, model.init(seed), train"),
+            ("no lie", "said = 1000 * 1000", "said = 1000"),
+            ("one each", "100 * others", "others"),
+            ("the mean of what is said", "said / (said + 100 * others)", "said / (100 * others + 1e-9)"),
         ],
     },
     "02_heterogeneity": {

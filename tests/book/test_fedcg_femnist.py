@@ -1,0 +1,160 @@
+"""FedCG on FEMNIST: the network in one convolution, who is scored on what, equal visits, and a run that goes on."""
+
+import importlib
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from fedlib import Key
+from fedlib.algorithms import FedCG
+from fedlib.client.domain_net import DomainClassifier, DomainNet
+from fedlib.models import CNN
+
+chapter = importlib.import_module("book.experiments.06_fedcg_femnist")
+
+
+@pytest.fixture(scope="module")
+def here():
+    return chapter.small()
+
+
+@pytest.fixture
+def checkpoints(monkeypatch, tmp_path):
+    monkeypatch.setenv("FEDLIB_CHECKPOINTS", str(tmp_path))
+    return tmp_path
+
+
+def settings(**changes):
+    return chapter.FULL | {"cohort": 3, "batch_size": 5, "width": 4, "every": 2} | changes
+
+
+@pytest.mark.parametrize("told", [True, False])
+def test_one_convolution_is_the_network_of_equation_4(told):
+    plain, student = CNN((2, 9, 8), (3, 4), (5,), 3, 1), DomainClassifier((2, 9, 8), 3)
+    nets = [kind(plain, 3, ("conv2",), student) for kind in (DomainNet, chapter.OneConvolution)]
+    params = {name: p.double() for name, p in nets[0].init(0).items()} | {"lam.conv2": torch.tensor(0.7).double()}
+    x = torch.rand(6, 2, 9, 8, dtype=torch.float64)
+    w = (torch.eye(3)[[0, 1, 2, 0, 1, 2]].double(),) if told else ()
+
+    def values(net):
+        gradients, out = torch.func.grad_and_value(lambda p: net(p, x, *w).square().sum())(params)
+        return torch.cat([out.reshape(1), *(g.flatten() for g in gradients.values())])
+
+    found, wanted = map(values, reversed(nets))
+    assert torch.allclose(found, wanted, rtol=1e-12, atol=1e-12) and wanted.abs().max() > 0.1
+
+
+def test_equal_starts_are_equal():
+    start = chapter.EqualStart(CNN((1, 8, 8), (2, 3), (4,), 3, 1), 3, ("conv2",)).init(1)
+    modules = start["V.conv2.weight"]
+    assert torch.equal(modules[0], modules[1]) and torch.equal(modules[0], modules[2]) and modules.std() > 0
+
+
+def test_low_rank_starts_at_the_identity():
+    graph = chapter.LowRank(width=3)
+    V, A = torch.randn(2, 7), torch.tensor([[0.5, 0.5], [0.2, 0.8]])
+    params = graph.init(7, 0)
+    assert params["P"].shape == params["R"].shape == (7, 3)
+    assert torch.equal(graph(params, {"v": V}, A)["v"], A @ V)
+    params["R"] = torch.randn(7, 3)
+    W = torch.eye(7) + params["P"] @ params["R"].mT
+    assert torch.allclose(graph(params, {"v": V}, A)["v"], A @ V @ W, atol=1e-6)
+
+
+def test_who_is_scored_on_what(monkeypatch):
+    """60, 20 and 20 % of the writers with enough images, and no image in two places."""
+    writer = np.repeat(np.arange(12), [100] * 10 + [99, 120])
+    x = np.arange(len(writer)).reshape(-1, 1, 1, 1) % 256
+    monkeypatch.setattr(chapter, "characters", lambda: (x.astype(np.uint8), np.arange(len(writer)) % 62, writer))
+    found = chapter.world(chapter.FULL)
+    parts = [found.train, *found.validation, *found.test]
+    people = [set(p.id.tolist()) for p in parts]
+    assert people[1] == people[2] and people[3] == people[4]
+    assert [len(p) for p in people] == [7, 2, 2, 2, 2] and set.union(*people) == {*range(10), 11}
+    for joining, scored in (found.validation, found.test):
+        assert (joining.n.double() / (joining.n + scored.n) - 0.2).abs().max() < 0.01
+        rows = joining.index[joining.real].tolist() + scored.index[scored.real].tolist()
+        assert len(rows) == len(set(rows)) == int(joining.n.sum() + scored.n.sum())
+    sizes = np.array([100] * 10 + [120])
+    wanted = {"clients": 11, "samples": 1120, "mean": sizes.mean(), "stdev": sizes.std(), "classes": 62}
+    assert found.statistics == pytest.approx(wanted)
+
+
+def test_the_papers_settings(here):
+    """Section 4.1: 1,000 rounds of 5 clients, batches of 10, a rate of 1e-3, one epoch, the last convolution."""
+    paper = chapter.PAPER
+    algorithm, rounds, cohort = chapter.method(paper, here, "FedCG, paper, D = 4", paper["rates"][0], paper["rounds"])
+    assert (rounds, cohort, algorithm.batch_size, algorithm.lr, algorithm.epochs) == (1000, 5, 10, 1e-3, 1)
+    assert algorithm.student_lr == 1e-4 and algorithm.net.layers == ("conv2",) and algorithm.net.domains == 4
+    assert algorithm.net.classifier.channels == (32, 64) and algorithm.net.classifier.pooled
+    assert algorithm.gcn.weights == "bottleneck" and algorithm.gcn.relu and algorithm.beta == 0.5
+    assert type(algorithm) is FedCG and paper["fraction"] == [0.6, 0.2, 0.2]
+
+
+def test_visits_are_equal(here):
+    visits = {}
+    for name in chapter.FULL["methods"]:
+        _, rounds, cohort = chapter.method(settings(), here, name, 0.1, 20)
+        visits[name] = rounds * cohort
+    assert set(visits.values()) == {60} and chapter.method(settings(), here, "CFL", 0.1, 20)[2] == 6
+
+
+@pytest.mark.parametrize("name", ["FedAvg", "FedCG, paper, D = 2", "CFL", "one domain"])
+def test_a_run_goes_on_from_its_checkpoint(here, checkpoints, monkeypatch, name):
+    whole = chapter.run(settings(), name, 0, 0.1, 6, here=here)
+    assert not list(checkpoints.iterdir()), "it is gone when the run is done"
+    fit, told = chapter.fedlib.fit, []
+
+    def until_the_last(*args, callbacks, checkpoint, **more):
+        def stop(t, state, record):
+            if t == args[3] - 1:
+                raise KeyboardInterrupt
+
+        every = chapter.Checkpoint(checkpoint.path, every_rounds=1)
+        return fit(*args, callbacks=[*callbacks, stop], checkpoint=every, **more)
+
+    monkeypatch.setattr(chapter.fedlib, "fit", until_the_last)
+    with pytest.raises(KeyboardInterrupt):
+        chapter.run(settings(), name, 0, 0.1, 6, here=here)
+    assert len(list(checkpoints.iterdir())) == 1
+
+    def counted(*args, callbacks, **more):
+        return fit(*args, callbacks=[*callbacks, lambda t, state, record: told.append(t)], **more)
+
+    monkeypatch.setattr(chapter.fedlib, "fit", counted)
+    again = chapter.run(settings(), name, 0, 0.1, 6, here=here)
+    assert told and told[0] > 1
+    assert {k: v for k, v in again.items() if k != "seconds"} == {k: v for k, v in whole.items() if k != "seconds"}
+
+
+def test_domains_drawn_at_random(here):
+    w = chapter.drawn(here.train, Key(3), 4)
+    assert w.shape == (*here.train.index.shape, 4) and torch.equal(w.sum(-1), torch.ones(here.train.index.shape))
+    assert not torch.equal(w, chapter.drawn(here.train, Key(4), 4)) and (w.mean((0, 1)) > 0.1).all()
+
+
+def test_rates_are_chosen_by_validation_writers(here, checkpoints, monkeypatch):
+    asked = []
+
+    def at_once(name, function, *args):
+        return function(*args)
+
+    def run(settings, name, seed, rate, rounds, group="test", here=None):
+        asked.append((name, seed, rate, rounds, group))
+        if rate == 0.1:
+            raise FloatingPointError
+        return {"accuracy": rate, "seconds": 1.0}
+
+    monkeypatch.setattr(chapter, "run", run)
+    monkeypatch.setattr(chapter, "world", lambda settings: replace(here, statistics={"clients": 6}))
+    methods = ["FedAvg", "FedCG, paper, D = 4", "random domains", "CFL"]
+    figures = chapter.measure(settings(methods=methods, seeds=[0, 1]), at_once)
+    assert figures["rates"] == {"FedAvg": 0.03, "FedCG, paper, D = 4": 0.03}
+    assert {a[1:] for a in asked if a[4] == "validation"} == {(9, r, 60, "validation") for r in (0.01, 0.03, 0.1)}
+    assert {a[:4] for a in asked if a[4] == "test"} == {(m, s, 0.03, 300) for m in methods for s in (0, 1)}
+    assert figures["CFL"]["accuracy"] == {"0": 0.03, "1": 0.03} and figures["data"] == {"clients": 6}
+    del asked[:]
+    one = chapter.measure(settings(methods=["FedAvg"], rates=[0.001], seeds=[0]), at_once)
+    assert one["rates"] == {"FedAvg": 0.001} and len(asked) == 1 and asked[0][4] == "test"
