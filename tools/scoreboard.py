@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
+from scipy.special import stdtrit
 
 from fedlib import datasets
 from fedlib.partition.tabular import SETTINGS
@@ -29,6 +30,7 @@ FOLDER, RESULTS = ROOT / "book" / "paper", ROOT / "book" / "results"
 KEYS = ["paper", "table", "dataset", "setting", "method", "metric"]
 WORDS = ("reproduced", "direction holds", "undecided", "not reproduced", "not run")
 SLACK = 0.02  # what counts as the half width where none is known: two points of accuracy
+MOST = 1000  # seeds that anybody would run
 WIDEST = 0.1  # an interval wider than this to each side could hardly miss; overlap then says nothing
 _UNITS = {"accuracy_pct": 100, "accuracy_points": 100, "r2_points_x100": 100}
 _SETTINGS = {"fedlib.partition.tabular": SETTINGS.__getitem__, "fedlib.datasets": datasets.stats}
@@ -174,7 +176,16 @@ def _compared(rows: pd.DataFrame, row: pd.Series) -> pd.Series | None:
     return found
 
 
-def judge(rows: pd.DataFrame, row: pd.Series) -> tuple[str, str]:
+def _interval(values: np.ndarray, seeds: int | None) -> tuple[float, float]:
+    """Mean and half width, and what the half width would be with so many seeds that scatter as these do."""
+    mean, half = interval(values)
+    if seeds is not None:
+        quantile = {n: float(stdtrit(n - 1, 0.975)) for n in (len(values), seeds)}
+        half *= quantile[seeds] / quantile[len(values)] * math.sqrt(len(values) / seeds)
+    return mean, half
+
+
+def judge(rows: pd.DataFrame, row: pd.Series, seeds: int | None = None) -> tuple[str, str]:
     """Verdict and reason of a row that has a result.
 
     Parameters
@@ -183,6 +194,8 @@ def judge(rows: pd.DataFrame, row: pd.Series) -> tuple[str, str]:
         From `read`.
     row : pandas.Series
         One of them.
+    seeds : int, optional
+        Judge as if there were so many seeds, with the mean and the spread of those that there are.
 
     Returns
     -------
@@ -196,7 +209,7 @@ def judge(rows: pd.DataFrame, row: pd.Series) -> tuple[str, str]:
             if (figure == published).all()
             else ("not reproduced", row.reason)
         )
-    mean, half = interval(figure)
+    mean, half = _interval(figure, seeds)
     alone = len(figure) == 1
     if row.metric == "ratio" and mean > published:
         return "reproduced", "One run, and above the paper's bound."
@@ -210,7 +223,7 @@ def judge(rows: pd.DataFrame, row: pd.Series) -> tuple[str, str]:
         way = f"{row.method} is {'above' if wanted > 0 else 'below'} {other.method}"
     certain = False
     if way:
-        centre, spread = interval(gap)
+        centre, spread = _interval(gap, seeds)
         certain = centre * np.sign(wanted) > (SLACK if len(gap) == 1 else spread)
     near = abs(mean - published) <= reach
     if near and not wide and (certain or row.metric not in _GAPS):
@@ -223,6 +236,14 @@ def judge(rows: pd.DataFrame, row: pd.Series) -> tuple[str, str]:
         return "direction holds", f"{found}, but {way}, as in the paper."
     doubt = f", {'but' if near and not wide else 'and'} it is not certain that {way}" if way else ""
     return "undecided" if near else "not reproduced", f"{found}{doubt}."
+
+
+def seeds_to_decide(rows: pd.DataFrame, row: pd.Series) -> str:
+    """How many seeds would decide an undecided row, if more of them had the mean and the spread of those we have."""
+    if row.verdict != "undecided" or len(ours(row.result)) == 1:
+        return ""
+    enough = (n for n in range(2, MOST + 1) if judge(rows, row, n)[0] != "undecided")
+    return str(next(enough, f"more than {MOST}"))
 
 
 def judged() -> pd.DataFrame:
@@ -249,15 +270,17 @@ def table() -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        In the order of published.csv. ``ours`` is empty where not all was run; ``file`` says where it comes from.
+        In the order of published.csv. ``ours`` is empty where not all was run; ``file`` says where it comes from, and
+        ``seeds to decide`` how many would do, see `seeds_to_decide`.
     """
     rows, shown = read(), []
     for _, row in rows.iterrows():
         digits = 0 if row.method == "data" or row.metric in ("handles", "training_clients") else 2
         digits = 3 if row.metric in ("r2", "pt_sign_accuracy") else digits
-        line = {"published": _text(row.value, row.half_width, digits), "ours": "", "file": ""}
+        line = {"published": _text(row.value, row.half_width, digits), "ours": "", "file": "", "seeds to decide": ""}
         if is_there(row.result):
             unit, line["file"] = _UNITS.get(row.metric, 1), row.result.split(": ")[0]
+            line["seeds to decide"] = seeds_to_decide(rows, row)
             line["ours"] = _text(*(unit * v for v in interval(ours(row.result))), digits)
         shown.append(row[KEYS].to_dict() | line | row[["verdict", "reason"]].to_dict())
     return pd.DataFrame(shown)

@@ -18,8 +18,9 @@ import fedlib
 from book.experiments import running
 from book.experiments.running import Experiment, Keep
 from fedlib import datasets, models, partition
-from fedlib.algorithms import CFL, IFCA, ClusteredKMeans, FedAvg, FedGroup, FeSEM, LocalOnly
+from fedlib.algorithms import CFL, IFCA, PACFL, ClusteredKMeans, FedAvg, FedEM, FedGroup, FeSEM, LocalOnly
 from fedlib.algorithms.cfl import CFLState
+from fedlib.algorithms.fedem import Mixture
 from fedlib.losses import cross_entropy
 from fedlib.params import broadcast, row
 from fedlib.reports import statistics
@@ -48,6 +49,7 @@ def loss_of(model: Any) -> Callable[..., Tensor]:
 
 
 LOSS = loss_of(MLP)
+MIXTURE = Mixture(MLP)  # for FedEM
 
 
 # the clients
@@ -135,7 +137,7 @@ def shares_of(clients: fedlib.ClientData, classes: int = 10) -> Tensor:
 def run(algorithm: Any, drawn: Digits, dealt: partition.Partition, rounds: int, seed: int, **more: Any) -> Any:
     """A federation on the digits of a seed, scored in every round."""
     clients = dealt.clients(*drawn.train, classes=10)
-    if isinstance(algorithm, LocalOnly):  # a model for each client
+    if isinstance(algorithm, (LocalOnly, FedEM)):  # a model for each client, or a mixture of models
         more |= {"eval_data": dealt.tests(*drawn.test, classes=10), "eval_every": 5}
     else:
         more["callbacks"] = [score_clients(MLP, dealt, *drawn.test, shares_of(clients))]
@@ -194,6 +196,8 @@ def contenders(group: np.ndarray, seed: int, clusters: int = GROUPS) -> dict[str
         "FeSEM": FeSEM(LOSS, **LOCAL, clusters=clusters),
         "FedGroup": FedGroup(LOSS, **LOCAL, clusters=clusters),
         "k-means on updates": ClusteredKMeans(LOSS, **LOCAL, clusters=clusters),
+        "PACFL": PACFL(LOSS, **LOCAL),
+        "FedEM": FedEM(loss_of(MIXTURE), **LOCAL | {"predict": MIXTURE}, components=clusters),
         "true groups": GivenClusters(LOSS, **LOCAL, given=tuple(group.tolist())),
         "random clusters": GivenClusters(LOSS, **LOCAL, given=tuple(chance.tolist())),
     }

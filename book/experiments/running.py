@@ -66,31 +66,36 @@ class Keep:
     """What is measured so far, in a file: ``keep(name, function, *args)`` calls the function if nothing is kept yet.
 
     The function's value must be something that JSON can hold. Parts of other settings, or of code that computes other
-    numbers, are not used. A part that bears the name of an arm of the probe depends on this arm only; any other part on
-    all of them.
+    numbers, are not used. A part depends on the arms of the probe that are named with it, ``keep(..., arms=("CFL",))``,
+    or on the arm whose name it bears; any other part on all of them.
     """
 
     def __init__(self, path: Path, settings: Mapping[str, Any], probe: Probe) -> None:
         self.path = path
         self.parts: dict[str, Any] = {}
         self.took: dict[str, float] = {}  # seconds, by part
+        self.arms: dict[str, list[str]] = {}  # on which a part depends
         self.identity = {"settings": json.loads(json.dumps(settings)), "probe": probe}
         if path.exists():
             stored = json.loads(path.read_text(encoding="utf8"))
             other = moved(stored["probe"], probe)
             if stored["settings"] == self.identity["settings"]:
                 for name, value in stored["parts"].items():
-                    if not other or (name in probe and name not in other):
-                        self.parts[name], self.took[name] = value, stored["took"][name]
+                    arms = stored.get("arms", {}).get(name, [name])
+                    if not other or set(arms) <= set(probe) - set(other):
+                        self.parts[name], self.took[name], self.arms[name] = value, stored["took"][name], arms
                 print(f"{path.name}: {len(self.parts)} parts are there already", flush=True)
 
-    def __call__(self, name: str, function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
+    def __call__(
+        self, name: str, function: Callable[..., Any], *args: Any, arms: Sequence[str] = (), **kwargs: Any
+    ) -> Any:
         """The kept value of a part, or the function's."""
         if name not in self.parts:
             start = time.perf_counter()
             value = json.loads(json.dumps(function(*args, **kwargs), allow_nan=False))
             self.parts[name], self.took[name] = value, time.perf_counter() - start
-            content = {**self.identity, "parts": self.parts, "took": self.took}
+            self.arms[name] = list(arms) or [name]
+            content = {**self.identity, "parts": self.parts, "took": self.took, "arms": self.arms}
             self.path.parent.mkdir(parents=True, exist_ok=True)
             part = self.path.with_suffix(f".{os.getpid()}.part")
             part.write_text(json.dumps(content), encoding="utf8")

@@ -74,6 +74,18 @@ def test_a_part_named_after_an_arm_outlives_changes_of_other_arms(tmp_path):
     assert again.seconds == sum(again.took.values()) and set(again.took) == {"a", "b", "both"}
 
 
+def test_a_part_can_depend_on_several_arms(tmp_path):
+    path, count = tmp_path / "99_x.json", iter(range(9))
+
+    def parts(probe):
+        keep = running.Keep(path, {}, probe)
+        return [keep(f"part of {arms}", lambda: next(count), arms=arms) for arms in ("a", "ab", "abc")]
+
+    assert parts({"a": [1.0], "b": [2.0]}) == [0, 1, 2]
+    assert parts({"a": [1.0], "b": [2.0], "c": [3.0]}) == [0, 1, 3], "c is new"
+    assert parts({"a": [1.0], "b": [2.5], "c": [3.0]}) == [0, 4, 5]
+
+
 def test_the_same_numbers_written_otherwise_are_not_stale(experiment, monkeypatch):
     running.run(experiment)
     means = __import__("fedlib.algorithms.fedavg", fromlist=["x"]).cluster_means

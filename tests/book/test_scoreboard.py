@@ -232,6 +232,27 @@ def test_a_difference_needs_its_sign(monkeypatch, value, ours, word):
     assert judged(monkeypatch, {"new": ours}, row(value, metric="accuracy_points"))[0] == word
 
 
+@pytest.mark.parametrize(
+    ("cell", "ours", "seeds"),
+    [
+        (row(50, 3), [0.3, 0.5, 0.7], "18"),  # a half width of ten points: 2.11 of 0.2 over the root of 18
+        (row(1.0, metric="accuracy_points"), [0.00, 0.02, 0.01], "7"),  # until the sign is certain
+        (row(1.0, metric="accuracy_points"), [-0.02, 0.02, 0.0], "more than 1000"),
+        (row(50, 3), [0.53, 0.54, 0.55], ""),
+        (row(1.0, metric="accuracy_points"), [0.0], ""),  # one run has no spread
+    ],
+)
+def test_how_many_seeds_would_decide(monkeypatch, cell, ours, seeds):
+    monkeypatch.setattr(scoreboard, "ours", lambda result: np.array(ours, float))
+    rows = pd.DataFrame([cell])
+    cell = rows.loc[0]
+    cell["verdict"], _ = scoreboard.judge(rows, cell)
+    assert scoreboard.seeds_to_decide(rows, cell) == seeds
+    if seeds.isdigit():
+        verdicts = [scoreboard.judge(rows, cell, n)[0] for n in (int(seeds) - 1, int(seeds))]
+        assert verdicts[0] == "undecided" != verdicts[1]
+
+
 def test_settings_and_bounds(monkeypatch):
     settings = row(20, metric="clients", method="data")
     assert judged(monkeypatch, {"data": [20]}, settings)[0] == "reproduced"
