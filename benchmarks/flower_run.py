@@ -1,8 +1,9 @@
 """Federations in Flower against `fedlib.fit`: simulated, as separate processes, and with clients killed in mid-run.
 
-    python -m book.experiments.10_scaling_out --preset flower
+    python -m book.experiments.scaling_out --preset flower
 
-makes the runs and writes book/results/10_flower.json; it needs the extra "flower". FedAvg, SCAFFOLD and CFL train on
+makes the runs and writes book/results/scaling_out_flower.json; it needs the extra "flower". FedAvg, SCAFFOLD and CFL
+train on
 the digits, dealt out to clients each of which reads a file of its own: in Flower's simulation; with a SuperLink and a
 SuperNode for each client, which talk over the loopback, by gRPC before Flower 1.40 and by HTTP since; and so that three
 SuperNodes are killed while they train, with all that they started, and started again. A run that does not end where

@@ -2,7 +2,7 @@
 
 Which way that is depends on the processor, on the shapes, and on whether outputs or gradients are asked for: a way that
 wins on one processor takes twice the time of another way on the next. So each way is timed once in a process, for each
-shape that is large enough to matter (chapter 10). The environment variable ``FEDLIB_CONVOLUTIONS`` names one of `WAYS`
+shape that is large enough to matter (chapter 13). The environment variable ``FEDLIB_CONVOLUTIONS`` names one of `WAYS`
 to be taken always, without timing; then two runs on one machine are equal to the last bit.
 """
 

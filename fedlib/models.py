@@ -42,7 +42,7 @@ class Model:
     Notes
     -----
     In ``forward`` parameters are attributes of their layers; what ``self.parameters()`` gives holds no numbers. Chapter
-    01; chapter 10 compares its speed with a loop over clients.
+    01; chapter 13 compares its speed with a loop over clients.
     """
 
     def __init__(self, module: nn.Module) -> None:
@@ -127,7 +127,7 @@ class MLP(Model):
 
 
 class CNN(Model):
-    """Convolutions with max-pooling and ReLU, then dense layers with ReLU between them (chapters 02 and 05).
+    """Convolutions with max-pooling and ReLU, then dense layers with ReLU between them (chapters 02 and 08).
 
     Parameters
     ----------

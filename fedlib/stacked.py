@@ -38,7 +38,7 @@ __all__ = ["vmap"]
 def vmap(
     function: Callable[..., Any], in_dims: Any = 0, wide: Sequence[tuple[Tensor, LowRank]] = ()
 ) -> Callable[..., Any]:
-    """`torch.vmap` with the kernels of this module (chapter 10).
+    """`torch.vmap` with the kernels of this module (chapter 13).
 
     Parameters
     ----------

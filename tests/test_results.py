@@ -35,7 +35,7 @@ def test_round_trip(record):
 
 def test_a_result_of_the_book_is_found_by_name_from_any_folder(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert results.load("01_fedavg")["settings"]["data"] == "mnist5k"
+    assert results.load("fedavg")["settings"]["data"] == "mnist5k"
 
 
 def test_a_failed_write_leaves_the_old_file(record):
@@ -55,7 +55,7 @@ def test_no_minus_before_nothing(tmp_path):
 def test_missing_file_says_what_there_is(record):
     with pytest.raises(FileNotFoundError, match=r"there is no result .*none.json.*there are .*01_x"):
         results.load(record.with_name("none.json"))
-    with pytest.raises(FileNotFoundError, match="there are .*01_fedavg"):
+    with pytest.raises(FileNotFoundError, match="there are .*fedavg"):
         results.load("99_nothing")
 
 

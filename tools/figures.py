@@ -25,7 +25,7 @@ from fedlib.reports.plotting import COLOURS
 from . import notebooks
 
 STATIC = notebooks.ROOT / "book/_static"
-README_FIGURE = ("04_cfl", "fig-3")  # chapter, cell
+README_FIGURE = ("06_cfl", "fig-3")  # chapter, cell
 GUIDE_FIGURE = "apfl.svg"
 INK, GREY, PALE = "#1b2733", "#5b6b7f", "#eef2f6"
 BLUE, ORANGE, GREEN, PURPLE = COLOURS[:4]

@@ -41,7 +41,7 @@ _GAPS = ("accuracy_points", "r2_points_x100")  # differences, whose sign is thei
 
 
 def _split_run(figures: dict[str, Any]) -> tuple[np.ndarray, int]:
-    """Accuracies (scored rounds, clients) of chapter 4's run on photos, and the place of the first split's round."""
+    """Accuracies (scored rounds, clients) of chapter 6's run on photos, and the place of the first split's round."""
     return np.array(figures["accuracy"]), figures["rounds"].index(figures["splits"][0])
 
 

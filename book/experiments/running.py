@@ -1,6 +1,6 @@
 """How an experiment is run, resumed, stored, and told apart from one whose code behaves differently by now.
 
-A chapter's module holds an `Experiment` for each of its result files. ``python -m book.experiments.01_fedavg`` runs
+A chapter's module holds an `Experiment` for each of its result files. ``python -m book.experiments.fedavg`` runs
 the preset ``full`` of chapter 1, ``--preset paper`` the paper's own setting. What is measured so far lies in
 _build/experiments/, so the same command goes on after an interruption.
 """
@@ -207,9 +207,9 @@ def run(experiment: Experiment) -> None:
 
 
 def modules() -> dict[str, Any]:
-    """The chapters' modules by name, each with its ``PRESETS``."""
-    paths = sorted(Path(__file__).parent.glob("[0-9]*.py"))
-    return {path.stem: importlib.import_module(f"book.experiments.{path.stem}") for path in paths}
+    """The experiments by name, each a module with ``PRESETS``."""
+    names = sorted({path.stem for path in Path(__file__).parent.glob("*.py")} - {"__main__", "celeba", "running"})
+    return {name: importlib.import_module(f"book.experiments.{name}") for name in names}
 
 
 def main(presets: Mapping[str, Experiment]) -> None:
@@ -226,4 +226,4 @@ def main(presets: Mapping[str, Experiment]) -> None:
 
 
 if __name__ == "__main__":
-    sys.exit("run a chapter's module, such as book.experiments.01_fedavg, or `make results`")
+    sys.exit("run a chapter's module, such as book.experiments.fedavg, or `make results`")

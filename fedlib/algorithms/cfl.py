@@ -105,7 +105,7 @@ class CFL(Algorithm):
     They cost as many operations as a second update, and the bytes of two, in one round of `rest`, with the purpose
     "clustering". Label skew makes clients differ as well: they may be parted although one model would do.
 
-    ``level=1, eps1=0.15, eps2=0.4`` is the rule with relative lengths that chapters 03 and 04 look into; a subclass
+    ``level=1, eps1=0.15, eps2=0.4`` is the rule with relative lengths that chapters 05 and 06 look into; a subclass
     whose `must_split` compares the lengths themselves is the paper's.
 
     The recursion of Algorithm 2 runs breadth first, in common rounds, and updates stand for gradients throughout, as in

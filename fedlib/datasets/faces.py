@@ -35,7 +35,7 @@ STATS = Stats(202_599, 0, (3, _SIDE, _SIDE), 2, _PAGE, "non-commercial research 
 
 @dataclass(frozen=True, eq=False)
 class Faces(Arrays):
-    """Photos of celebrities (chapter 06).
+    """Photos of celebrities (chapter 09).
 
     Parameters
     ----------
@@ -55,7 +55,7 @@ class Faces(Arrays):
 
 
 def identities(root: str | Path | None = None, verify: bool = True) -> np.ndarray:
-    """Which celebrity each photo shows, int64 (R,) (chapter 06); needs the file identity_CelebA.txt only.
+    """Which celebrity each photo shows, int64 (R,) (chapter 09); needs the file identity_CelebA.txt only.
 
     ``client_statistics(identities(), min_rows=5)`` is the first row of FedCG's Table 1. Parameters and errors are those
     of `celeba_clients`.
@@ -71,7 +71,7 @@ def celeba_clients(
     seed: int = 0,
     verify: bool = True,
 ) -> Faces:
-    """Draw celebrities for training and others for the test, and read their photos (chapter 06).
+    """Draw celebrities for training and others for the test, and read their photos (chapter 09).
 
     Parameters
     ----------
@@ -160,7 +160,7 @@ def _photos(place: Path, names: Sequence[str]) -> np.ndarray:
 def split_users(
     user: ArrayLike, shares: Sequence[float] = (0.6, 0.2, 0.2), min_rows: int = 1, seed: int = 0
 ) -> tuple[np.ndarray, ...]:
-    """Deal users into groups, no user in two of them: for training and for tests on unseen users (chapter 06).
+    """Deal users into groups, no user in two of them: for training and for tests on unseen users (chapter 09).
 
     Parameters
     ----------
@@ -199,7 +199,7 @@ def split_users(
 
 
 def client_statistics(user: ArrayLike, min_rows: int = 1) -> dict[str, float]:
-    """Clients, samples, and mean and standard deviation of the samples a client: FedCG's Table 1 (chapter 06).
+    """Clients, samples, and mean and standard deviation of the samples a client: FedCG's Table 1 (chapter 09).
 
     Parameters
     ----------

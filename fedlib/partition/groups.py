@@ -37,7 +37,7 @@ def _planted(base: Partition, group: np.ndarray, change: Change) -> Partition:
 
 
 def label_permutation(base: Partition, groups: int = 4, classes: int = 10, seed: int = 0) -> Partition:
-    """Each group names the classes in its own way: same images, conflicting labels (chapter 02, used in chapter 04).
+    """Each group names the classes in its own way: same images, conflicting labels (chapter 02, used in chapter 06).
 
     One random permutation, shifted by g classes for group g: two groups agree on no class, and one model for all gets
     at most 1/G of the labels right.
@@ -82,7 +82,7 @@ def label_permutation(base: Partition, groups: int = 4, classes: int = 10, seed:
 def rotation(
     base: Partition, degrees: Sequence[float] = (0, 90, 180, 270), shares: Sequence[float] | None = None, seed: int = 0
 ) -> Partition:
-    """Each group turns its images, anticlockwise (chapter 02, used in chapter 05).
+    """Each group turns its images, anticlockwise (chapter 02, used in chapter 08).
 
     Parameters
     ----------
@@ -116,7 +116,7 @@ def rotation(
 def style(
     base: Partition, styles: Sequence[str] = STYLES, shares: Sequence[float] | None = None, seed: int = 0
 ) -> Partition:
-    """Each group draws its images in another style (chapter 02, used in chapter 05).
+    """Each group draws its images in another style (chapter 02, used in chapter 08).
 
     Parameters
     ----------
@@ -146,7 +146,7 @@ def style(
 def feature_subsets(
     base: Partition, columns: int, k: int | tuple[int, int], groups: int = 1, seed: int = 0
 ) -> Partition:
-    """Each client sees some of the columns of a table only (chapter 02, used in chapter 07).
+    """Each client sees some of the columns of a table only (chapter 02, used in chapter 10).
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def feature_subsets(
 
 
 def mixture(base: Partition, fraction: float = 0.5, share: float = 0.3, seed: int = 0) -> Partition:
-    """Some clients get samples of a second group (chapter 02, used in chapter 05).
+    """Some clients get samples of a second group (chapter 02, used in chapter 08).
 
     Parameters
     ----------

@@ -28,7 +28,7 @@ PLANTS = ("scale", "offset", "sign")
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A data set of numbers in columns (chapter 07).
+    """A data set of numbers in columns (chapter 10).
 
     Parameters
     ----------
@@ -59,7 +59,7 @@ class Table:
 
 
 def table(name: str, root: str | Path | None = None, download: bool = False, without: Iterable[str] = ()) -> Table:
-    """Read a table (chapter 07).
+    """Read a table (chapter 10).
 
     Parameters
     ----------
@@ -103,7 +103,7 @@ def table(name: str, root: str | Path | None = None, download: bool = False, wit
 
 @dataclass(frozen=True)
 class Setting:
-    """An experiment of the FedSGCNN paper: its Table 4 and section 5.1.3 (chapter 08).
+    """An experiment of the FedSGCNN paper: its Table 4 and section 5.1.3 (chapter 11).
 
     Parameters
     ----------
@@ -157,7 +157,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, eq=False)
 class TabularClients:
-    """What `deal` returns: K clients with columns of their own (chapter 07).
+    """What `deal` returns: K clients with columns of their own (chapter 10).
 
     Attributes
     ----------
@@ -199,7 +199,7 @@ def deal(
     strength: float = 0.0,
     seed: int = 0,
 ) -> TabularClients:
-    """Deal rows and columns of a table out to clients (chapters 07 and 08).
+    """Deal rows and columns of a table out to clients (chapters 10 and 11).
 
     Parameters
     ----------

@@ -160,7 +160,7 @@ def split_slider(
 
 
 def playground() -> Figure:
-    """Eight clients with a few points each: move them, and see whether CFL would part them (chapter 03)."""
+    """Eight clients with a few points each: move them, and see whether CFL would part them (chapter 05)."""
     return _stored("playground")
 
 

@@ -37,7 +37,7 @@ def load(name: str | os.PathLike) -> dict[str, Any]:
     Parameters
     ----------
     name : str or path
-        Name of a result of the book, such as ``"01_fedavg"``, or the path of a .json file.
+        Name of a result of the book, such as ``"fedavg"``, or the path of a .json file.
 
     Returns
     -------
@@ -93,7 +93,7 @@ def table(
     Examples
     --------
     >>> from fedlib.reports import results
-    >>> results.table("01_fedavg", ["skew: IID"], {"last rounds": "last rounds"}).shape
+    >>> results.table("fedavg", ["skew: IID"], {"last rounds": "last rounds"}).shape
     (1, 1)
     """
     figures = load(name)["figures"]

@@ -148,7 +148,7 @@ def bipartition(similarity: Tensor | ArrayLike, method: str = "exact") -> Bipart
     Ties: no best cut parts two clients that a chain of similarities above the minimum connects, but there may be more
     than two such groups. "exact" then makes the first client's group cluster 0 and all other groups cluster 1; of all
     best assignments that start with 0 it is the last in alphabetical order. So the answer depends on the matrix and the
-    order of its clients only. "complete" and "average" leave ties to SciPy. Chapters 03 and 04.
+    order of its clients only. "complete" and "average" leave ties to SciPy. Chapters 05 and 04.
     """
     from scipy.cluster.hierarchy import linkage
     from scipy.sparse.csgraph import connected_components

@@ -146,7 +146,7 @@ def replay(algorithm: Any, state: Any) -> tuple[int, int, bool] | None:
     -------
     tuple of (int, int, bool), or None
         Round and model of the first different decision, and whether it is due to be split there for `algorithm`. None:
-        the same decisions throughout, and so the same result. After a different decision nothing is known. Chapter 04
+        the same decisions throughout, and so the same result. After a different decision nothing is known. Chapter 06
         maps the cluster scores over both thresholds with it.
     """
     born = {0: 0}

@@ -169,7 +169,7 @@ def test_a_loss_that_counts_padding_is_refused():
 @pytest.mark.parametrize("name", ["CelebA", "FEMNIST"])
 def test_the_papers_setting_from_training_to_clients_never_seen(name, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDLIB_CHECKPOINTS", str(tmp_path))
-    chapter = importlib.import_module("book.experiments.06_fedcg_graph")
+    chapter = importlib.import_module("book.experiments.fedcg_graph")
     classifier = DomainClassifier((2, 11, 9), 3, channels=(3, 4))
     plain, gcn = SMALL, DomainGCN()
     net = CelebANet(plain, 3, ("conv3",), classifier)

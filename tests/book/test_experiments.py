@@ -116,9 +116,9 @@ def test_small_differences_of_rounding_do_not_count():
 
 def test_the_command_says_what_is_current(monkeypatch):
     run = subprocess.run(
-        [sys.executable, "-m", "book.experiments.03_cfl_geometry"], cwd=running.ROOT, capture_output=True, text=True
+        [sys.executable, "-m", "book.experiments.cfl_geometry"], cwd=running.ROOT, capture_output=True, text=True
     )
-    assert run.returncode == 0 and run.stdout == "03_cfl_geometry: current\n", run.stderr
+    assert run.returncode == 0 and run.stdout == "cfl_geometry: current\n", run.stderr
 
 
 def test_a_stored_result_is_json_of_plain_numbers():

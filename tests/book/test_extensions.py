@@ -167,14 +167,14 @@ def test_what_is_grey_follows_the_page(colour, page):
 
 def test_figures_are_numbered_by_chapter():
     env = SimpleNamespace(
-        titles={"notebooks/04_cfl": SimpleNamespace(astext=lambda: "4. CFL"), "a": SimpleNamespace(astext=lambda: "A")},
+        titles={"notebooks/06_cfl": SimpleNamespace(astext=lambda: "4. CFL"), "a": SimpleNamespace(astext=lambda: "A")},
         toc_fignumbers={
             "a": {"figure": {"x": (7,), "y": (8,)}},
-            "notebooks/04_cfl": {"figure": {"one": (9,), "two": (10,)}},
+            "notebooks/06_cfl": {"figure": {"one": (9,), "two": (10,)}},
         },
     )
     extension("numbered").number(None, env)
-    assert env.toc_fignumbers["notebooks/04_cfl"]["figure"] == {"one": (4, 1), "two": (4, 2)}
+    assert env.toc_fignumbers["notebooks/06_cfl"]["figure"] == {"one": (4, 1), "two": (4, 2)}
     assert env.toc_fignumbers["a"]["figure"] == {"x": (1,), "y": (2,)}
 
 
@@ -195,7 +195,7 @@ def test_the_icons_of_the_theme_can_be_read():
 
 
 def test_preview_names_the_chapters_there_are(capsys):
-    assert preview.chapter("4") == preview.chapter("04") == preview.chapter("04_cfl")
+    assert preview.chapter("4") == preview.chapter("04") == preview.chapter("06_cfl")
     with pytest.raises(SystemExit, match="no chapter '77'; there are 01, 02"):
         preview.chapter("77")
 

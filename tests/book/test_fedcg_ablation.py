@@ -1,6 +1,5 @@
-"""Chapter 6's arms side by side are those that FedCG trains one by one; found domains are those of a whole run."""
+"""Chapter 9's arms side by side are those that FedCG trains one by one; found domains are those of a whole run."""
 
-import importlib
 from functools import partial
 
 import numpy as np
@@ -8,13 +7,13 @@ import pytest
 import torch
 
 import fedlib
+from book.experiments import fedcg_ablation as chapter
 from fedlib.algorithms import FedAvg, FedCGKnownDomains
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.losses import cross_entropy
 from fedlib.params import row
 from fedlib.server.mixture import em_domains
 
-chapter = importlib.import_module("book.experiments.06_fedcg_ablation")
 graph = chapter.graph
 
 

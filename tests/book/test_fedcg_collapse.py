@@ -1,15 +1,13 @@
-"""Chapter 5's pairs side by side are those that FedCG trains one by one; its worlds are what its text says."""
-
-import importlib
+"""Chapter 8's pairs side by side are those that FedCG trains one by one; its worlds are what its text says."""
 
 import numpy as np
 import pytest
 import torch
 
 import fedlib
+from book.experiments import fedcg_collapse as chapter
 from fedlib import models
 
-chapter = importlib.import_module("book.experiments.05_fedcg_collapse")
 SETTINGS = chapter.FEW | {"rounds": 5}
 
 

@@ -1,18 +1,16 @@
 """FedCG on FEMNIST: the network in one convolution, who is scored on what, equal visits, and a run that goes on."""
 
-import importlib
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
 
+from book.experiments import fedcg_femnist as chapter
 from fedlib import Key
 from fedlib.algorithms import FedCG
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.models import CNN
-
-chapter = importlib.import_module("book.experiments.06_fedcg_femnist")
 
 
 @pytest.fixture(scope="module")

@@ -1,14 +1,11 @@
 """The pages of the book beside the chapters: their programs run, and what they say of files and results is so."""
 
-import json
 import re
 import runpy
 import subprocess
 import sys
 from importlib import import_module
 from types import SimpleNamespace
-
-import pytest
 
 from book.experiments import running
 from fedlib import algorithms, datasets
@@ -90,21 +87,17 @@ def test_data_sets_are_used_where_the_page_says():
     A notebook may name a set of its stored results too, to find them.
     """
     lines = re.findall(r"^\| (`.+`) \|(.*)\|(.*)\|$", text("data"), re.M)
-    used = {name: chapters for names, *chapters in lines for name in re.findall(r"`(\w+)`", names)}
+    used = {name: columns for names, *columns in lines for name in re.findall(r"`(\w+)`", names)}
     assert set(used) | {"wine"} == set(datasets.names())
-    for path in notebooks.paths():
-        chapter = str(int(path.stem[:2]))
-        page = "\n".join(c.source for c in notebooks.code_cells(notebooks.read(path)))
-        modules = sorted((ROOT / "book/experiments").glob(f"{path.stem[:2]}_*.py"))
-        experiment = "\n".join(module.read_text(encoding="utf8") for module in modules)
-        for name, columns in used.items():
-            if name == "digits":  # a word of many chapters
-                continue
-            shown, stored = (chapter in re.findall(r"\d+", column) for column in columns)
-            named, measured = (f'"{name}"' in code for code in (page, experiment))
-            assert stored == measured, f"{name} in the experiments of chapter {chapter}"
-            assert named or not shown, f"{name} is not in {path.stem}"
-            assert shown or stored or not named, f"{name} in {path.stem}, and not on the page"
+    for name, (pages, experiments) in used.items():
+        read = {e for e, m in running.modules().items() if any(name in p.data for p in m.PRESETS.values())}
+        assert set(re.findall(r"`(\w+)`", experiments)) == read, f"the experiments that use {name}"
+        if name == "digits":  # a word of many chapters
+            continue
+        for path in notebooks.paths():
+            page = "\n".join(c.source for c in notebooks.code_cells(notebooks.read(path)))
+            shown = str(int(path.stem[:2])) in re.findall(r"\d+", pages)
+            assert shown <= (f'"{name}"' in page), f"{name} is not in {path.stem}"
 
 
 def test_presets_are_those_of_the_page():
@@ -130,24 +123,3 @@ def test_the_page_on_forks_names_every_file_that_make_badges_writes():
         if "some/one" in changed or "some.github.io/one" in changed:
             assert f"`{name}`" in page or f"{{doc}}`{name.removeprefix('book/').removesuffix('.md')}`" in page, name
     assert len(page.splitlines()) <= 40
-
-
-def seeds_of(figures):
-    """Keys of the innermost mappings; one of more than ten is no mapping of seeds, but of rounds."""
-    if not isinstance(figures, dict):
-        return set()
-    if figures and len(figures) <= 10 and all(key.isdigit() for key in figures):
-        return {int(key) for key in figures}
-    return set().union(*map(seeds_of, figures.values()))
-
-
-@pytest.mark.parametrize("path", [p for p in STORED if p.stem < "09"], ids=lambda p: p.stem)
-def test_stored_seeds_are_those_that_the_page_names(path):
-    """From 0 on for chapters 1 to 4, 100 to 104 for the others; a run of one seed has it in its settings only."""
-    record = json.loads(path.read_text(encoding="utf8"))
-    tuning = set(record["settings"].get("tuning_seeds", ()))
-    assert tuning in (set(), {100, 101}) and (not tuning or path.stem == "01_fedavg")
-    found = (seeds_of(record["figures"]) - (tuning if path.stem < "05" else set())) or {record["settings"]["seed"]}
-    assert found in (
-        [set(range(n)) for n in (1, 5, 10)] if path.stem < "05" else [set(range(100, n)) for n in (103, 105)]
-    )

@@ -1,6 +1,5 @@
-"""Chapter 8's distances and scores of pairs, which its experiment holds, against plain loops."""
+"""Chapter 11's distances and scores of pairs, which its experiment holds, against plain loops."""
 
-import importlib
 import math
 from itertools import permutations
 
@@ -9,11 +8,11 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
+from book.experiments import fedsgcnn as chapter
 from fedlib.models import MLP
 from fedlib.params import row
 from fedlib.server.transfer import all_pairs
 
-chapter = importlib.import_module("book.experiments.08_fedsgcnn")
 NET = MLP((3, 6, 4, 1))
 
 

@@ -1,14 +1,12 @@
 """The experiment of personal models: its own ways to the same models as the library's."""
 
-import importlib
-
 import numpy as np
 import pytest
 import torch
 
 import fedlib
+from book.experiments import personal_models as chapter
 
-chapter = importlib.import_module("book.experiments.02_personal_models")
 EXACT = {"dtype": torch.float64, "device": "cpu"}
 
 

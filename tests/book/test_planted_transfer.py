@@ -1,14 +1,12 @@
 """The world in which federating helps: what is planted, and pFedGraph on shared layers."""
 
-import importlib
-
 import numpy as np
 import torch
 
+from book.experiments import planted_transfer as chapter
 from fedlib.algorithms import LGFedAvg, LocalOnly
 from fedlib.params import to_matrix
 
-chapter = importlib.import_module("book.experiments.08_planted_transfer")
 FEW = chapter.SETTINGS | {"clients": 6, "trainers": 4, "validation": 10, "rounds": 3, "every": 1}
 
 

@@ -73,7 +73,7 @@ def test_a_missing_row_is_found(copies):
 
 
 @pytest.mark.parametrize(
-    "result", ["99_nothing.json: x", "04_cfl_cifar10.json: @nothing", "08_fedsgcnn_paper.json: Boston/x", "Boston"]
+    "result", ["99_nothing.json: x", "cfl_photos_some.json: @nothing", "fedsgcnn_paper.json: Boston/x", "Boston"]
 )
 def test_a_result_that_leads_nowhere_is_named(result):
     with pytest.raises(KeyError, match=re.escape(repr(result))):
@@ -90,7 +90,7 @@ def test_written_again_it_is_the_same(copies, capsys):
 
 def test_a_row_is_judged_once_its_result_is_there(copies):
     """FEMNIST's rows wait for the two results of their experiment; nothing else has to be written then."""
-    files = [copies / "results" / f"06_fedcg_femnist{end}.json" for end in ("", "_paper")]
+    files = [copies / "results" / f"fedcg_femnist{end}.json" for end in ("", "_paper")]
     for file in files:
         file.unlink(missing_ok=True)
     scoreboard.main()
@@ -138,7 +138,7 @@ def test_ours_is_read_from_the_result_file(copies):
         for seed in record["figures"]["Wine"]["Standalone"]["paper"]:
             record["figures"]["Wine"]["Standalone"]["paper"][seed] = 0.125
 
-    edit(copies / "results/08_fedsgcnn_paper.json", raise_it)
+    edit(copies / "results/fedsgcnn_paper.json", raise_it)
     scoreboard._load.cache_clear()
     after = scoreboard.table()
     (place,) = np.flatnonzero(before["ours"] != after["ours"])
@@ -147,7 +147,7 @@ def test_ours_is_read_from_the_result_file(copies):
 
 
 def test_what_the_page_counts(rows):
-    """Chapter 9 says how many figures there are, and of what kind."""
+    """Chapter 12 says how many figures there are, and of what kind."""
     assert len(rows) == 125
     good = rows[rows["verdict"] == "reproduced"]
     assert (good["method"] == "data").mean() > 0.5

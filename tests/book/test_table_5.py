@@ -1,6 +1,5 @@
-"""Chapter 8's many federations side by side against `fedlib.fit`, one by one, and its readings against plain loops."""
+"""Chapter 11's many federations side by side against `fedlib.fit`, one by one, and its readings against plain loops."""
 
-import importlib
 from dataclasses import replace
 from functools import partial
 
@@ -9,12 +8,12 @@ import pytest
 import torch
 
 import fedlib
+from book.experiments import fedsgcnn as chapter
 from fedlib.algorithms import FedSGCNN, LGFedAvg, LocalOnly
 from fedlib.client.mmd import mmd
 from fedlib.partition import tabular
 from fedlib.server.transfer import positive_transfer
 
-chapter = importlib.import_module("book.experiments.08_fedsgcnn")
 SETTINGS = chapter.SMALL | {"epochs": 15}
 ONE, GROUPS = torch.zeros(6, dtype=torch.int64), torch.tensor([0, 1, 2, 0, 1, 1])
 

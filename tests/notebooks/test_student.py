@@ -89,7 +89,7 @@ def test_make_student_writes_whole_files(tmp_path, capsys, monkeypatch):
 
 
 def test_nbgrader_gives_stubs_nothing_and_solutions_everything(tmp_path):
-    """The whole way through nbgrader: release, validate, autograde. Chapter 3, only what its first exercises need."""
+    """The whole way through nbgrader: release, validate, autograde. Chapter 5, only what its first exercises need."""
     source = student.marked(notebooks.read(PATHS[2]))
     ids = [c.id for c in source.cells]
     needed = {"setup", "parameters", "imports", "noise", "five", *ids[ids.index("exercises") : ids.index("exercise-5")]}

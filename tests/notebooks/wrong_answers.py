@@ -30,7 +30,7 @@ WRONG = {
             ("the mean of what is said", "said / (said + 100 * others)", "said / (100 * others + 1e-9)"),
         ],
     },
-    "02_heterogeneity": {
+    "02_clients_differ": {
         "1": [
             ("no half", "mu / 2", "mu"),
             ("length, not its square", "((p - start[name]) ** 2).sum()", "(p - start[name]).norm()"),
@@ -65,7 +65,7 @@ WRONG = {
             ("another rate", "lr=0.1", "lr=0.3"),
         ],
     },
-    "03_cfl_geometry": {
+    "05_cfl_geometry": {
         "1": [
             ("plain mean", "(n.to(updates) / n.sum()) @ updates", "updates.mean(0)"),
             ("beside the mean length", "eps1 * lengths.max()", "eps1 * lengths.mean()"),
@@ -93,7 +93,7 @@ WRONG = {
             ("the wrong way round", "tuple(accuracies)", "tuple(accuracies[::-1])"),
         ],
     },
-    "04_cfl": {
+    "06_cfl": {
         "1": [
             ("beside the mean length", "max(lengths)", "sum(lengths) / len(lengths)"),
             ("not strict where it is", "mean < eps1", "mean <= eps1"),
@@ -118,7 +118,7 @@ WRONG = {
             ("one cut only", "open_ += [members[side], members[~side]]", "pass"),
         ],
     },
-    "05_fedcg_domains": {
+    "08_fedcg_domains": {
         "1": [
             ("not between 0 and 1", " / np.log(w.shape[-1])", ""),
             ("clients count alike", "w.sum((0, 1))", "(w.sum(1) / w.sum((1, 2))[:, None]).sum(0)"),
@@ -145,7 +145,7 @@ WRONG = {
             ("not at random", "draw.permutation(np.arange(len(t)) % D)", "np.arange(len(t)) % D"),
         ],
     },
-    "06_fedcg_graph": {
+    "09_fedcg_graph": {
         "1": [
             ("mean with the diagonal", "(n * (n - 1))", "n**2"),
             ("columns instead of rows", "h.sum(1, keepdim=True)", "h.sum(0, keepdim=True)"),
@@ -176,7 +176,7 @@ WRONG = {
             ("factor forgotten", 'factor * r.state.models["lam.dense2"]', 'r.state.models["lam.dense2"]'),
         ],
     },
-    "07_feature_spaces": {
+    "10_feature_spaces": {
         "1": [
             ("plain mean", "rows[k] / total *", "1 / len(members) *"),
             ("rows of all clusters", "sum(rows[k] for k in members)", "sum(rows)"),
@@ -201,7 +201,7 @@ WRONG = {
             ("one weight short", "needed = 9, 22", "needed = 8, 21"),
         ],
     },
-    "08_fedsgcnn": {
+    "11_who_helps_whom": {
         "1": [
             ("sign", "alone[pairs].mean(1) - fed.mean(1)", "fed.mean(1) - alone[pairs].mean(1)"),
             ("sum of both clients", "alone[pairs].mean(1) - fed.mean(1)", "alone[pairs].sum(1) - fed.sum(1)"),
@@ -227,7 +227,7 @@ WRONG = {
             ("always two clusters", ".abs(), clusters)", ".abs(), 2)"),
         ],
     },
-    "09_scoreboard": {
+    "12_scoreboard": {
         "1": [
             ("wide intervals count", '"reproduced" if half <= 0.1 else "undecided"', '"reproduced"'),
             ("wide intervals refute", 'else "undecided"', 'else "not reproduced"'),
@@ -252,7 +252,7 @@ WRONG = {
             ("nothing trained", "evaluation.evaluate(rule, end, here.test)", "run.table"),
         ],
     },
-    "10_scaling_out": {
+    "13_scaling_out": {
         "1": [
             ("mean over clients", "torch.vmap(loss)(stack, x, y).sum()", "torch.vmap(loss)(stack, x, y).mean()"),
             (

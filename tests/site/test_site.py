@@ -23,7 +23,7 @@ MODULES = [path for path in PAGES if path.startswith("book/api/")]
 CASES = [(path, view) for path in PAGES if path not in MODULES for view in VIEWS]
 CASES += [(path, [*VIEWS][i % len(VIEWS)]) for i, path in enumerate(MODULES)]
 HEAVIEST = 2_500_000  # bytes that a chapter's page may load, all in all
-LONG = ("03_cfl_geometry", "05_fedcg_domains", "07_feature_spaces", "08_fedsgcnn")  # still to be made short
+LONG = ("05_cfl_geometry", "08_fedcg_domains", "10_feature_spaces", "11_who_helps_whom")  # still to be made short
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
 HTTP_ONLY = {"http://lib.stat.cmu.edu/datasets/boston", "http://yann.lecun.com/exdb/mnist/"}  # where two data sets lie
@@ -274,7 +274,7 @@ def test_tables_on_a_phone(browser, base):
     """One that is too wide becomes a block for each row, which says the name of the column before each cell."""
     page = browser.new_page(viewport={"width": 390, "height": 844})
     page.set_default_timeout(PATIENCE)
-    page.goto(base + "notebooks/02_heterogeneity.html", wait_until="load")
+    page.goto(base + "notebooks/02_clients_differ.html", wait_until="load")
     look = """tables => tables.filter(t => t.checkVisibility()).map(table => ({
         fits: table.getBoundingClientRect().right <= innerWidth,
         stacked: table.matches(".stacked"),

@@ -3,7 +3,7 @@
 from book.claiming import compare, mean, shows, verdict
 
 PAGE = "notebooks/01_fedavg.ipynb"
-NAME = "01_fedavg"
+NAME = "fedavg"
 IID, SKEWED = "rounds, IID", "rounds, two digits each"
 METHODS = "FedSGD", "FedAvg, E = 1", "FedAvg, E = 5"
 

@@ -34,18 +34,18 @@ def every(*checks):
 
 def cut_rightly_at_rest(read):
     """Each cut of a model that stood still made the true clusters."""
-    cuts = [arm for arm in read("03_cfl_geometry").values() if isinstance(arm, dict) and "round of the split" in arm]
+    cuts = [arm for arm in read("cfl_geometry").values() if isinstance(arm, dict) and "round of the split" in arm]
     return len(cuts) == 3 and all(v == 1 for arm in cuts for v in values(arm, "true clusters"))
 
 
 def known_from_first_updates(read):
     """FedGroup sorts clients by the directions of their first updates."""
-    return all(ari == 1 for name in ("FedGroup", "k-means on updates") for ari in values(read("04_cfl"), name, "ARI"))
+    return all(ari == 1 for name in ("FedGroup", "k-means on updates") for ari in values(read("cfl"), name, "ARI"))
 
 
 def apart_on_photos(read):
     """By round whether all cosines within groups are above all others, until the first split."""
-    found = read("04_cfl_cifar10")
+    found = read("cfl_photos_some")
     group = np.array(found["groups"])
     i, j = np.triu_indices(len(group), 1)
     same = group[i] == group[j]
@@ -63,7 +63,7 @@ def later_on_photos(read):
 
 def blurred(read):
     def falls(arms, what):
-        found = [mean(read("03_cfl_geometry"), arm, what) for arm in arms]
+        found = [mean(read("cfl_geometry"), arm, what) for arm in arms]
         return found[0] == 1 and found[-1] < 0.2 and found == sorted(found, reverse=True)
 
     noises = (0.5, 1.0, 1.5, 2.0, 3.0)
@@ -73,7 +73,7 @@ def blurred(read):
 
 
 def photos_too(read):
-    accuracy, split = scoreboard._split_run(read("04_cfl_cifar10"))
+    accuracy, split = scoreboard._split_run(read("cfl_photos_some"))
     return accuracy[-1].mean() > 1.5 * accuracy[split].mean() > 0.15
 
 
@@ -81,12 +81,12 @@ SMALL = "small clients, one group"
 
 
 def better_in_no_seed(read):
-    found = compare(read("04_cfl"), (f"CFL, {SMALL}", "test accuracy"), (f"FedAvg, {SMALL}", "test accuracy"))
+    found = compare(read("cfl"), (f"CFL, {SMALL}", "test accuracy"), (f"FedAvg, {SMALL}", "test accuracy"))
     return found["agree"] == 0 and found["verdict"] == UNDECIDED and -0.05 < found["difference"] < 0
 
 
 def calibrated_helps(read):
-    found = compare(read("04_cfl"), (f"CFL, calibrated, {SMALL}", "test accuracy"), (f"CFL, {SMALL}", "test accuracy"))
+    found = compare(read("cfl"), (f"CFL, calibrated, {SMALL}", "test accuracy"), (f"CFL, {SMALL}", "test accuracy"))
     return found["seeds"] / 2 < found["agree"] < found["seeds"]
 
 
@@ -95,7 +95,7 @@ def calibrated_helps(read):
 
 def nearly_all_in_one(read):
     arms = ("recipe: literal, pooled", "recipe: literal, flatten")
-    return all(0.9 < v <= 1 for arm in arms for v in values(read("05_fedcg_domains"), arm, "last"))
+    return all(0.9 < v <= 1 for arm in arms for v in values(read("fedcg_domains"), arm, "last"))
 
 
 KINDS = ("digits, turned", "digits, styles", "photos, turned", "FEMNIST")
@@ -104,7 +104,7 @@ PAIRED_HEADS = ("pooled", "4x4", "flatten")
 
 def pairs(read, score, kinds=KINDS, heads=PAIRED_HEADS, rates=("0.0001", "0.01", "0.1"), every=(1, 3, 10, 30, 100)):
     """Where trained pairs of teacher and student end, in all runs."""
-    f = read("05_fedcg_collapse")
+    f = read("fedcg_collapse")
     arms = [f"rate {rate}, T = {t}" for rate in rates for t in every]
     return [v for kind in kinds for head in heads for arm in arms for v in values(f, f"{kind}, {head}", arm, score)]
 
@@ -112,7 +112,7 @@ def pairs(read, score, kinds=KINDS, heads=PAIRED_HEADS, rates=("0.0001", "0.01",
 def keeps_more_on_photos_only(read):
     """With the flatten head at rate 0.1: T = 1 against T = 100."""
     f, arms = (
-        read("05_fedcg_collapse"),
+        read("fedcg_collapse"),
         [("rate 0.1, T = 1", "largest domain"), ("rate 0.1, T = 100", "largest domain")],
     )
     found = {kind: verdict(f, *((f"{kind}, flatten", *arm) for arm in arms)) for kind in KINDS}
@@ -126,14 +126,14 @@ def keeps_more_on_photos_only(read):
 
 
 def no_more_than_chance(read):
-    chance = mean(read("05_fedcg_collapse"), "FEMNIST, flatten", "four domains at random", "NMI")
+    chance = mean(read("fedcg_collapse"), "FEMNIST, flatten", "four domains at random", "NMI")
     return 0 <= max(pairs(read, "NMI", ("FEMNIST",))) < chance < 0.1
 
 
 def known_and_found(read):
     """What modules gain where domains are found, and where they are known."""
     gains = [
-        compare(read("06_fedcg_graph"), (a, "accuracy"), (b, "accuracy"))
+        compare(read("fedcg_graph"), (a, "accuracy"), (b, "accuracy"))
         for a, b in (
             ("turned: residual, no graph", "turned: FedAvg"),
             ("found, 100 rounds: residual, w from the student", "found, 100 rounds: FedAvg"),
@@ -144,7 +144,7 @@ def known_and_found(read):
 
 def rarest_style(a, b, wanted):
     return lambda read: all(
-        verdict(read("06_fedcg_graph"), (f"styles, {d}: {a}", "domain 3"), (f"styles, {d}: {b}", "domain 3")) == wanted
+        verdict(read("fedcg_graph"), (f"styles, {d}: {a}", "domain 3"), (f"styles, {d}: {b}", "domain 3")) == wanted
         for d in ("digits", "fashion")
     )
 
@@ -154,7 +154,7 @@ def rarest_style(a, b, wanted):
 
 def few_rows(read):
     """LG-FedAvg gains with few rows, but not with many, and not where columns do not resemble each other."""
-    found = read("07_feature_spaces")
+    found = read("feature_spaces")
 
     def gains(name):
         return verdict(found, (f"{name}: LG-FedAvg", "chosen"), (f"{name}: standalone", "chosen"))
@@ -176,40 +176,38 @@ def some_lose(read):
     return all(
         0 < v < 1
         for t in ("diabetes", "breast_cancer")
-        for v in values(read("07_feature_spaces"), f"{t}, as dealt: LG-FedAvg", "worse than standalone")
+        for v in values(read("feature_spaces"), f"{t}, as dealt: LG-FedAvg", "worse than standalone")
     )
 
 
 def next_to_nothing(read):
-    found = [
-        compare(read("07_feature_spaces"), ("weight 0.5", s), ("weight 0", s)) for s in ("cut", "max", "cut, last")
-    ]
+    found = [compare(read("feature_spaces"), ("weight 0.5", s), ("weight 0", s)) for s in ("cut", "max", "cut, last")]
     return all(f["verdict"] == UNDECIDED and 0 < abs(f["difference"]) < 0.01 for f in found)
 
 
 def sweeps_show_anything(read):
     """By seed, the correlation of weight and score lies anywhere between -1 and 1."""
     with np.errstate(invalid="ignore"):
-        found = scoreboard.DERIVED["correlation up to 0.5"](read("07_feature_spaces"))
+        found = scoreboard.DERIVED["correlation up to 0.5"](read("feature_spaces"))
     return min(found) < -0.9 and max(found) > 0.9
 
 
 def on_wine(wanted, score):
     return lambda read: all(
-        verdict(read("08_fedsgcnn_paper")[column], ("+ MMD", score), ("LG-FedAvg", score)) == wanted
-        and abs(mean(read("08_fedsgcnn_paper")[column], "+ MMD", score)) < 1
+        verdict(read("fedsgcnn_paper")[column], ("+ MMD", score), ("LG-FedAvg", score)) == wanted
+        and abs(mean(read("fedsgcnn_paper")[column], "+ MMD", score)) < 1
         for column in ("Wine", "Wine(c)")
     )
 
 
 def near_chance(read):
-    found = [values(read("08_fedsgcnn"), f"{d}, scale 0: Siamese GCN, paper", "auc") for d in ("boston", "diabetes")]
+    found = [values(read("fedsgcnn"), f"{d}, scale 0: Siamese GCN, paper", "auc") for d in ("boston", "diabetes")]
     return all(abs(sum(v) / len(v) - 0.5) < 0.05 for v in found)
 
 
 def foreseen(read):
     return all(
-        verdict(read("08_fedsgcnn"), (f"{d}, scale 1: Siamese GCN, {r}", "auc"), 0.5) == HOLDS
+        verdict(read("fedsgcnn"), (f"{d}, scale 1: Siamese GCN, {r}", "auc"), 0.5) == HOLDS
         for d in ("boston", "diabetes")
         for r in ("paper", "book")
     )
@@ -218,8 +216,8 @@ def foreseen(read):
 def simple_numbers_as_well(read):
     return all(
         abs(
-            mean(read("08_fedsgcnn"), f"{d}, scale 1: Siamese GCN, {r}", "auc")
-            - mean(read("08_fedsgcnn"), f"{d}, scale 1: {simple}", "auc")
+            mean(read("fedsgcnn"), f"{d}, scale 1: Siamese GCN, {r}", "auc")
+            - mean(read("fedsgcnn"), f"{d}, scale 1: {simple}", "auc")
         )
         < 0.05
         for d in ("boston", "diabetes")
@@ -230,8 +228,8 @@ def simple_numbers_as_well(read):
 
 def table5_undecided(read):
     return all(
-        verdict(read("08_fedsgcnn_paper")[name + c], ("FedSGCNN", s), ("LG-FedAvg", s)) == UNDECIDED
-        and abs(mean(read("08_fedsgcnn_paper")[name + c], "FedSGCNN", s)) < 1
+        verdict(read("fedsgcnn_paper")[name + c], ("FedSGCNN", s), ("LG-FedAvg", s)) == UNDECIDED
+        and abs(mean(read("fedsgcnn_paper")[name + c], "FedSGCNN", s)) < 1
         for name in ("Boston", "Wine", "Obesity")
         for c in ("", "(c)")
         for s in ("paper", "sound")
@@ -244,7 +242,7 @@ def seeds_differ(read):
     for name, unit in (("Boston", 1), ("Wine", 100)):
         for c, setting in (("", "random features"), ("(c)", "clustered features")):
             here = (rows["table"] == "table5") & (rows["dataset"] == name) & (rows["setting"] == setting)
-            arms = [arm for arm in read("08_fedsgcnn_paper")[name + c].values() if "paper" in arm]
+            arms = [arm for arm in read("fedsgcnn_paper")[name + c].values() if "paper" in arm]
             ours, paper = [np.ptp(values(arm, "paper")) for arm in arms], rows[here]["value"]
             if unit * max(ours) <= np.ptp(paper):
                 return False
@@ -253,19 +251,19 @@ def seeds_differ(read):
 
 def contest(table, wanted, score):
     name = f"contest, {table}, scale 1"
-    return says(wanted, "08_fedsgcnn", f"{name}: FedSGCNN, book", f"{name}: LG-FedAvg", score)
+    return says(wanted, "fedsgcnn", f"{name}: FedSGCNN, book", f"{name}: LG-FedAvg", score)
 
 
 # ---- personal models ----
 
 SKEW, NAMES, PEOPLE, LONGER = "label skew", "label names", "writers", "longer"
-FILES = {PEOPLE: "02_personal_models_writers", LONGER: "02_personal_models_longer"}
+FILES = {PEOPLE: "personal_models_writers", LONGER: "personal_models_longer"}
 TUNED, GROUPED = "FedAvg, fine-tuned", ("CFL", "IFCA", "FedEM")
 OWN, ALL, NEW = "own", "all classes", "new"
 
 
 def of(read, kind):
-    return read(FILES.get(kind, "02_personal_models"))[PEOPLE if kind == LONGER else kind]
+    return read(FILES.get(kind, "personal_models"))[PEOPLE if kind == LONGER else kind]
 
 
 def pair(read, kind, a, b, score):
@@ -368,16 +366,16 @@ CLAIMS = [
     (
         "Holds, on digits in every seed",
         lambda read: (
-            says(HOLDS, "04_cfl", "CFL", "FedAvg", "test accuracy")(read)
-            and compare(read("04_cfl"), ("CFL", "test accuracy"), ("FedAvg", "test accuracy"))["agree"] == 5
+            says(HOLDS, "cfl", "CFL", "FedAvg", "test accuracy")(read)
+            and compare(read("cfl"), ("CFL", "test accuracy"), ("FedAvg", "test accuracy"))["agree"] == 5
         ),
     ),
     ("and in one run on photos", photos_too),
     (
         "Does not hold: under {term}`label skew` worse in all seeds, if clients meet all classes later",
         lambda read: (
-            says(HOLDS, "04_cfl", "FedAvg, label skew", "CFL, label skew", "test accuracy")(read)
-            and compare(read("04_cfl"), ("CFL, label skew", "test accuracy"), ("FedAvg, label skew", "test accuracy"))[
+            says(HOLDS, "cfl", "FedAvg, label skew", "CFL, label skew", "test accuracy")(read)
+            and compare(read("cfl"), ("CFL, label skew", "test accuracy"), ("FedAvg, label skew", "test accuracy"))[
                 "agree"
             ]
             == 0
@@ -391,7 +389,7 @@ CLAIMS = [
     ("Does not hold as printed: they put nearly all images into one", nearly_all_in_one),
     (
         "A mixture model fitted from sums finds them",
-        lambda read: all(0.85 < v <= 1 for v in values(read("05_fedcg_domains"), "mend: federated EM", "NMI")),
+        lambda read: all(0.85 < v <= 1 for v in values(read("fedcg_domains"), "mend: federated EM", "NMI")),
     ),
     (
         "one domain ends with nearly all images in 289 of 300 runs",
@@ -427,16 +425,16 @@ CLAIMS = [
     ),
     (
         "Holds where domains contradict each other and are known",
-        says(HOLDS, "06_fedcg_graph", "turned: FedCG", "turned: FedAvg", "accuracy"),
+        says(HOLDS, "fedcg_graph", "turned: FedCG", "turned: FedAvg", "accuracy"),
     ),
     ("and in part where they are found", known_and_found),
     (
         "with the recipe as printed that is undecided",
-        undecided("06_fedcg_graph", "found, 100 rounds: FedCG, as printed", "found, 100 rounds: FedAvg", "accuracy"),
+        undecided("fedcg_graph", "found, 100 rounds: FedCG, as printed", "found, 100 rounds: FedAvg", "accuracy"),
     ),
     (
         "Where domains contradict each other, modules without it are ahead",
-        says(HOLDS, "06_fedcg_graph", "turned: residual, no graph", "turned: FedCG", "accuracy"),
+        says(HOLDS, "fedcg_graph", "turned: residual, no graph", "turned: FedCG", "accuracy"),
     ),
     (
         "it helps the rarest style against modules without a graph",
@@ -448,8 +446,8 @@ CLAIMS = [
     (
         "against FedAvg that is undecided",
         every(
-            undecided("06_fedcg_graph", "styles, fashion: FedCG", "styles, fashion: FedAvg", "domain 3"),
-            undecided("06_fedcg_graph", "styles, digits: FedCG", "styles, digits: FedAvg", "domain 3"),
+            undecided("fedcg_graph", "styles, fashion: FedCG", "styles, fashion: FedAvg", "domain 3"),
+            undecided("fedcg_graph", "styles, digits: FedCG", "styles, digits: FedAvg", "domain 3"),
         ),
     ),
     ("Holds for clients with few rows whose columns resemble each other", few_rows),

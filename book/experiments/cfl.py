@@ -1,0 +1,411 @@
+"""CFL where groups of clients give the same images other names, beside its rivals and where it should not split.
+
+Preset ``full``: five seeds of 3,600 digits with 20 clients. Every method on four groups, the control with one group,
+clients with few digits and with label skew, new clients, and a grid of both thresholds: 18 minutes on one core.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor, nn
+
+import fedlib
+from book.experiments import running
+from book.experiments.running import Experiment, Keep
+from fedlib import datasets, models, partition
+from fedlib.algorithms import CFL, IFCA, PACFL, ClusteredKMeans, FedAvg, FedEM, FedGroup, FeSEM, LocalOnly
+from fedlib.algorithms.cfl import CFLState
+from fedlib.algorithms.fedem import Mixture
+from fedlib.losses import cross_entropy
+from fedlib.params import broadcast, row
+from fedlib.reports import statistics
+from fedlib.server.split_tree import Split, replay
+
+GROUPS = 4
+MLP = models.MLP((196, 64, 10))
+LOCAL: dict[str, Any] = {"lr": 0.1, "batch_size": 100, "epochs": 3, "predict": MLP}
+SMALL = LOCAL | {"batch_size": 25}  # of clients with fifty digits each
+EPS1, EPS2 = (0.05, 0.1, 0.15, 0.25, 0.4), (0.0, 0.2, 0.4, 0.6, 0.8)  # of the grid
+LENGTHS: dict[str, Any] = {"level": 1.0, "eps1": 0.15, "eps2": 0.4}  # a rule with thresholds, beside the default
+FEW = "small clients"
+SCHEDULE = (50, 100, 150)  # the paper splits after these rounds
+
+Row = dict[str, float]
+
+
+def loss_of(model: Any) -> Callable[..., Tensor]:
+    """Cross-entropy of one client's batch."""
+
+    def loss(params: Any, batch: Any) -> Tensor:
+        inputs, labels, w = batch
+        return cross_entropy(model(params, inputs), labels, w)
+
+    return loss
+
+
+LOSS = loss_of(MLP)
+MIXTURE = Mixture(MLP)  # for FedEM
+
+
+# the clients
+
+
+@functools.cache
+def shrunk() -> tuple[np.ndarray, np.ndarray]:
+    """5,000 digits of 14 x 14 pixels, and their labels."""
+    arrays = datasets.load("mnist5k")
+    return arrays.x.reshape(-1, 1, 14, 2, 14, 2).mean((3, 5)).astype(np.uint8), arrays.y
+
+
+@dataclass(frozen=True)
+class Digits:
+    """What one seed draws: digits of the clients, of clients that come later, and for the test, each with labels."""
+
+    train: tuple[np.ndarray, np.ndarray]
+    new: tuple[np.ndarray, np.ndarray]
+    test: tuple[np.ndarray, np.ndarray]
+
+
+def digits(seed: int, examples: int) -> Digits:
+    """Shuffled digits: `examples` for the clients, 400 for later ones, 1,000 for the test."""
+    x, y = shrunk()
+    order = np.random.RandomState(seed).permutation(len(x))
+    rows = np.split(order, [examples, examples + 400, examples + 1400])[:3]
+    return Digits(*((x[r], y[r]) for r in rows))
+
+
+def deal(y: np.ndarray, clients: int, seed: int, groups: int = GROUPS) -> partition.Partition:
+    """Dealt at random; then each group of clients gets its own names."""
+    even = partition.iid(y, clients, seed)
+    return partition.label_permutation(even, groups, seed=seed) if groups > 1 else even
+
+
+def deal_few(drawn: Digits, clients: int, seed: int, kind: str) -> tuple[Digits, partition.Partition]:
+    """Fifty digits a client, with "four groups" or "one group"; or all digits with "label skew"."""
+    x, y = drawn.train
+    if kind == "label skew":
+        return drawn, partition.dirichlet(y, clients, alpha=0.3, seed=seed, min_rows=20)
+    few = replace(drawn, train=(x[: 50 * clients], y[: 50 * clients]))
+    return few, deal(few.train[1], clients, seed, GROUPS if kind == "four groups" else 1)
+
+
+# one run
+
+
+def score_clients(
+    model: Any, dealt: partition.Partition, x: np.ndarray, y: np.ndarray, shares: Tensor, every: int = 1
+) -> Callable[[int, Any, dict[str, Any]], None]:
+    """A callback that notes each client's accuracy on the whole test set, and the mean over clients.
+
+    The test images are the same for all and only their names differ, so each of the server's models looks at them once.
+    With `shares` (clients, classes) it also notes the mean accuracy on tests with each client's own mix of classes.
+    """
+    images, labels, groups = torch.from_numpy(x), torch.from_numpy(y), torch.from_numpy(dealt.group)
+    called = labels[None]  # (groups, tests)
+    if dealt.change is not None:
+        called = torch.tensor(np.array(dealt.change.values))[:, labels]
+
+    def note(t: int, state: Any, entry: dict[str, Any]) -> None:
+        if t % every and t > 1:
+            return
+        stack = {name: p.cpu() for name, p in state.models.items()}
+        inputs = images.to(stack["dense1.bias"].dtype) / 255
+        said = torch.stack([model(row(stack, m), inputs).argmax(1) for m in range(len(stack["dense1.bias"]))])
+        mine = getattr(state, "assignment", torch.zeros_like(groups)).cpu()  # FedAvg has one model
+        right = (said[:, None] == called).float().mean(2)[mine, groups]
+        entry |= {f"client {k}": float(a) for k, a in enumerate(right)}
+        entry["test_accuracy"] = float(right.mean())
+        hit = (said[mine] == called[groups]).float()  # (clients, tests)
+        of_class = nn.functional.one_hot(called[groups], shares.shape[1]).float()
+        by_class = (hit[:, None] @ of_class)[:, 0] / of_class.sum(1)
+        entry["own_accuracy"] = float((shares * by_class).sum(1).mean())
+
+    return note
+
+
+def shares_of(clients: fedlib.ClientData, classes: int = 10) -> Tensor:
+    """How much of each class every client has, (clients, classes)."""
+    counts = [torch.bincount(y[:n], minlength=classes) for y, n in zip(clients.y, clients.n.tolist(), strict=True)]
+    return nn.functional.normalize(torch.stack(counts).float(), p=1)
+
+
+def run(algorithm: Any, drawn: Digits, dealt: partition.Partition, rounds: int, seed: int, **more: Any) -> Any:
+    """A federation on the digits of a seed, scored in every round."""
+    clients = dealt.clients(*drawn.train, classes=10)
+    if isinstance(algorithm, (LocalOnly, FedEM)):  # a model for each client, or a mixture of models
+        more |= {"eval_data": dealt.tests(*drawn.test, classes=10), "eval_every": 5}
+    else:
+        more["callbacks"] = [score_clients(MLP, dealt, *drawn.test, shares_of(clients))]
+        if not isinstance(algorithm, FedAvg):
+            more["callbacks"].append(statistics.clusters_over_rounds(dealt.group))
+    return fedlib.fit(algorithm, MLP.init(seed), clients, rounds, seed=seed, progress=False, **more)
+
+
+# four groups
+
+
+@dataclass(frozen=True)
+class ScheduledCFL(CFL):
+    """Split as in the paper's experiment: after each round of a schedule, the cluster with the widest gap."""
+
+    level: float = 1.0
+    schedule: tuple[int, ...] = SCHEDULE
+
+    def must_split(self, t: int, since: int, mean: float, longest: float, pace: float) -> bool:
+        """Every cluster, but in rounds of the schedule only."""
+        return t in self.schedule
+
+    def cuts(self, state: CFLState, update: fedlib.Update, due: list[int]) -> list[Split]:
+        """The one with the widest gap; the first of equal ones."""
+        return sorted(super().cuts(state, update, due), key=lambda cut: -cut.gap)[:1]
+
+
+@dataclass(frozen=True)
+class GivenClusters(CFL):
+    """The clusters are given and stay: for two controls."""
+
+    eps1: float = 0.0
+    given: tuple[int, ...] = ()
+
+    def init(self, params: Any, data: fedlib.ClientData, key: Any) -> CFLState:
+        """Each client in its cluster."""
+        state, m = super().init(params, data, key), max(self.given) + 1
+        return replace(
+            state,
+            models=broadcast(params, m),
+            assignment=torch.tensor(self.given, device=data.n.device),
+            since=torch.zeros(m, dtype=torch.int64, device=data.n.device),
+        )
+
+
+def contenders(group: np.ndarray, seed: int, clusters: int = GROUPS) -> dict[str, Any]:
+    """Every method with the same local training."""
+    chance = np.random.RandomState(seed).permutation(group)
+    return {
+        "FedAvg": FedAvg(LOSS, **LOCAL),
+        "alone": LocalOnly(LOSS, **LOCAL),
+        "CFL": CFL(LOSS, **LOCAL),
+        "CFL, paper's schedule": ScheduledCFL(LOSS, **LOCAL),
+        "CFL, complete linkage": CFL(LOSS, **LOCAL, method="complete"),
+        "IFCA": IFCA(LOSS, **LOCAL, clusters=clusters),
+        "FeSEM": FeSEM(LOSS, **LOCAL, clusters=clusters),
+        "FedGroup": FedGroup(LOSS, **LOCAL, clusters=clusters),
+        "k-means on updates": ClusteredKMeans(LOSS, **LOCAL, clusters=clusters),
+        "PACFL": PACFL(LOSS, **LOCAL),
+        "FedEM": FedEM(loss_of(MIXTURE), **LOCAL | {"predict": MIXTURE}, components=clusters),
+        "true groups": GivenClusters(LOSS, **LOCAL, given=tuple(group.tolist())),
+        "random clusters": GivenClusters(LOSS, **LOCAL, given=tuple(chance.tolist())),
+    }
+
+
+def scored(history: pd.DataFrame) -> Row:
+    """Accuracy, agreement with the true groups, and cost of a finished run."""
+    found = {"rounds": len(history), "test accuracy": history["test_accuracy"].iloc[-1]}
+    if "ari" in history:
+        found["ARI"] = history["ari"].iloc[-1]
+    return found | {"megabytes": history[["bytes_down", "bytes_up"]].sum().sum() / 1e6}
+
+
+def rival(settings: Mapping[str, Any], seed: int, name: str) -> dict[str, Row]:
+    """A method other than CFL with its default rule."""
+    drawn = digits(seed, settings["examples"])
+    dealt = deal(drawn.train[1], settings["clients"], seed)
+    rounds = settings["rounds" if name == "FedAvg" else "rivals"]
+    return {name: scored(run(contenders(dealt.group, seed)[name], drawn, dealt, rounds, seed).history)}
+
+
+def four_groups(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
+    """CFL, before and after its splits, and what becomes of clients who come after the training."""
+    drawn = digits(seed, settings["examples"])
+    dealt = deal(drawn.train[1], settings["clients"], seed)
+    algorithm = CFL(LOSS, **LOCAL)
+    end = run(algorithm, drawn, dealt, settings["rounds"], seed)
+    splits, accuracy = end.state.splits, end.history.set_index("round")["test_accuracy"]
+    found = scored(end.history)
+    found["before the first split"] = accuracy[splits[0].round if splits else settings["rounds"]]
+    found["gain"] = found["test accuracy"] - found["before the first split"]
+    found |= {f"split {i}": c.round for i, c in enumerate(splits, 1)}
+    right, scores = welcome(algorithm, end, drawn, dealt, seed)
+    return {"CFL": found, "new clients": {"right cluster": right.sum(), "test accuracy": scores.accuracy.mean()}}
+
+
+def welcome(
+    algorithm: CFL, end: Any, drawn: Digits, dealt: partition.Partition, seed: int
+) -> tuple[np.ndarray, pd.DataFrame]:
+    """New clients, as many as there were: whether each is sent to its group's cluster, and its scores."""
+    new = deal(drawn.new[1], len(dealt.group), seed, len(np.unique(dealt.group)))
+    new = replace(new, id=new.id + 1000)
+    joined = fedlib.new_clients(algorithm, end, new.clients(*drawn.new, classes=10), seed=seed)
+    scores = fedlib.evaluate(algorithm, joined, new.tests(*drawn.test, classes=10))
+    found = end.state.assignment.cpu().numpy()
+    home = {g: np.bincount(found[dealt.group == g]).argmax() for g in np.unique(dealt.group)}
+    return np.array([home[g] for g in new.group]) == joined.state.assignment.cpu().numpy(), scores
+
+
+# where nothing is to be split
+
+
+def one_group(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
+    """The control: congruent clients."""
+    drawn = digits(seed, settings["examples"])
+    dealt = deal(drawn.train[1], settings["clients"], seed, groups=1)
+    calm = run(CFL(LOSS, **LOCAL), drawn, dealt, settings["without groups"], seed)
+    found = {"splits": len(calm.state.splits)}
+    for name, rule in {"without Eq. 5": LENGTHS | {"eps2": 0.0}, "by lengths": LENGTHS}.items():
+        if not calm.state.splits and (departs := replay(CFL(LOSS, **LOCAL, **rule), calm.state)):
+            found[f"first split {name}"] = departs[0]
+    return {"one group": found | {"test accuracy": calm.history["test_accuracy"].iloc[-1]}}
+
+
+def finite_data(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
+    """FedAvg and CFL where clients have few digits or skewed labels, CFL also with thresholds."""
+    drawn, rounds = digits(seed, settings["examples"]), settings["small"]
+    found: dict[str, Row] = {}
+    for kind, local in {"one group": SMALL, "label skew": LOCAL, "four groups": SMALL}.items():
+        rules = {
+            "FedAvg": FedAvg(LOSS, **local),
+            "CFL": CFL(LOSS, **local),
+            "CFL, lengths": CFL(LOSS, **local, **LENGTHS),
+        }
+        for name, rule in rules.items():
+            end = run(rule, *deal_few(drawn, settings["clients"], seed, kind), rounds, seed)
+            last = end.history.iloc[-1]
+            found[f"{name}, {kind}" if kind == "label skew" else f"{name}, {FEW}, {kind}"] = {
+                "test accuracy": last["test_accuracy"],
+                "on its own mix": last["own_accuracy"],
+                "splits": len(getattr(end.state, "splits", ())),
+            }
+    return found
+
+
+def grid(settings: Mapping[str, Any], seed: int, kind: str) -> dict[str, Row]:
+    """Where CFL ends with each pair of thresholds; `replay` spares most runs."""
+    drawn, several = digits(seed, settings["examples"]), kind == "four groups"
+    dealt = deal(drawn.train[1], settings["clients"], seed, GROUPS if several else 1)
+    rounds = settings["rounds" if several else "without groups"]
+    ends = [run(CFL(LOSS, **LOCAL, **LENGTHS), drawn, dealt, rounds, seed).state]
+    found: dict[str, Row] = {}
+    for eps1 in EPS1:
+        for eps2 in EPS2:
+            rule = CFL(LOSS, **LOCAL, level=1.0, eps1=eps1, eps2=eps2)
+            same = [state for state in ends if replay(rule, state) is None]
+            if not same:
+                same = [run(rule, drawn, dealt, rounds, seed).state]
+                ends += same
+            scores = statistics.cluster_scores(dealt.group, same[0].assignment.cpu())
+            found[f"{kind}, thresholds {eps1} {eps2}"] = {"ARI": scores["ari"], "splits": len(same[0].splits)}
+    return found | {f"{kind}, thresholds": {"runs": len(ends)}}
+
+
+def plain(rows: Mapping[str, Row]) -> dict[str, Row]:
+    """Numbers as JSON can hold them."""
+    return {name: {what: round(float(v), 4) for what, v in one.items()} for name, one in rows.items()}
+
+
+def measure(settings: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
+    """Setting -> score -> seed -> number."""
+    figures: dict[str, Any] = {}
+    for s in range(settings["seed"], settings["seed"] + settings["seeds"]):
+        parts = [(name, rival, (name,)) for name in contenders(np.zeros(1, int), 0) if name != "CFL"]
+        parts += [("CFL, new clients", four_groups, ()), ("one group", one_group, ()), (FEW, finite_data, ())]
+        if s == settings["seed"]:
+            parts += [(f"thresholds, {kind}", grid, (kind,)) for kind in ("four groups", "one group")]
+        for name, function, more in parts:
+            found = keep(f"seed {s}: {name}", lambda f, *a: plain(f(*a)), function, settings, s, *more)
+            for setting, scores in found.items():
+                for what, value in scores.items():
+                    figures.setdefault(setting, {}).setdefault(what, {})[str(s)] = value
+    return figures
+
+
+# what the code computes
+
+
+def numbers(algorithm: Any, end: Any) -> list[float]:
+    """Of a finished run; of CFL also its rule, what the criterion saw, and the cuts."""
+    found = running.numbers_of(algorithm, end)
+    if isinstance(algorithm, CFL):
+        found += [algorithm.rest, algorithm.min_size, *end.state.norms[:, :6].flatten().tolist()]
+        found += [v for c in end.state.splits for v in (c.round, c.objective, c.gap)]
+    return found
+
+
+def probe() -> running.Probe:
+    """Two rounds of each method with eight clients of 18 or 19 digits, and a rule that splits at once."""
+    drawn = digits(0, 150)
+    drawn = replace(drawn, new=(drawn.new[0][:80], drawn.new[1][:80]), test=(drawn.test[0][:50], drawn.test[1][:50]))
+    dealt, calm = (deal(drawn.train[1], 8, 0, groups) for groups in (2, 1))
+    small: dict[str, Any] = {"rounds": 2, "seed": 0, "dtype": torch.float64, "device": "cpu"}
+    quick: dict[str, Any] = {"batch_size": 10, "epochs": 2}
+    split: dict[str, Any] = {"level": 1.0, "eps1": 1.0, "eps2": 0.0, "rest": 1}
+    arms = {}
+    for name, method in contenders(dealt.group, 0, clusters=2).items():
+        algorithm = replace(method, **quick)
+        if name == "CFL, paper's schedule":
+            algorithm = replace(algorithm, schedule=(1,))
+        elif name.startswith("CFL"):
+            algorithm = replace(algorithm, **split)
+        end = run(algorithm, drawn, dealt, **small)
+        arms[name] = numbers(algorithm, end)
+        if name == "CFL":
+            other = replay(replace(algorithm, eps2=1e9), end.state) or ()
+            arms[name] += [CFL(LOSS).level, *LENGTHS.values(), CFL(LOSS).rest, *other]
+            right, scores = welcome(algorithm, end, drawn, dealt, 0)
+            arms["new clients"] = [right.sum(), *scores.accuracy, *scores.loss]
+    never = CFL(LOSS, **LOCAL | quick, level=0.0)
+    end = run(never, drawn, calm, **small)
+    arms["one group"] = numbers(never, end)
+    halved = replace(CFL(LOSS, **LOCAL | quick), level=0.9, rest=2, min_size=1)
+    arms["CFL by halves"] = numbers(halved, run(halved, drawn, dealt, **small))
+    skewed = partition.dirichlet(drawn.train[1], 8, alpha=0.3, seed=0, min_rows=5)
+    arms["label skew"] = numbers(never, run(never, drawn, skewed, **small))
+    return arms
+
+
+def _small(kind: str) -> tuple[str, str]:
+    return f"CFL, {FEW}, {kind}", f"FedAvg, {FEW}, {kind}"
+
+
+def _claims() -> dict[str, tuple[list[str], list[str]]]:
+    skew = "CFL, label skew", "FedAvg, label skew"
+    lengths = f"CFL, lengths, {FEW}, one group"
+    asked = {  # sentence: what is larger, what is smaller, by which score
+        "four groups: CFL beats FedAvg": ("CFL", "FedAvg", "test accuracy"),
+        "four groups: CFL beats random clusters": ("CFL", "random clusters", "test accuracy"),
+        "four groups: CFL beats every client alone": ("CFL", "alone", "test accuracy"),
+        "four groups, 50 digits: CFL beats FedAvg": (*_small("four groups"), "test accuracy"),
+        "one group, 50 digits: CFL beats FedAvg": (*_small("one group"), "test accuracy"),
+        "one group, 50 digits: default beats lengths": (_small("one group")[0], lengths, "test accuracy"),
+        "label skew, all digits: CFL beats FedAvg": (*skew, "test accuracy"),
+        "label skew, own mix: CFL beats FedAvg": (*skew, "on its own mix"),
+    }
+    return {sentence: ([a, score], [b, score]) for sentence, (a, b, score) in asked.items()}
+
+
+PRESETS = {
+    "full": Experiment(
+        result="cfl",
+        settings={
+            "examples": 3600,
+            "clients": 20,
+            "rounds": 160,
+            "without groups": 300,
+            "rivals": 160,
+            "small": 110,
+            "seeds": 5,
+            "seed": 0,
+        },
+        measure=measure,
+        probe=probe,
+        data=("mnist5k",),
+        claims=_claims(),
+    ),
+}
+
+if __name__ == "__main__":
+    running.main(PRESETS)

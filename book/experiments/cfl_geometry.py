@@ -1,0 +1,277 @@
+"""Clustered federated learning on toys: when the default rule cuts, what noise does to cosines, and three ways to cut.
+
+Three studies, each with ten seeds.
+
+- *Toys*: eight clients in two clusters, XOR or contradictory labels, a linear model or eight hidden units; FedAvg, CFL
+  by its default rule, and CFL by the first half of that rule.
+- *Noise*: cosines of ten clients at the exact stationary point of the squared error, beside what a formula expects,
+  from 8 to 256 examples.
+- *Linkages*: how often single (exact), complete and average linkage reach the minimum of Equation 6, and how often the
+  true clusters.
+
+Preset ``full`` takes about four minutes on one core. ``paper`` has five times as many draws; the paper itself gives
+pictures of its toys, and no numbers.
+"""
+
+import itertools
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+
+import fedlib
+from book.experiments import running
+from fedlib import ClientData, Key, models
+from fedlib.algorithms import CFL
+from fedlib.losses import cross_entropy
+from fedlib.params import norm
+from fedlib.reports import statistics
+from fedlib.server.clusters import bipartition, cosine_similarity
+
+KINDS = ("XOR", "diverging conditionals")
+HIDDEN = {"linear": (2, 2), "8 hidden units": (2, 8, 2)}
+LENGTHS = {"level": 1.0, "eps1": 0.15, "eps2": 0.4}  # the rule that the chapter looks into
+METHODS: dict[str, dict[str, Any]] = {"FedAvg": {"eps1": 0}, "CFL": LENGTHS}
+LOCAL = {"lr": 0.2, "batch_size": 90, "epochs": 1}
+SIZE = (440, 360)  # examples of a client, by cluster
+PLANTED = np.repeat([0, 1], 4)
+EXAMPLES = (8, 16, 32, 64, 128, 256)
+LINKAGES = ("exact", "complete", "average")
+NOISE = (0.5, 1.0, 1.5, 2.0, 3.0)
+PLANTED10 = np.repeat([0, 1], 5)
+PAIRS = np.triu_indices(10, 1)
+
+Rows = dict[str, dict[str, float]]
+
+
+def toy(kind: str, seed: int, size: tuple[int, int] = SIZE, spread: float = 0.72) -> tuple[list, list]:
+    """Inputs and labels of each client: two blobs, 2 to the left and 2 to the right; clusters contradict each other."""
+    random = np.random.RandomState(seed)
+    xs, ys = [], []
+    for g in PLANTED:
+        y = np.arange(size[g]) % 2
+        across = np.where(y == 1, 2, -2) * (1 - 2 * g)  # the other way round
+        if kind == "XOR":  # first cluster above, second below
+            up = np.full(len(y), 2 - 4 * g)
+        else:  # both clusters everywhere
+            up = random.choice([-2, 2], len(y))
+        x = np.stack([across, up], 1) + spread * random.randn(len(y), 2)
+        xs.append(x.astype(np.float32))
+        ys.append(y)
+    return xs, ys
+
+
+def clients_of(kind: str, seed: int, size: tuple[int, int] = SIZE) -> ClientData:
+    """The federation of a toy."""
+    return fedlib.stack_clients(*toy(kind, seed, size))
+
+
+def algorithm_of(hidden: str, **settings: Any) -> tuple[CFL, models.MLP]:
+    """CFL with a network for the toys."""
+    model = models.MLP(HIDDEN[hidden])
+
+    def loss(params: fedlib.Params, batch: Sequence[torch.Tensor]) -> torch.Tensor:
+        x, y, w = batch
+        return cross_entropy(model(params, x), y, w)
+
+    return CFL(loss, predict=model, **LOCAL | settings), model
+
+
+def run(kind: str, hidden: str, seed: int, rounds: int, **settings: Any) -> tuple[CFL, fedlib.Result]:
+    """One federation, tested on new draws."""
+    algorithm, model = algorithm_of(hidden, **settings)
+    result = fedlib.fit(
+        algorithm,
+        model.init(seed),
+        clients_of(kind, seed),
+        rounds,
+        seed=seed,
+        eval_data=clients_of(kind, seed + 1_000_000),
+        eval_every=10,
+        device="cpu",
+        progress=False,
+    )
+    return algorithm, result
+
+
+def last_cosines(algorithm: CFL, result: fedlib.Result, kind: str, seed: int, rounds: int) -> np.ndarray:
+    """Cosines of the updates of one round more."""
+    data = clients_of(kind, seed)
+    after = algorithm.train(result.state, data, torch.arange(len(data)), Key(seed, rounds + 1))
+    return cosine_similarity(after.per_client["update"]).numpy()
+
+
+def toys(seed: int, rounds: int) -> Rows:
+    """Accuracies and cuts for both toys and both networks, and for the rule without its second condition."""
+    found: Rows = {}
+    for kind, hidden in itertools.product(KINDS, HIDDEN):
+        runs = {name: run(kind, hidden, seed, rounds, **settings) for name, settings in METHODS.items()}
+        algorithm, result = runs["CFL"]
+        splits = result.state.splits
+        row: dict[str, float] = {name: r.history["test_accuracy"].iloc[-1] for name, (_, r) in runs.items()}
+        row["splits"] = len(splits)
+        if splits:
+            row["true clusters"] = statistics.cluster_scores(PLANTED, result.state.assignment)["ari"] == 1
+            row["round of the split"] = splits[0].round
+        if (kind, hidden) == ("XOR", "8 hidden units"):
+            alpha = last_cosines(algorithm, result, kind, seed, rounds)
+            row["cosine across"] = alpha[PLANTED[:, None] != PLANTED].mean()
+            row["cosines would cut rightly"] = (bipartition(alpha).assignment.numpy() == PLANTED).all()
+        found[f"{kind}, {hidden}"] = row
+    _, result = run("XOR", "8 hidden units", seed, rounds, **LENGTHS | {"eps2": 0})
+    found["XOR, 8 hidden units, eps2=0"] = {
+        "splits": len(result.state.splits),
+        "CFL": result.history["test_accuracy"].iloc[-1],
+    }
+    return rounded(found)
+
+
+def noisy_xor(random: np.random.RandomState, n: int, extra: int = 20) -> tuple[np.ndarray, np.ndarray]:
+    """Inputs (clients, n, features) and labels -1, 1 of ten clients; most inputs are pure noise."""
+    y = random.choice([-1.0, 1.0], (10, n))
+    side = 1.0 - 2 * PLANTED10[:, None]
+    x = 0.7 * np.stack([y * side, np.broadcast_to(side, y.shape)], -1)
+    x = x + 0.72 * random.randn(10, n, 2)
+    return np.concatenate([x, random.randn(10, n, extra), np.ones((10, n, 1))], -1), y
+
+
+def gradients_at_rest(x: np.ndarray, y: np.ndarray) -> np.ndarray:
+    """Gradient of each example (clients, n, features) where their mean is 0."""
+    theta = np.linalg.lstsq(x.reshape(-1, x.shape[-1]), y.reshape(-1), rcond=None)[0]
+    return (x @ theta - y)[..., None] * x
+
+
+def cosine_matrix(vectors: np.ndarray) -> np.ndarray:
+    """Cosines of all pairs of rows."""
+    unit = vectors / np.linalg.norm(vectors, axis=1, keepdims=True)
+    return unit @ unit.T
+
+
+def noise_study(seed: int, draws: int, many: int = 4000, sizes: Sequence[int] = EXAMPLES) -> Rows:
+    """For each number of examples: mean cosines, expected cosines, and how often each linkage finds the clusters."""
+    random, rows = np.random.RandomState(seed), {}
+    within = (PLANTED10[:, None] == PLANTED10) & ~np.eye(10, dtype=bool)
+    across = PLANTED10[:, None] != PLANTED10
+    long = gradients_at_rest(*noisy_xor(random, many))
+    clusters = (long[:5], long[5:])
+    signal = np.mean([(c.mean((0, 1)) ** 2).sum() for c in clusters])  # S^2
+    variance = np.mean([c.reshape(-1, c.shape[-1]).var(0).sum() for c in clusters])  # V
+    for n in sizes:
+        row = dict.fromkeys(("within", "across", *LINKAGES), 0.0)
+        for _ in range(draws):
+            alpha = cosine_matrix(gradients_at_rest(*noisy_xor(random, n)).mean(1))
+            row["within"] += alpha[within].mean()
+            row["across"] += alpha[across].mean()
+            for method in LINKAGES:
+                row[method] += (bipartition(alpha, method).assignment.numpy() == PLANTED10).all()
+        row = {name: total / draws for name, total in row.items()}
+        v = variance / n
+        for name, sign in (("within", 1), ("across", -1)):
+            row[f"expected {name}"] = (sign * signal - v / 10) / (signal + v - v / 10)
+        rows[f"{n} examples"] = row
+    return rounded(rows)
+
+
+def linkage_draws(
+    random: np.random.RandomState, noise: float, draws: int, dimensions: int = 20
+) -> list[dict[str, tuple[float, np.ndarray, float]]]:
+    """What each linkage makes of noisy updates: objective, parts, and the minimum that the objective can have."""
+    cuts = np.array([[0, *p] for p in itertools.product([0, 1], repeat=9)][1:], dtype=bool)
+    separated = cuts[:, PAIRS[0]] != cuts[:, PAIRS[1]]
+    found = []
+    for _ in range(draws):
+        vectors = noise * random.randn(10, dimensions) / np.sqrt(dimensions)
+        vectors[:, 0] += 1 - 2 * PLANTED10
+        alpha = cosine_matrix(vectors)
+        best = np.where(separated, alpha[PAIRS], -2).max(1).min()
+        made = {method: bipartition(alpha, method) for method in LINKAGES}
+        found.append({m: (cut.objective, cut.assignment.numpy(), best) for m, cut in made.items()})
+    return found
+
+
+def linkage_study(seed: int, draws: int) -> Rows:
+    """For each linkage and amount of noise: share of draws with the minimum, the true clusters, one client apart."""
+    random, rows = np.random.RandomState(seed), {}
+    for noise in NOISE:
+        found = linkage_draws(random, noise, draws)
+        for method in LINKAGES:
+            parts = [draw[method] for draw in found]
+            rows[f"{method}, noise {noise}"] = {
+                "minimum of Eq. 6": np.mean([objective < best + 1e-12 for objective, _, best in parts]),
+                "true clusters": np.mean([(part == PLANTED10).all() for _, part, _ in parts]),
+                "one client apart": np.mean([part.sum() in (1, 9) for _, part, _ in parts]),
+            }
+    return rounded(rows)
+
+
+def rounded(rows: dict[str, dict[str, Any]]) -> Rows:
+    """Plain numbers with four digits."""
+    return {row: {column: round(float(v), 4) for column, v in columns.items()} for row, columns in rows.items()}
+
+
+def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
+    """All three studies, seed by seed."""
+    figures: dict[str, Any] = {}
+    for seed in range(settings["seed"], settings["seed"] + settings["seeds"]):
+        for rows in (
+            keep(f"toys, seed {seed}", toys, seed, settings["rounds"]),
+            keep(f"noise, seed {seed}", noise_study, seed, settings["draws"]),
+            keep(f"linkages, seed {seed}", linkage_study, seed, settings["draws"]),
+        ):
+            for row, columns in rows.items():
+                for column, value in columns.items():
+                    figures.setdefault(row, {}).setdefault(column, {})[str(seed)] = value
+    return figures
+
+
+def probe() -> running.Probe:
+    """Small toys for two rounds, with a cut after the first where CFL cuts; a few draws of the other studies."""
+    found = {}
+    sooner = LENGTHS | {"rest": 1, "eps1": 9.0}  # the mean is short at once; the second condition is left to decide
+    for kind, hidden in itertools.product(KINDS, HIDDEN):
+        data = clients_of(kind, 0, size=(22, 18))
+        for name, settings in {**METHODS, "CFL": sooner, "first condition only": sooner | {"eps2": 0}}.items():
+            algorithm, model = algorithm_of(hidden, batch_size=9, **settings)
+            start = {name: p.double() for name, p in model.init(0).items()}
+            states = {0: algorithm.init(start, data, Key(0))}
+            watch = {"callbacks": [lambda t, state, _, states=states: states.update({t: state})]}
+            result = fedlib.fit(algorithm, start, data, 2, seed=0, device="cpu", progress=False, **watch)
+            numbers = running.numbers_of(algorithm, result)
+            for cut in result.state.splits:  # what the criterion and Equation 6 saw
+                t, cluster, mean = result.state.norms.T[:3]
+                before = states[cut.round - 1]  # the same updates once more, for their lengths
+                again = algorithm.train(before, data[cut.members], cut.members, Key(0, cut.round))
+                numbers += [float(mean[(t == cut.round) & (cluster == cut.model)])]
+                numbers += [float(norm(again.per_client["update"]).sum())]
+                numbers += [float((cut.similarity**2).sum()), cut.objective]
+            found[f"{kind}, {hidden}, {name}"] = numbers
+    standard = algorithm_of("linear", **LENGTHS)[0]
+    found["default rule"] = [standard.eps1, standard.eps2, standard.rest, standard.min_size]
+    for method in LINKAGES:
+        cuts = [draw[method] for draw in linkage_draws(np.random.RandomState(0), 2.0, 5)]
+        found[f"{method} linkage"] = [number for objective, _, best in cuts for number in (objective, best)]
+    noise = noise_study(0, 2, many=100, sizes=(16, 64))
+    found["noise"] = [row[c] for row in noise.values() for c in row if c not in LINKAGES]
+    return found
+
+
+SETTINGS = {"rounds": 100, "draws": 200, "seeds": 10, "seed": 0}
+PAPER = SETTINGS | {"draws": 1000}
+
+CLAIMS = {
+    f"noise {level}: {method} beats exact": (
+        (f"{method}, noise {level}", "true clusters"),
+        (f"exact, noise {level}", "true clusters"),
+    )
+    for level in NOISE[2:]
+    for method in ("complete", "average")
+}
+
+PRESETS = {
+    "full": running.Experiment("cfl_geometry", SETTINGS, measure, probe, claims=CLAIMS),
+    "paper": running.Experiment("cfl_geometry_paper", PAPER, measure, probe, claims=CLAIMS),
+}
+
+if __name__ == "__main__":
+    running.main(PRESETS)

@@ -1,0 +1,340 @@
+"""When may CFL split? Rules without a length, on five sets of data, and CFL's default with its whole recursion.
+
+A rule for splitting must leave congruent clients together and must part planted groups, on data that it has not seen.
+Until the first split every rule sees the same run, so one run of FedAvg decides about all of them: in every fifth round
+it keeps the cosines of the clients' updates, and of updates that the clients make from two halves of their rows. Rules
+were chosen on digits, Fashion-MNIST and FEMNIST; CIFAR-10 and wine were looked at once, after that.
+"""
+
+import zlib
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import cache
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import fedlib
+from book.experiments import running
+from fedlib import datasets, models, partition
+from fedlib.algorithms import CFL
+from fedlib.algorithms.cfl import CFLState
+from fedlib.data import ClientData
+from fedlib.losses import cross_entropy
+from fedlib.params import norm, to_matrix
+from fedlib.reports import statistics
+from fedlib.server import clusters
+
+LEVEL, EVERY = CFL(print).level, 5  # the default level of the test; rounds between looks at rules without a test
+
+
+# ---- clients ----
+
+
+@cache
+def rows_of(data: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
+    """Features, labels from 0, and writers if there are any, of a whole set; images at half their size."""
+    writer = None
+    if data == "femnist":
+        people = datasets.load("femnist300")
+        x, y, writer = (
+            np.concatenate([getattr(people, a), getattr(people, f"{a}_test")]) for a in ("x", "y", "writer")
+        )
+        x = 255 - x
+    elif data == "wine":  # three classes of quality
+        table = datasets.load("wine_quality")
+        x = ((table.x - table.x.mean(0)) / table.x.std(0)).astype(np.float32)
+        return x, np.digitize(table.y + 3, (6, 7)), None
+    else:
+        arrays = datasets.load({"digits": "mnist5k", "fashion": "fashion_mnist", "cifar10": "cifar10_jpeg"}[data])
+        x, y = arrays.x, arrays.y
+        if data == "cifar10":
+            some = np.random.RandomState(0).permutation(len(x))[:12_000]
+            x, y = x[some], y[some]
+    side = x.shape[-1] // 2
+    return x.reshape(len(x), -1, side, 2, side, 2).mean((3, 5)).astype(np.uint8), y, writer
+
+
+@cache
+def network(data: str, name: str) -> models.Model:
+    """A linear model, a perceptron with 32 hidden units, or two small convolutions."""
+    x, y, _ = rows_of(data)
+    inputs, classes = int(np.prod(x.shape[1:])), int(y.max()) + 1
+    if name == "CNN":
+        return models.CNN(x.shape[1:], (4, 8), (classes,), kernel=3, padding=1)
+    return models.MLP((inputs, classes) if name == "linear" else (inputs, 32, classes))
+
+
+def loss_of(model: models.Model) -> Any:
+    """Cross-entropy of one client's batch."""
+
+    def loss(params: Any, batch: Any) -> Tensor:
+        inputs, labels, w = batch
+        return cross_entropy(model(params, inputs), labels, w)
+
+    return loss
+
+
+@dataclass(frozen=True)
+class Case:
+    """One federation: data, network, kind of clients, their number and rows each, local epochs, rounds, seed."""
+
+    data: str
+    net: str
+    kind: str
+    clients: int
+    rows: int
+    epochs: int
+    rounds: int
+    seed: int
+
+    @property
+    def name(self) -> str:
+        """As a file is named."""
+        return "-".join(str(v) for v in vars(self).values()).replace(" ", "_").replace("/", "_")
+
+
+def clients_of(case: Case) -> tuple[ClientData, np.ndarray]:
+    """The clients of a case and the groups they belong to; one group where none is planted."""
+    x, y, writer = rows_of(case.data)
+    seed, classes = case.seed, int(y.max()) + 1
+    random = np.random.RandomState(zlib.crc32(f"{case.data} {seed}".encode()))
+    if case.kind == "writers":
+        assert writer is not None
+        many = [w for w in random.permutation(np.unique(writer)) if (writer == w).sum() >= case.rows][: case.clients]
+        chosen = np.concatenate([random.permutation(np.flatnonzero(writer == w))[: case.rows] for w in many])
+        dealt = partition.by_user(writer[chosen])
+    else:
+        chosen = random.permutation(len(y))[: case.clients * case.rows]
+        if case.kind == "label skew":
+            dealt = partition.dirichlet(y[chosen], case.clients, alpha=0.3, seed=seed, min_rows=10)
+        elif case.kind == "unequal":
+            dealt = partition.quantity(y[chosen], case.clients, sigma=1.0, seed=seed)
+        else:
+            dealt = partition.iid(y[chosen], case.clients, seed)
+    if case.kind == "permuted":
+        dealt = partition.label_permutation(dealt, min(4, classes), classes, seed)
+    elif case.kind == "permuted 90/10":
+        dealt = partition.label_permutation(dealt, 2, classes, seed)
+        few = random.permutation(case.clients)[: case.clients // 10]
+        group = np.isin(np.arange(case.clients), few).astype(int)
+        dealt = replace(dealt, group=group, sample_group=tuple(np.full(case.rows, g) for g in group))
+    elif case.kind == "rotated":
+        dealt = partition.rotation(dealt, seed=seed)
+    group = dealt.group if dealt.group is not None else np.zeros(case.clients, int)
+    return dealt.clients(x[chosen], y[chosen], classes=classes), group
+
+
+# ---- one run of FedAvg, and what every rule sees of it ----
+
+
+def matched(gram: np.ndarray, random: np.random.RandomState, draws: int = 1000) -> float:
+    """Share of random matchings of the halves that agree at least as well as the clients' own halves."""
+    m = len(gram) // 2
+    order = np.argsort(random.rand(draws, 2 * m), 1)
+    chance = gram[order[:, :m], order[:, m:]].sum(1)
+    own = gram[np.arange(m), np.arange(m) + m].sum()
+    return float((1 + (chance >= own - 1e-12 * abs(own)).sum()) / (draws + 1))
+
+
+def confirmed(first: np.ndarray, second: np.ndarray, random: np.random.RandomState, draws: int = 1000) -> float:
+    """Share of random cuts that part the second halves as well as the cut that the first halves give."""
+    part = clusters.bipartition(first).assignment.numpy()
+    if min(part.sum(), len(part) - part.sum()) < 2:
+        return 1.0
+
+    def parted(part: np.ndarray) -> float:
+        same, other = part[:, None] == part, ~np.eye(len(part), dtype=bool)
+        return float(second[same & other].mean() - second[~same].mean())
+
+    own = parted(part)
+    return float((1 + sum(parted(random.permutation(part)) >= own - 1e-12 for _ in range(draws))) / (draws + 1))
+
+
+def verdicts(update: fedlib.Update, mean: float, lr: float, t: int) -> dict[str, tuple[bool, np.ndarray]]:
+    """What each rule says in a round: whether the clients are to be split, and the cut."""
+    delta, m = update.per_client["update"], len(update.clients)
+    lengths, cosine = norm(delta).double(), clusters.cosine_similarity(delta)
+    cut, steps = clusters.bipartition(cosine), update.per_client["steps"]
+    part = cut.assignment.numpy()
+    still, long = mean < 0.15 * float(lengths.max()), float((lengths / (lr * steps)).max()) >= 0.4
+    found = {
+        "lengths": (still and long, part),
+        "sign": (still and cut.objective < 0, part),
+        "sign and lengths": (still and long and cut.objective < 0, part),
+        "gap": (still and cut.gap > 0, part),
+    }
+    if "first half" in update.per_client:
+        pair = [update.per_client[f"{which} half"] for which in ("first", "second")]
+        both = torch.cat([to_matrix(p).double() for p in pair])
+        gram, length = (both @ both.T).numpy(), both.norm(dim=1).numpy()
+        alike = gram / length[:, None] / length
+        own, random = np.diag(alike[:m, m:]), np.random.RandomState(t)
+        noise = (1 - own.min()) / max(2 * own.min(), 1e-9)  # gamma_max^2: noise over what two halves have in common
+        chance = clusters.chance_of_differences(update.per_client, torch.ones(m, dtype=torch.bool))
+        opposed = float(cosine[cut.assignment == 0][:, cut.assignment == 1].mean()) < 0
+        loose = clusters.bipartition(cosine, "average").assignment
+        apart = float(cosine[loose == 0][:, loose == 1].mean()) < 0
+        found |= {
+            "longer paper": (still and noise < (1 - cut.objective) / 2, part),
+            "own above across": (still and own.mean() > cut.objective, part),
+            "own halves, permuted": (opposed and matched(gram, random) <= 0.002, part),
+            "cut confirmed": (opposed and confirmed(alike[:m, :m], alike[m:, m:], random) <= 0.01, part),
+            "halves alone": (chance < LEVEL, part),
+            "halves, average linkage": (apart and chance < LEVEL, loose.numpy()),
+            "halves": (opposed and chance < LEVEL, part),
+        }
+    return {rule: (bool(due) and min(part.sum(), m - part.sum()) >= 2, part) for rule, (due, part) in found.items()}
+
+
+@dataclass(frozen=True)
+class WatchedState(CFLState):
+    """What each rule would have cut first, and the probabilities of the test."""
+
+    first: dict[str, tuple[int, np.ndarray]]
+
+
+@dataclass(frozen=True)
+class Watched(CFL):
+    """CFL that never splits, and asks every rule in every fifth round from the twentieth on."""
+
+    eps1: float = 0.0
+
+    def init(self, params: Any, data: ClientData, key: Any) -> WatchedState:
+        """As CFL, with nothing seen yet."""
+        return WatchedState(**vars(super().init(params, data, key)), first={})
+
+    def aggregate(self, state: Any, update: fedlib.Update) -> Any:
+        """As CFL, and ask."""
+        end = super().aggregate(state, update)
+        if end.round >= self.rest and end.round % EVERY == 0:
+            said = verdicts(update, float(end.norms[-1, 2]), self.lr, end.round)
+            new = {rule: (end.round, part) for rule, (due, part) in said.items() if due and rule not in end.first}
+            end = replace(end, first=end.first | new)
+        return end
+
+
+def fitted(case: Case, kind: type, **rule: Any) -> tuple[Any, np.ndarray]:
+    """A finished run on a case, and the groups."""
+    data, group = clients_of(case)
+    model = network(case.data, case.net)
+    algorithm = kind(loss_of(model), lr=0.1, batch_size=20, epochs=case.epochs, predict=model, **rule)
+    return fedlib.fit(algorithm, model.init(case.seed), data, case.rounds, seed=case.seed, progress=False), group
+
+
+def watched(case: Case) -> dict[str, Any]:
+    """Of each rule the round of its first cut and whether that cut keeps every group whole; the test's p-values."""
+    end, group = fitted(case, Watched)
+    chance = end.state.norms[end.state.norms[:, 0] % CFL(print).rest == 0, 6]
+    found: dict[str, Any] = {"chance": [float(f"{c:.3g}") for c in chance.tolist()], "first": {}}
+    for rule, (t, part) in end.state.first.items():
+        found["first"][rule] = [t, all(len(np.unique(part[group == g])) == 1 for g in np.unique(group))]
+    return found
+
+
+def whole(case: Case, **rule: Any) -> dict[str, Any]:
+    """CFL with all its splits: agreement with the groups, rounds, and bytes beside FedAvg's."""
+    end, group = fitted(case, CFL, **rule)
+    history, cuts = end.history, end.state.splits
+    sent = history[["bytes_down", "bytes_up"]].to_numpy().sum()
+    extra = history[[c for c in history if c.startswith("bytes") and "clustering" in c]].fillna(0).to_numpy().sum()
+    return {
+        "ARI": round(statistics.cluster_scores(group, end.state.assignment)["ari"], 4),
+        "splits": [c.round for c in cuts],
+        "bytes": round(float(sent / (sent - extra)), 4),
+    }
+
+
+# ---- the experiment ----
+
+TUNED, ASIDE = ("digits", "fashion", "femnist"), ("cifar10", "wine")  # where rules were chosen; what was looked at once
+NETS = ("linear", "MLP", "CNN")
+
+
+def cases(settings: Mapping[str, Any], data: str, seed: int) -> list[Case]:
+    """The federations of one set of data and one seed, by kind of clients."""
+    epochs, rounds = settings["epochs"].get(data, 1), settings["rounds"]
+    found = []
+    for net in NETS if data != "wine" else NETS[:2]:  # a table has no pixels
+        for kind, rows in settings["kinds"]:
+            if net == "CNN" and rows > 100 and kind != "rotated" or kind == "writers" and data != "femnist":
+                continue
+            if data == "wine" and kind in ("rotated", "label skew"):
+                continue
+            clients = 12 if (data, rows) in (("digits", 400), ("wine", 400)) else 20  # as many rows as there are
+            found.append(Case(data, net, kind, clients, rows, epochs, rounds, seed))
+    return found
+
+
+def measure(settings: Mapping[str, Any], keep: running.Keep) -> dict[str, Any]:
+    """Case -> what every rule says of it until its first cut, and how CFL's default ends."""
+    figures: dict[str, Any] = {}
+    for seed in range(settings["seed"], settings["seed"] + settings["seeds"]):
+        for data in settings["data"]:
+            for case in cases(settings, data, seed):
+                entry = figures.setdefault(data, {}).setdefault(f"{case.net}, {case.kind}, {case.rows} rows", {})
+                planted = case.kind not in ("iid", "unequal")
+                if not planted or seed < settings["seed"] + settings["watched"]:
+                    entry.setdefault("rules", {})[str(seed)] = keep(f"{case.name}: rules", watched, case)
+                if planted:
+                    entry.setdefault("whole", {})[str(seed)] = keep(f"{case.name}: whole", whole, case)
+    return figures
+
+
+def probe() -> running.Probe:
+    """Two rounds of few clients, with a test in the second."""
+    quick: dict[str, Any] = {"rest": 2, "lr": 0.1, "batch_size": 5, "epochs": 2}
+    x, y = (a[np.random.RandomState(0).permutation(5000)[:160]] for a in rows_of("digits")[:2])
+    dealt = partition.label_permutation(partition.iid(y, 8), groups=2)
+    arms = {}
+    for net in ("linear", "CNN"):
+        model = network("digits", net)
+        loss, data, params = loss_of(model), dealt.clients(x, y, classes=10), model.init(0)
+        arms[f"{net}, split"] = running.trace(CFL(loss, level=0.9, min_size=1, **quick), params, data, rounds=3)
+        end = fedlib.fit(
+            Watched(loss, **quick), params, data, 2, seed=0, dtype=torch.float64, device="cpu", progress=False
+        )
+        arms[f"{net}, watched"] = end.state.norms.flatten().tolist()
+    arms["default"] = [LEVEL, CFL(print).rest, CFL(print).min_size]
+    return arms
+
+
+KINDS = [
+    ["permuted", 100],
+    ["iid", 50],
+    ["permuted 90/10", 100],
+    ["rotated", 200],
+    ["iid", 20],
+    ["iid", 200],
+    ["unequal", 100],
+    ["iid", 400],
+]
+SETTINGS = {"rounds": 120, "epochs": {"femnist": 3}, "kinds": KINDS, "seed": 10, "watched": 1, "level": 1e-3}
+PRESETS = {
+    "full": running.Experiment(
+        "cfl_rule",
+        SETTINGS | {"seeds": 5, "data": list(TUNED)},
+        measure,
+        probe,
+        ("mnist5k", "fashion_mnist", "femnist300"),
+    ),
+    "aside": running.Experiment(
+        "cfl_rule_aside",
+        SETTINGS | {"seeds": 5, "data": list(ASIDE)},
+        measure,
+        probe,
+        ("cifar10_jpeg", "wine_quality"),
+    ),
+    "skew": running.Experiment(
+        "cfl_rule_skew",
+        SETTINGS | {"seeds": 3, "data": list(TUNED), "kinds": [["label skew", 100], ["writers", 100]]},
+        measure,
+        probe,
+        ("mnist5k", "fashion_mnist"),
+    ),
+}
+
+if __name__ == "__main__":
+    running.main(PRESETS)

@@ -1,0 +1,397 @@
+"""Chapter 9: which part of FedCG's graph helps and which costs: A, W and ReLU, each on and off, in two layers.
+
+V-hat = sigma(A V W) has three parts. All eight combinations are trained for 300 rounds, with modules in the last
+convolution or in the last layer, and scored every 20 rounds:
+
+- A: Eq. 6 after each round, from round 20 on; off: the identity.
+- W: I + P R^T with sixteen columns, R from zero; off: I. (A full W has 87 to 109 thousand numbers here.)
+- ReLU: sigma; off: nothing. Without all three these are the modules without a graph.
+
+Two federations: *turned*, forty clients with sixty digits that are turned in one of four ways, so that domains
+contradict each other; and *styles*, sixty clients with twenty photos of clothes in one of four styles, so that images
+are few. Images have 14 x 14 pixels. Preset ``full`` has known domains, FedAvg, and modules that start equal; preset
+``others`` domains that federated EM finds, random ones, and one domain. Five seeds.
+
+The arms of a seed are trained side by side, on the same cohorts and batches. Their learning rate is the best of three
+for FedAvg and for modules without a graph on another seed. Half an hour on one core for each preset. Needs
+Fashion-MNIST (Debian has it as the package dataset-fashion-mnist).
+"""
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, lru_cache, partial
+from itertools import product
+from typing import Any
+
+import numpy as np
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+import fedlib
+from fedlib import Key, Params, models
+from fedlib.algorithms import FedCGKnownDomains
+from fedlib.client.domain_net import DomainClassifier, DomainNet, part
+from fedlib.data import local_batches
+from fedlib.local import local_update
+from fedlib.losses import cross_entropy
+from fedlib.params import row, to_matrix
+from fedlib.server.domain_graph import domain_adjacency
+from fedlib.server.mixture import em_domains, nmi
+
+from . import fedcg_graph as graph  # worlds, and known domains
+from . import running
+
+D, RANK = 4, 16
+NETWORK = models.CNN((1, 14, 14), (4, 8), (32, 10), 3, 1, pool=1, strides=(2, 2))
+PLACES = {"last convolution": "conv2", "last layer": "dense2"}
+PARTS = ("A", "W", "ReLU")
+SETS = tuple(tuple(p for p, on in zip(PARTS, given, strict=True) if on) for given in product((0, 1), repeat=3))
+
+Settings = dict[str, Any]
+Rows = dict[str, dict[str, float]]
+Told = Callable[[int], Tensor]  # the weights (K, N, D) of the domains at test, after a round
+
+
+@dataclass(frozen=True)
+class Arm:
+    """What is on: parts of the graph, modules at all, and the start of the modules."""
+
+    parts: tuple[str, ...] = ()
+    modules: bool = True
+    equal: bool = False
+
+    @property
+    def name(self) -> str:
+        """As it stands in the figures."""
+        if not self.modules:
+            return "FedAvg"
+        return (" + ".join(self.parts) or "no graph") + (", equal start" if self.equal else "")
+
+    def flag(self, name: str) -> float:
+        """1 if a part is on."""
+        return float(name in self.parts)
+
+
+WHO = {
+    "known": [Arm(modules=False), *map(Arm, SETS), *(Arm(p, equal=True) for p in ((), ("A",), PARTS))],
+    "found": [Arm(p) for p in SETS],
+    "random": [Arm(p) for p in SETS],
+    "one domain": [Arm(p) for p in SETS if "A" not in p],  # its A is [[1]]
+}
+
+
+# ---- worlds and domains ----
+
+
+@cache
+def small(kind: str) -> Any:
+    """The images of a kind at half of their side."""
+    images = graph.images_of(kind)
+    x = images.x.reshape(-1, 1, 14, 2, 14, 2).mean((3, 5)).astype(np.uint8)
+    return graph.Images(x, images.y)
+
+
+def world(settings: Settings, regime: str, seed: int, images: Any = None, network: models.CNN = NETWORK) -> Any:
+    """The federation of a regime that a seed draws."""
+    if regime == "turned":
+        return graph.turned_world(settings, seed, images=images or small("digits"), network=network)
+    return graph.styled_world(settings, seed, "fashion", images or small("fashion"), network)
+
+
+def hard(w: Tensor) -> Tensor:
+    """1 for the domain with the largest weight; zeros for padding stay."""
+    return F.one_hot(w.argmax(-1), w.shape[-1]) * (w.sum(-1, keepdim=True) > 0).to(w)
+
+
+def told(here: Any, who: str, seed: int, settings: Settings) -> tuple[Tensor, Told]:
+    """Weights of the domains in training, and at test after each round."""
+    if who == "found":
+        w, said = found(settings, here, seed)
+        return w, lambda t: said[t]
+    if who == "one domain":
+        w, at_test = (F.pad(w, (0, D - 1)) for w in graph.told(here, "one", seed))
+    else:
+        w, at_test = graph.told(here, {"known": "true"}.get(who, who), seed)
+    return w, lambda t: at_test
+
+
+def found(
+    settings: Settings, here: Any, seed: int, dtype: torch.dtype = torch.float32
+) -> tuple[Tensor, dict[int, Any]]:
+    """EM's likeliest domains of the training images; and the student's answers to the others, by round.
+
+    The student does not depend on the model that is trained beside it, here a linear one.
+    """
+    image, said = here.network.image, {}
+    student = DomainClassifier(image, D, "flatten", (8, 16), (2, 1))
+    net = DomainNet(models.MLP((image[1] * image[2], 10)), D, ("dense1",), student)
+
+    def loss(params: Params, batch: Any, w_d: Tensor | None = None) -> Tensor:
+        x, y, real = batch
+        return cross_entropy(net(params, x, w_d), y, real)
+
+    teacher = partial(em_domains, domains=D, classes=10)
+    rule = FedCGKnownDomains(loss, net=net, predict=net, gcn=None, weights="teacher", teacher=teacher, **here.local)
+
+    def watch(t: int, state: Any, entry: Any) -> None:
+        if t % settings["every"] == 0:
+            said[t] = graph.students_weights(graph.Run(rule, state, {}), here.test)
+
+    end = fedlib.fit(
+        rule,
+        net.init(seed),
+        here.train,
+        settings["rounds"],
+        here.cohort,
+        seed=seed,
+        callbacks=[watch],
+        progress=False,
+        device="cpu",
+    )
+    return hard(end.state.domains), said
+
+
+# ---- training, all arms side by side ----
+
+
+def begin(network: models.CNN, layer: str, arms: Sequence[Arm], seed: int, dtype: torch.dtype) -> Params:
+    """Where the arms start: FedCG's start, with P and R of W."""
+    params = DomainNet(network, D, (layer,)).init(seed)
+    low_rank = graph.LowRank()
+    params |= low_rank.start(params, (layer,), seed)
+    stack = {n: p.to(dtype)[None].repeat(len(arms), *[1] * p.ndim) for n, p in params.items()}
+    for n, p in stack.items():
+        if n.startswith("V."):
+            for m, arm in enumerate(arms):
+                p[m] = p[m, :1] if arm.equal else p[m]
+    return stack
+
+
+def connected(params: Params, layer: str, A: Tensor, flags: Mapping[str, Tensor]) -> Params:
+    """What the network of an arm is called with: V-hat in the place of V (Eq. 5), as far as its parts are on."""
+    modules, w = part(params, f"V.{layer}"), part(params, f"W.{layer}")
+    V = to_matrix(modules)
+    hat = A @ (V + flags["W"] * (V @ w["P"] @ w["R"].mT))
+    hat = torch.where(flags["ReLU"] > 0, hat.relu(), hat)
+    columns = hat.split([v[0].numel() for v in modules.values()], dim=1)
+    new = {f"V.{layer}.{n}": c.reshape(v.shape) for (n, v), c in zip(modules.items(), columns, strict=True)}
+    kept = {n: p for n, p in params.items() if not n.startswith(("V.", "W."))}
+    return kept | new | {f"lam.{layer}": params[f"lam.{layer}"] * flags["modules"]}
+
+
+def train(
+    here: Any,
+    layer: str,
+    arms: Sequence[Arm],
+    w: Tensor,
+    settings: Settings,
+    seed: int,
+    watch: Callable[[int, Params], None] = lambda t, params: None,
+    dtype: torch.dtype = torch.float32,
+) -> Params:
+    """Parameters of all arms, with V-hat for V, after the rounds: as FedCG would train each by itself."""
+    net, count, cohort = DomainNet(here.network, D, (layer,)), len(arms), here.cohort
+    flags = {n: torch.tensor([arm.flag(n) for arm in arms], dtype=dtype) for n in ("W", "ReLU")}
+    flags["modules"] = torch.tensor([float(arm.modules) for arm in arms], dtype=dtype)
+    each = {n: f.repeat_interleave(cohort) for n, f in flags.items()}
+
+    def connect(params: Params, A: Tensor, flags: Mapping[str, Tensor]) -> Params:
+        return connected(params, layer, A, flags)
+
+    def loss(params: Params, batch: Any, A: Tensor, flags: Mapping[str, Tensor]) -> Tensor:
+        x, y, real, w_d = batch
+        return cross_entropy(net(connect(params, A, flags), x, w_d), y, real)
+
+    connect_all = torch.vmap(connect)
+    stack, data = begin(here.network, layer, arms, seed, dtype), here.train.with_columns(w_d=w)
+    A = torch.eye(D, dtype=dtype).repeat(count, 1, 1)
+    lr, batch_size, epochs = (here.local[n] for n in ("lr", "batch_size", "epochs"))
+    for t in range(1, settings["rounds"] + 1):
+        key = Key(seed, t)
+        clients = key.choose(data.id, cohort, "cohort").sort().values
+        batches = local_batches(data[clients.repeat(count)], batch_size, epochs, key)
+        start = {n: p.repeat_interleave(cohort, 0) for n, p in stack.items()}
+        extras = (A.repeat_interleave(cohort, 0), each)
+        ends = local_update(loss, start, batches, partial(torch.optim.SGD, lr=lr), extras).params
+        weight = data.n[clients].to(dtype) / data.n[clients].sum()
+        stack = {n: torch.einsum("c,mc...->m...", weight, p.unflatten(0, (count, cohort))) for n, p in ends.items()}
+        if t >= settings["warm_up"]:
+            V = {n: p for n, p in stack.items() if n.startswith("V.")}
+            for m, arm in enumerate(arms):
+                if "A" in arm.parts:
+                    A[m] = domain_adjacency(row(V, m)).to(dtype)
+        if t % settings["every"] == 0 or t == settings["rounds"]:
+            watch(t, connect_all(stack, A, flags))
+    return connect_all(stack, A, flags)
+
+
+def answers(here: Any, layer: str, params: Params, w: Tensor) -> Tensor:
+    """Outputs (M, K, N, 10) of all arms for the held-out images."""
+    x = here.test.all_rows(next(iter(params.values())).dtype)[0]
+    net = DomainNet(here.network, D, (layer,))
+    with torch.no_grad():
+        found = torch.vmap(net, (0, None, None))(params, x.flatten(0, 1), w.flatten(0, 1).to(x))
+    return found.unflatten(1, x.shape[:2])
+
+
+@lru_cache(maxsize=4)
+def told_once(settings: str, regime: str, who: str, seed: int) -> tuple[Any, Tensor, Told]:
+    """A world with its domains: both layers have the same."""
+    here = world(json.loads(settings), regime, seed)
+    return here, *told(here, who, seed, json.loads(settings))
+
+
+def curves(settings: Settings, regime: str, place: str, who: str, seed: int) -> Rows:
+    """Scores of all arms by round; "late" is the mean of the last three."""
+    arms, layer = WHO[who], PLACES[place]
+    here, w, at_test = told_once(json.dumps(settings), regime, who, seed)
+    rows: Rows = {arm.name: {} for arm in arms}
+
+    def watch(t: int, params: Params) -> None:
+        right = answers(here, layer, params, at_test(t)).argmax(-1) == here.test.y
+        for arm, mine, lam in zip(arms, right, params[f"lam.{layer}"].tolist(), strict=True):
+            scores = graph.score(mine, here.test, here.test_domains)
+            rows[arm.name] |= {f"accuracy, {t}": scores["accuracy"], f"rarest, {t}": scores["domain 3"], "lambda": lam}
+
+    train(here, layer, arms, w, settings, seed, watch)
+    last = [settings["rounds"] - i * settings["every"] for i in range(3)]
+    for scores, what in product(rows.values(), ("accuracy", "rarest")):
+        scores[f"{what}, late"] = float(np.mean([scores[f"{what}, {t}"] for t in last]))
+    for p in PARTS:
+        rows |= effects(rows, p)
+    if who == "found":
+        agree = nmi(here.domains, w), nmi(here.test_domains, at_test(settings["rounds"]))
+        rows["domains"] = dict(zip(("NMI", "NMI at test"), agree, strict=True))
+    return rows
+
+
+def effects(rows: Rows, changed: str) -> Rows:
+    """What one part adds, as a mean over the sets of the others; nothing where a part is never on."""
+    pairs = [
+        (Arm(s).name, Arm(tuple(p for p in PARTS if p in s or p == changed)).name) for s in SETS if changed not in s
+    ]
+    there = [(off, on) for off, on in pairs if off in rows and on in rows]
+    if not there:
+        return {}
+    gains = {what: [rows[on][what] - rows[off][what] for off, on in there] for what in rows[there[0][0]]}
+    return {f"effect of {changed}": {what: float(np.mean(each)) for what, each in gains.items()}}
+
+
+def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
+    """Regime, layer and who knows the domains -> arm -> score -> seed."""
+    figures: dict[str, Any] = {}
+    for who, seed, regime, place in product(settings["who"], settings["seeds"], settings["regimes"], PLACES):
+        rows = keep(f"{who}, seed {seed}: {regime}, {place}", curves, settings, regime, place, who, seed)
+        for arm, scores in rows.items():
+            for what, value in scores.items():
+                where = figures.setdefault(f"{regime}, {place}, {who}", {}).setdefault(arm, {})
+                where.setdefault(what, {})[str(seed)] = round(value, 4)
+    return figures
+
+
+# ---- probe ----
+
+
+def tiny(regime: str) -> tuple[Settings, Any]:
+    """Eight clients of unequal sizes with generated images."""
+    network = models.CNN((1, 8, 8), (2, 3), (4, 10), 3, 1, pool=1, strides=(2, 2))
+    settings = SETTINGS | {"train": 72, "test": 40, "clients": 8, "scarce clients": 8, "scarce test": 40}
+    settings |= {"rounds": 4, "warm_up": 2, "every": 2, "conflict": {"lr": 0.5, "batch_size": 5, "epochs": 1}}
+    settings["scarce"] = {"lr": 0.5, "batch_size": 7, "epochs": 2}
+    return settings, graph.uneven(world(settings, regime, 0, graph.generated(250, (1, 8, 8), 10), network))
+
+
+def probe() -> running.Probe:
+    """Four rounds of each arm, the domains known; held-out answers."""
+    numbers = {}
+    for regime, (place, layer) in product(SETTINGS["regimes"], PLACES.items()):
+        settings, here = tiny(regime)
+        for who in ("known", "one domain"):
+            w, at_test = told(here, who, 0, settings)
+            params = train(here, layer, WHO[who], w.double(), settings, 0, dtype=torch.float64)
+            z = answers(here, layer, params, at_test(4))
+            for m, arm in enumerate(WHO[who]):
+                found = [float(p[m].square().mean()) for p in params.values()]
+                numbers[f"{regime}, {place}, {who}: {arm.name}"] = [*found, float(z[m].logsumexp(-1).mean())]
+    return numbers
+
+
+def probe_others() -> running.Probe:
+    """The domains that are found in four rounds, and random ones; one arm with each."""
+    numbers = {}
+    for regime in SETTINGS["regimes"]:
+        settings, here = tiny(regime)
+        for who in OTHERS["who"]:
+            w, at_test = told(here, who, 0, settings)
+            params = train(here, "dense2", WHO[who][-1:], w.double(), settings, 0, dtype=torch.float64)
+            last = at_test(4).double()
+            weights = [float(w.double().square().mean()), float((w.sum((0, 1)) @ torch.arange(4.0)) / w.sum())]
+            numbers[f"{regime}, {who}"] = [*weights, float(last.square().mean())] + [
+                float(p.square().mean()) for p in params.values()
+            ]
+    return numbers
+
+
+# ---- the experiments ----
+
+SETTINGS: Settings = {
+    "who": ["known"],
+    "regimes": ["turned", "styles"],
+    "train": 2400,
+    "test": 1000,
+    "clients": 40,
+    "conflict": {"lr": 0.3, "batch_size": 10, "epochs": 1},
+    "scarce clients": 60,
+    "scarce test": 2000,
+    "scarce": {"lr": 0.3, "batch_size": 10, "epochs": 2},
+    "rounds": 300,
+    "warm_up": 20,
+    "every": 20,
+    "seeds": list(range(100, 105)),
+}
+OTHERS = SETTINGS | {"who": ["one domain", "random", "found"]}
+
+
+def claims(who: str) -> dict[str, Any]:
+    """What each part of the graph adds, one changed at a time; a part's effect is a mean over sets of the others."""
+    asked: dict[str, Any] = {}
+    for regime, place, score in product(SETTINGS["regimes"], PLACES, ("accuracy", "rarest")):
+        at = f"{regime}, {place}, {who}"
+        here, late = f"{at}, {score}", f"{score}, late"
+        pairs = [(p, "no graph") for p in PARTS if (p,) in {arm.parts for arm in WHO[who]}]
+        if who == "known":
+            everything = " + ".join(PARTS)
+            pairs += [("no graph", "FedAvg"), (everything, "FedAvg"), (everything, "no graph"), ("A + W", "no graph")]
+            pairs += [(f"{a}, equal start", "no graph, equal start") for a in ("A", everything)]
+        asked |= {f"{here}: {a} beats {b}": ((at, a, late), (at, b, late)) for a, b in pairs}
+        for p in PARTS:
+            if who == "one domain" and p == "A":
+                continue
+            asked[f"{here}: {p} adds"] = (at, f"effect of {p}", late), 0.0
+            asked[f"{here}: {p} adds at round 100"] = (at, f"effect of {p}", f"{score}, 100"), 0.0
+    return asked
+
+
+def claims_of_others() -> dict[str, Any]:
+    """The same for all of them."""
+    return {sentence: places for who in OTHERS["who"] for sentence, places in claims(who).items()}
+
+
+PRESETS = {
+    "full": running.Experiment(
+        "fedcg_ablation", SETTINGS, measure, probe, data=("mnist5k", "fashion_mnist"), claims=claims("known")
+    ),
+    "others": running.Experiment(
+        "fedcg_ablation_others",
+        OTHERS,
+        measure,
+        probe_others,
+        data=("mnist5k", "fashion_mnist"),
+        claims=claims_of_others(),
+    ),
+}
+
+if __name__ == "__main__":
+    running.main(PRESETS)

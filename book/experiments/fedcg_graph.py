@@ -1,0 +1,890 @@
+"""Modules for domains, and a graph between them (FedCG), where domains contradict each other and where they are alike.
+
+Turned digits: forty clients, four turns, two turns at half of the clients. Styles: sixty clients with twenty digits, or
+photos of clothes, in one of four styles. The domains are known, or found by federated EM, by k-means, or by teacher and
+student as printed. A seed splits the images, deals them to the clients and draws the start. Scores are accuracies on
+held-out images of the same clients: of all ("accuracy"), of each domain, and their plain mean; "lambda" is the weight
+of the modules at the end.
+
+Preset ``full`` has five seeds, three for most of the ablation, and takes about two hours on one core. It needs
+Fashion-MNIST (Debian has it as the package dataset-fashion-mnist). ``paper`` is the setting of Caldarola et al. (2021),
+Section 4, for whichever of CelebA and FEMNIST lies in the folder that the environment variable FEDLIB_DATA names; it
+wants a GPU, and keeps checkpoints in the folder FEDLIB_CHECKPOINTS, by default _build/checkpoints.
+"""
+
+import functools
+import os
+import warnings
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor, nn
+
+import fedlib
+from book.experiments import running
+from book.experiments.celeba import CelebACNN, CelebANet, scores_by_client
+from fedlib import ClientData, Key, Params, datasets, evaluation, models, partition
+from fedlib.algorithms import FedAvg, FedCG, FedCGKnownDomains
+from fedlib.algorithms.fedcg import FedCGState
+from fedlib.client.domain_net import DomainClassifier, DomainNet
+from fedlib.datasets import faces
+from fedlib.engines.checkpoint import Checkpoint
+from fedlib.losses import cross_entropy
+from fedlib.params import broadcast, row
+from fedlib.server.clusters import kmeans
+from fedlib.server.domain_graph import DomainGCN, domain_adjacency, glorot
+from fedlib.server.mixture import RandomFeatures, em_domains, nmi
+
+DEGREES, SHARES = (0, 90, 180, 270), (0.4, 0.3, 0.2, 0.1)
+STYLE_SHARES = (0.45, 0.3, 0.2, 0.05)  # plain, inverted, noisy, low contrast
+EACH = 20  # images of a client with a style
+KINDS = {"digits": "mnist5k", "fashion": "fashion_mnist"}  # of images with styles
+ABLATED = "fashion"  # the kind with an ablation
+FEW = 3  # seeds of the ablation
+NETWORK = models.CNN((1, 28, 28), (8, 16), (32, 10), 3, 1, pool=1, strides=(2, 2))
+ALL_LAYERS = ("conv1", "conv2", "dense1", "dense2")
+NEVER = 10**6  # rounds until A is computed
+
+Arm = Mapping[str, Any]
+Rows = dict[str, dict[str, float]]
+
+
+# ---- variants, for the ablation ----
+
+
+class EqualStart(DomainNet):
+    """All modules start from one draw."""
+
+    def init(self, seed: int) -> Params:
+        """Of the modules, the first."""
+        start = super().init(seed)
+        return {n: p[:1].expand_as(p) if n.startswith("V.") else p for n, p in start.items()}
+
+
+class ModulesOnly(DomainNet):
+    """These layers have the domains' modules only, no shared part and no lambda ("GCN" in the paper's Table 3)."""
+
+    def init(self, seed: int) -> Params:
+        """No shared part."""
+        start = super().init(seed)
+        return {n: p for n, p in start.items() if n.removeprefix("lam.").split(".")[0] not in self.layers}
+
+    def __call__(self, params: Params, x: Tensor, w_d: Tensor | None = None) -> Tensor:
+        """With zeros for the shared part, and a lambda of 1."""
+        own = {n.removeprefix("V."): torch.zeros_like(p[0]) for n, p in params.items() if n.startswith("V.")}
+        one = {f"lam.{layer}": x.new_ones(()) for layer in self.layers}
+        return super().__call__(params | own | one, x, w_d)
+
+
+class EqualStartModulesOnly(EqualStart, ModulesOnly):
+    """Both."""
+
+
+class NoW(DomainGCN):
+    """W is the identity for good."""
+
+    def init(self, q: int, seed: int, layer: str = "") -> Params:
+        """Nothing to train."""
+        return {}
+
+    def propagate(self, params: Params, V: Tensor, A: Tensor) -> Tensor:
+        """A V."""
+        return A @ V
+
+
+class LowRank(DomainGCN):
+    """W = I + P R^T with P and R of shape (q, 16); R starts at zero, so W at the identity."""
+
+    def init(self, q: int, seed: int, layer: str = "") -> Params:
+        """P at random, R at zero."""
+        return {"P": glorot(f"{layer} P", seed, q, 16), "R": torch.zeros(q, 16)}
+
+    def propagate(self, params: Params, V: Tensor, A: Tensor) -> Tensor:
+        """A V W."""
+        return A @ (V + V @ params["P"] @ params["R"].mT)
+
+
+@dataclass(frozen=True)
+class FirstA(FedCGKnownDomains):
+    """Another A than the identity before Eq. 6: "uniform" beside the diagonal, or "random" with rows that sum to 1."""
+
+    first: str = "uniform"
+
+    def init(self, params: Params, data: ClientData, key: Key) -> FedCGState:
+        """With this A."""
+        d, state = self.net.domains, super().init(params, data, key)
+        draw = 1 - key.uniform(torch.zeros(1, dtype=torch.int64), "adjacency", d, d)[0]  # above 0
+        rows = {"uniform": domain_adjacency(torch.zeros(d, 1), self.beta), "random": draw / draw.sum(1, keepdim=True)}
+        return replace(state, adjacency=rows[self.first].to(state.adjacency))
+
+
+class ByCount(FedCGKnownDomains):
+    """The mean of a domain's modules weighs a client by its images of the domain, not by all its images."""
+
+    def counts(self, data: ClientData, d_hat: Tensor) -> Tensor:
+        """Images of each domain."""
+        return d_hat.sum(1)
+
+
+# An arm is what differs from FedCG with known domains: "told" says who knows which domains (the truth by default),
+# "kind" and "net" are other classes, "layers" those with modules, the rest is for the algorithm. None is FedAvg.
+EQUAL = {"net": EqualStart}
+PARTS: dict[str, Arm] = {
+    "A identity": {"warm_up": NEVER},
+    "A uniform": {"kind": FirstA, "first": "uniform", "warm_up": NEVER},
+    "A random": {"kind": FirstA, "first": "random", "warm_up": NEVER},
+    "W none": {"gcn": NoW()},
+    "no ReLU": {"gcn": DomainGCN(relu=False)},
+}
+# Nothing shared, and means by all of a client's images, as the paper says.
+NOT_SHARED: dict[str, Arm] = {
+    "separate modules, mean by n": {"net": ModulesOnly, "layers": ALL_LAYERS, "gcn": None},
+}
+TURNED: dict[str, Arm | None] = {
+    "FedAvg": None,
+    "FedCG": {},
+    "residual, no graph": {"gcn": None},
+    "random domains": {"told": "random"},
+    "GCN only": {"net": ModulesOnly},
+    "one domain": {"told": "one"},
+    **NOT_SHARED,
+}
+TURNED_ABLATION: dict[str, Arm] = PARTS | {
+    "W bottleneck": {"gcn": DomainGCN("bottleneck")},
+    "W low rank": {"gcn": LowRank()},
+    "W none, no ReLU": {"gcn": NoW(relu=False)},
+    "first A random": {"kind": FirstA, "first": "random"},
+    "A from round 1": {"warm_up": 0},
+    "equal start": EQUAL,
+    "modules averaged by count": {"kind": ByCount},
+    "dense layers 1 and 2, low rank": {"layers": ("dense1", "dense2"), "gcn": LowRank()},
+}
+STYLED: dict[str, Arm | None] = {
+    "FedAvg": None,
+    "FedCG": EQUAL,
+    "residual, no graph": EQUAL | {"gcn": None},
+    "FedCG, random start": {},
+    "residual, random start": {"gcn": None},
+}
+STYLED_ABLATION: dict[str, Arm] = {name: {**arm, **EQUAL} for name, arm in PARTS.items()}
+STYLED_ABLATION["GCN only"] = {"net": EqualStartModulesOnly}
+BY_EM: Arm = {"told": "EM", "gcn": None, "weights": "student"}
+FOUND: dict[str, tuple[str, Arm | None]] = {  # how many rounds, and the arm
+    "FedAvg": ("horizon", None),
+    "residual, w from the student": ("horizon", BY_EM),
+    "residual, w hard": ("rounds", {"told": "EM", "gcn": None}),
+    "FedCG, w from the student": ("rounds", {"told": "EM", "weights": "student"}),
+    "FedCG, w hard": ("horizon", {"told": "EM"}),
+    "residual, k-means": ("rounds", {"told": "k-means", "gcn": None}),
+    "FedCG, k-means": ("rounds", {"told": "k-means"}),
+    "FedCG, as printed": ("rounds", {"told": "as printed"}),
+}
+COUNTED: dict[str, Arm | None] = {  # what is sent in one round
+    "FedAvg": None,
+    "residual, no graph": {"gcn": None},
+    "FedCG, W full": {},
+    "FedCG, W bottleneck, q/16": {"gcn": DomainGCN("bottleneck")},
+    "FedCG, W low rank, 16": {"gcn": LowRank()},
+    "FedCG, no W": {"gcn": NoW()},
+}
+
+
+# ---- federations ----
+
+
+class Images(NamedTuple):
+    """Images (R, 1, H, W) and their labels (R,)."""
+
+    x: np.ndarray
+    y: np.ndarray
+
+
+@dataclass(frozen=True)
+class World:
+    """A federation with true domains, and held-out images of its clients."""
+
+    train: ClientData
+    test: ClientData
+    domains: Sequence[np.ndarray]  # of each training image, client by client
+    test_domains: Sequence[np.ndarray]
+    local: Mapping[str, Any]  # settings of local training
+    network: models.CNN = NETWORK
+
+    @property
+    def cohort(self) -> int:
+        """Clients in a round."""
+        return min(10, len(self.train) // 2)
+
+
+@functools.cache
+def images_of(kind: str) -> Images:
+    """The images of a kind, from which each seed takes some."""
+    arrays = datasets.load(KINDS[kind])
+    return Images(arrays.x, arrays.y)
+
+
+def cut(images: Images, seed: int, train: int, test: int) -> list[tuple[np.ndarray, np.ndarray]]:
+    """So many images to train and to test, with their labels."""
+    order = np.random.RandomState(seed).permutation(len(images.y))[: train + test]
+    return [(images.x[r], images.y[r]) for r in (order[:train], order[train:])]
+
+
+def turned_world(
+    settings: dict[str, Any],
+    seed: int,
+    degrees: Sequence[int] = DEGREES,
+    shares: Sequence[float] = SHARES,
+    images: Images | None = None,
+    network: models.CNN = NETWORK,
+) -> World:
+    """Turned digits; half of the clients have two turns."""
+    parts = cut(images or images_of("digits"), seed, settings["train"], settings["test"])
+    deals = []
+    for _, y in parts:
+        deal = partition.rotation(
+            partition.iid(y, settings["clients"], seed), degrees=degrees, shares=shares, seed=seed
+        )
+        deals.append(partition.mixture(deal, 0.5, 0.3, seed) if len(degrees) > 1 else deal)
+    return world_of(parts, deals, settings["conflict"], network)
+
+
+def styled_world(
+    settings: dict[str, Any],
+    seed: int,
+    kind: str,
+    images: Images | None = None,
+    network: models.CNN = NETWORK,
+) -> World:
+    """Images in four styles, twenty a client, one style a client."""
+    clients = settings["scarce clients"]
+    parts = cut(images or images_of(kind), seed, EACH * clients, settings["scarce test"])
+    deals = [partition.style(partition.iid(y, clients, seed), shares=STYLE_SHARES, seed=seed) for _, y in parts]
+    return world_of(parts, deals, settings["scarce"], network)
+
+
+def world_of(
+    parts: Sequence[tuple[np.ndarray, np.ndarray]],
+    deals: Sequence[partition.Partition],
+    local: Mapping[str, Any],
+    network: models.CNN,
+) -> World:
+    """The federation of a partition of training images and one of test images."""
+    train, test = deals
+    if not np.array_equal(train.group, test.group):
+        raise ValueError("a client must have the same domain in training and at test")
+    data = [deal.clients(x, y) for deal, (x, y) in zip(deals, parts, strict=True)]
+    return World(*data, train.sample_group, test.sample_group, local, network)
+
+
+def faint_negative(settings: dict[str, Any], seed: int, kind: str) -> tuple[ClientData, Sequence[np.ndarray]]:
+    """The held-out images of `styled_world`, inverted and then low in contrast: a style that nobody has."""
+    clients = settings["scarce clients"]
+    _, (x, y) = cut(images_of(kind), seed, EACH * clients, settings["scarce test"])
+    deal = partition.style(partition.iid(y, clients, seed), styles=("low contrast",), seed=seed)
+    return deal.clients(255 - x, y), deal.sample_group
+
+
+# ---- domains ----
+
+
+def one_hot(domains: Sequence[np.ndarray], data: ClientData, count: int = 4) -> Tensor:
+    """The weights w (K, N, D) of given domains; zeros for padding."""
+    w = torch.zeros(*data.index.shape, count)
+    for k, mine in enumerate(domains):
+        w[k, torch.arange(len(mine)), torch.as_tensor(mine)] = 1
+    return w
+
+
+def shuffled(domains: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
+    """The same domains, dealt to the images at random."""
+    mixed = np.random.RandomState(seed).permutation(np.concatenate(domains))
+    return np.split(mixed, np.cumsum([len(g) for g in domains])[:-1])
+
+
+def told(world: World, kind: str, seed: int) -> list[Tensor]:
+    """Weights in training and at test: the truth, or those of a control."""
+    pairs = (world.domains, world.train), (world.test_domains, world.test)
+    if kind == "random":
+        return [one_hot(shuffled(g, seed), data) for g, data in pairs]
+    if kind == "one":
+        return [one_hot([0 * g for g in groups], data, 1) for groups, data in pairs]
+    return [one_hot(g, data) for g, data in pairs]
+
+
+def by_updates(world: World, seed: int) -> Tensor:
+    """k-means on the clients' updates after five epochs from one start."""
+    start = broadcast(world.network.init(seed), len(world.train))
+    long = replace(fedavg(world), epochs=5)
+    end = long.local_training(start, world.train, Key(seed)).params
+    cluster = kmeans({n: p - start[n] for n, p in end.items()}, 4, seed).assignment.tolist()
+    return one_hot([np.full(n, m) for n, m in zip(world.train.n.tolist(), cluster, strict=True)], world.train)
+
+
+# ---- algorithms ----
+
+
+def fedavg(world: World) -> FedAvg:
+    """One model for all domains."""
+
+    def loss(params: Params, batch: Sequence[Tensor]) -> Tensor:
+        x, y, real = batch
+        return cross_entropy(world.network(params, x), y, real)
+
+    return FedAvg(loss, predict=world.network, **world.local)
+
+
+def student_of(world: World, domains: int = 4, kind: str = "flatten") -> DomainClassifier:
+    """The student of found domains; "unused" is tiny, since nobody asks it where domains are known."""
+    if kind == "unused":
+        return DomainClassifier(world.network.image, domains, "pooled", (1,), (7,))
+    return DomainClassifier(world.network.image, domains, kind, (8, 16), (2, 1))
+
+
+def fedcg(
+    world: World,
+    student: DomainClassifier,
+    kind: type[FedCG] = FedCGKnownDomains,
+    net: type[DomainNet] = DomainNet,
+    layers: tuple[str, ...] = ("dense2",),
+    **settings: Any,
+) -> FedCG:
+    """FedCG on this world, with modules in the last layer."""
+    network = net(world.network, student.widths[-1], layers, student)
+
+    def loss(params: Params, batch: Sequence[Tensor], w_d: Tensor | None = None) -> Tensor:
+        x, y, real = batch
+        return cross_entropy(network(params, x, w_d), y, real)
+
+    return kind(loss, net=network, predict=network, **world.local, **settings)
+
+
+def method(world: World, seed: int, arm: Arm | None, rounds: int, **em: Any) -> tuple[FedAvg | FedCG, Tensor | None]:
+    """The algorithm of an arm, and the weights of the domains at test; None: as its student says."""
+    if arm is None:
+        return fedavg(world), None
+    settings = {"told": "true", "weights": "teacher", **arm}
+    who = settings.pop("told")
+    if who in ("true", "random", "one"):
+        w, w_test = told(world, who, seed)
+        return fedcg(world, student_of(world, w.shape[-1], "unused"), teacher=lambda data, key: w, **settings), w_test
+    if who == "as printed":
+        each = max(1, rounds // 10)
+        return fedcg(world, student_of(world, 4, "pooled"), FedCG, refresh=each, warm_up=each), None
+    domains = settings.pop("domains", 4)
+    teacher: Any = partial(em_domains, domains=domains, classes=10, **em)
+    if who == "k-means":
+        w = by_updates(world, seed)
+        teacher = lambda data, key: w  # noqa: E731
+    return fedcg(world, student_of(world, domains), teacher=teacher, **settings), None
+
+
+# ---- runs and their scores ----
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run: what was trained, where it ended, and its scores by round."""
+
+    algorithm: FedAvg | FedCG
+    state: Any
+    scores: dict[int, dict[str, float]]
+
+
+def train(
+    world: World, seed: int, rounds: int, every: int, algorithm: FedAvg | FedCG, w_test: Tensor | None = None
+) -> Run:
+    """Train, and score from time to time."""
+    scores = {}
+
+    def watch(t: int, state: Any, entry: dict[str, Any]) -> None:
+        if t % every and t < rounds:
+            return
+        scores[t] = score(right_answers(algorithm, state, world.test, w_test), world.test, world.test_domains)
+        if isinstance(algorithm, FedCG) and "lam.dense2" in state.models:
+            scores[t]["lambda"] = float(state.models["lam.dense2"])
+
+    start = (world.network if isinstance(algorithm, FedAvg) else algorithm.net).init(seed)
+    end = fedlib.fit(algorithm, start, world.train, rounds, world.cohort, seed=seed, callbacks=[watch], progress=False)
+    return Run(algorithm, end.state, scores)
+
+
+def right_answers(algorithm: FedAvg | FedCG, state: Any, test: ClientData, w: Tensor | None = None) -> Tensor:
+    """Whether each held-out image (K, N) gets the right class."""
+    params = algorithm.client_params(state, torch.arange(len(test)))
+    params = {name: p.cpu() for name, p in params.items()}
+    given = () if w is None or isinstance(algorithm, FedAvg) else (w,)
+    x, y, _ = test.all_rows(torch.float32)
+    with torch.no_grad():
+        return torch.vmap(algorithm.predict)(params, x, *given).argmax(-1) == y
+
+
+def score(right: Tensor, test: ClientData, domains: Sequence[np.ndarray]) -> dict[str, float]:
+    """Accuracy on all held-out images, on each domain, and their plain mean."""
+    real = torch.arange(right.shape[1]) < test.n[:, None]
+    hit, d = right[real].double().numpy(), np.concatenate(domains)
+    by = {f"domain {i}": float(hit[d == i].mean()) for i in np.unique(d)}
+    return {"accuracy": float(hit.mean()), "mean over domains": float(np.mean(list(by.values())))} | by
+
+
+def by_domain(world: World) -> list[tuple[ClientData, int]]:
+    """The training images of each domain as a federation of its own, and its cohort."""
+    x, y, real = world.train.all_rows(torch.float32)
+    flat = torch.zeros(len(world.train.x), dtype=torch.int64)
+    flat[world.train.index[real > 0]] = y[real > 0]
+    found = []
+    for d in range(4):
+        lists = [
+            rows[:n][torch.as_tensor(g) == d]
+            for rows, n, g in zip(world.train.index, world.train.n, world.domains, strict=True)
+        ]
+        ids = [k for k, rows in enumerate(lists) if len(rows)]
+        alone = fedlib.stack_rows(world.train.x, flat, [lists[k] for k in ids], ids)
+        found.append((alone, max(1, round(world.cohort * len(ids) / len(lists)))))
+    return found
+
+
+def separate_models(world: World, seed: int, rounds: int) -> dict[str, float]:
+    """FedAvg within each domain: scores of four models, each on its own domain."""
+    algorithm, mine, right = fedavg(world), told(world, "true", seed)[1], torch.tensor(0.0)
+    for d, (alone, cohort) in enumerate(by_domain(world)):
+        end = fedlib.fit(algorithm, world.network.init(seed), alone, rounds, cohort, seed=seed, progress=False)
+        state = replace(end.state, models=broadcast(row(end.state.models, 0), 1))
+        right = right + right_answers(algorithm, state, world.test) * mine[..., d]
+    return score(right > 0, world.test, world.test_domains)
+
+
+def students_weights(run: Run, test: ClientData, prior: bool = True) -> Tensor:
+    """What the student says of held-out images, with or without the clients' own shares of the domains."""
+    params = run.algorithm.client_params(run.state, torch.arange(len(test)))
+    params = {n: p.cpu() for n, p in params.items() if prior or n != "prior"}
+    x, _, real = test.all_rows(torch.float32)
+    with torch.no_grad():
+        return torch.vmap(run.algorithm.net.weights)(params, x) * (real > 0)[..., None]
+
+
+def at_test(run: Run, world: World) -> dict[str, float]:
+    """Accuracy with soft and hard domains, with and without the client's own prior."""
+    out = {}
+    for prior in (True, False):
+        w = students_weights(run, world.test, prior)
+        hard = nn.functional.one_hot(w.argmax(-1), 4) * (w.sum(-1, keepdim=True) > 0)
+        name = "" if prior else ", no prior at test"
+        for how, weight in (("soft", w), ("hard", hard.float())):
+            right = right_answers(run.algorithm, run.state, world.test, weight)
+            out[f"accuracy, {how}{name}"] = score(right, world.test, world.test_domains)["accuracy"]
+        out[f"NMI{name}"] = nmi(world.test_domains, w)
+    return out
+
+
+def on_unseen(run: Run, test: ClientData, domains: Sequence[np.ndarray], student: bool = False) -> dict[str, float]:
+    """Accuracy where the domain is new: modules in equal parts, and as the student says."""
+    weights = {"equal parts": torch.full((*test.index.shape, 4), 0.25)}
+    if student:
+        weights["student"] = students_weights(run, test, prior=False)
+    return {
+        how: score(right_answers(run.algorithm, run.state, test, w), test, domains)["accuracy"]
+        for how, w in weights.items()
+    }
+
+
+# ---- preset full: parts that are kept ----
+
+
+def turned(settings: dict[str, Any], seed: int, name: str, arm: Arm | None) -> Rows:
+    """Domains that contradict each other, and are known."""
+    world, rounds = turned_world(settings, seed), settings["rounds"]
+    run = train(world, seed, rounds, settings["every"], *method(world, seed, arm, rounds))
+    rows = {f"turned: {name}": run.scores[rounds]}
+    if name in ("FedAvg", "FedCG", "residual, no graph"):
+        new = turned_world(settings, seed, (45,), (1.0,))
+        rows[f"unseen, 45 degrees: {name}"] = on_unseen(run, new.test, new.test_domains)
+    return rows
+
+
+def styled(settings: dict[str, Any], seed: int, kind: str, name: str, arm: Arm | None) -> dict[str, Any]:
+    """Domains that are alike, with few images, and known."""
+    world, rounds = styled_world(settings, seed, kind), settings["scarce rounds"]
+    run = train(world, seed, rounds, settings["every"], *method(world, seed, arm, rounds))
+    rows: dict[str, Any] = {f"styles, {kind}: {name}": run.scores[rounds]}
+    if name in ("FedAvg", "FedCG", "residual, no graph"):
+        rows[f"unseen, faint negative, {kind}: {name}"] = on_unseen(run, *faint_negative(settings, seed, kind))
+    if name in ("FedCG", "FedCG, random start"):
+        rows["adjacency"] = run.state.adjacency.tolist()
+    return rows
+
+
+def found(settings: dict[str, Any], seed: int, name: str, rounds: int, arm: Arm | None) -> Rows:
+    """Domains that contradict each other, and must be found."""
+    world = turned_world(settings, seed)
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the domains collapsed")  # as printed they do
+        run = train(world, seed, rounds, settings["every"], *method(world, seed, arm, settings["rounds"]))
+    scored = {settings["rounds"], rounds}
+    rows = {f"found, {t} rounds: {name}": run.scores[t] for t in sorted(scored)}
+    if name in FOUND and arm is not None:
+        rows[f"at test: {name}"] = at_test(run, world)
+        if arm.get("weights") == "student":
+            new = turned_world(settings, seed, (45,), (1.0,))
+            rows[f"unseen, 45 degrees: {name} (EM)"] = on_unseen(run, new.test, new.test_domains, student=True)
+    return rows
+
+
+def apart(settings: dict[str, Any], seed: int, kind: str | None = None) -> Rows:
+    """A model for each domain, with nothing shared; styles of a kind of images, or turned digits."""
+    world = turned_world(settings, seed) if kind is None else styled_world(settings, seed, kind)
+    rounds = settings["rounds" if kind is None else "scarce rounds"]
+    title = "turned" if kind is None else f"styles, {kind}"
+    return {f"{title}: separate models": separate_models(world, seed, rounds)}
+
+
+def kilobytes(settings: dict[str, Any], seed: int) -> Rows:
+    """What a client is sent and sends in one round, by purpose."""
+    world, counted = turned_world(settings, seed), {}
+    w = told(world, "true", seed)[0]
+    for name, arm in COUNTED.items():
+        known = {"teacher": lambda data, key: w, "weights": "teacher", **(arm or {})}
+        algorithm = fedavg(world) if arm is None else fedcg(world, student_of(world), **known)
+        start = (world.network if arm is None else algorithm.net).init(seed)
+        history = fedlib.fit(algorithm, start, world.train, 1, world.cohort, seed=seed, progress=False).history
+        sent = history.iloc[0] / world.cohort / 1e3
+        extra = {p: sum(sent.get(f"bytes_{way} ({p})", 0.0) for way in ("down", "up")) for p in ("domains", "graph")}
+        whole = sent["bytes_down"] + sent["bytes_up"]
+        counted[name] = {p: round(float(b), 3) for p, b in {"training": whole - sum(extra.values()), **extra}.items()}
+    return counted
+
+
+def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
+    """All runs, seed by seed; a run is what is kept."""
+    for kind in KINDS:
+        images_of(kind)  # what is missing is said before the first run
+    seeds = range(settings["seed"], settings["seed"] + settings["seeds"])
+    figures: dict[str, Any] = {}
+    adjacency: dict[str, list[Any]] = {}
+
+    def add(seed: int, rows: dict[str, Any], label: str = "") -> None:
+        for name, scores in rows.items():
+            if name == "adjacency":
+                adjacency.setdefault(label, []).append(scores)
+                continue
+            for what, value in scores.items():
+                figures.setdefault(name, {}).setdefault(what, {})[str(seed)] = round(value, 4)
+
+    for s in seeds:
+        few = s < settings["seed"] + FEW
+        for name, arm in {**TURNED, **(TURNED_ABLATION if few else {})}.items():
+            add(s, keep(f"turned: {name}, seed {s}", turned, settings, s, name, arm))
+        add(s, keep(f"turned: separate models, seed {s}", apart, settings, s))
+        for kind in KINDS:
+            arms = STYLED | (NOT_SHARED | (STYLED_ABLATION if few else {}) if kind == ABLATED else {})
+            for name, arm in arms.items():
+                rows = keep(f"styles, {kind}: {name}, seed {s}", styled, settings, s, kind, name, arm)
+                add(s, rows, f"{kind}: {name}")
+            add(s, keep(f"styles, {kind}: separate models, seed {s}", apart, settings, s, kind))
+        arms = {name: (settings[length], arm) for name, (length, arm) in FOUND.items()}
+        if few:  # EM that is told another number of domains
+            arms |= {f"D = {d}": (settings["rounds"], BY_EM | {"domains": d}) for d in (2, 3, 6)}
+        for name, (rounds, arm) in arms.items():
+            add(s, keep(f"found: {name}, seed {s}", found, settings, s, name, rounds, arm))
+    means = {label: np.round(np.mean(each, 0), 3).tolist() for label, each in adjacency.items()}
+    sent = keep("kilobytes", kilobytes, settings, settings["seed"])
+    return figures | {"adjacency": means, "kilobytes": sent}
+
+
+# ---- preset paper ----
+
+
+def folder_of(name: str) -> Path | None:
+    """Where CelebA or FEMNIST lies: in a folder of its own, or where LEAF puts it. None, and a line, if nowhere."""
+    data = Path(os.environ.get("FEDLIB_DATA") or "~/.cache/fedlib").expanduser()
+    folders, files = {
+        "CelebA": (
+            ("celeba", "celeba/data/raw"),
+            ("identity_CelebA.txt", "list_attr_celeba.txt", "img_align_celeba"),
+        ),
+        "FEMNIST": (("femnist", "femnist/data"), ("train",)),
+    }[name]
+    for folder in folders:
+        if all((data / folder / file).exists() for file in files):
+            return data / folder
+    print(f"{name} is skipped: {data / folders[0]} must hold {', '.join(files)}", flush=True)
+    return None
+
+
+def printed(plain: Any, net: DomainNet, rounds: int, gcn: DomainGCN, **local: Any) -> dict[str, tuple[Any, Any]]:
+    """FedAvg and FedCG as printed: network and algorithm of each."""
+    normalises = isinstance(plain, CelebACNN)
+
+    def settings(network: Callable[..., Tensor]) -> dict[str, Any]:
+        def loss(params: Params, batch: Sequence[Tensor], *w_d: Tensor) -> Tensor:
+            x, y, real = batch
+            padding = {"real": real} if normalises else {}
+            return cross_entropy(network(params, x, *w_d, **padding), y, real)
+
+        return {"loss": loss, "predict": network, "epochs": 1, **local}
+
+    each = max(1, rounds // 10)
+    return {
+        "FedAvg": (plain, FedAvg(**settings(plain))),
+        "FedCG": (net, FedCG(net=net, gcn=gcn, refresh=each, warm_up=each, **settings(net))),
+    }
+
+
+def on_new_clients(
+    name: str,
+    plain: Any,
+    net: DomainNet,
+    train: ClientData,
+    test: ClientData,
+    settings: dict[str, Any],
+    seed: int,
+    gcn: DomainGCN,
+) -> dict[str, float]:
+    """Accuracy of both methods on clients that were not in training; a run goes on from its checkpoint."""
+    folder = Path(os.environ.get("FEDLIB_CHECKPOINTS") or running.ROOT / "_build" / "checkpoints")
+    chunk = "auto" if torch.cuda.is_available() else 1
+    how = {"lr": settings["lr"], "batch_size": settings["batch_size"], "chunk_size": chunk}
+    out = {}
+    for title, (network, algorithm) in printed(plain, net, settings["rounds"], gcn, **how).items():
+        result = fedlib.fit(
+            algorithm,
+            network.init(seed),
+            train,
+            settings["rounds"],
+            settings["cohort"],
+            seed=seed,
+            checkpoint=Checkpoint(folder / f"06_{name.lower()}_{title}_{seed}.safetensors", every_seconds=600),
+        )
+        served = fedlib.new_clients(algorithm, result, test, seed=seed)
+        if isinstance(plain, CelebACNN):  # as in LEAF, all photos of a client are one batch
+            scores = scores_by_client(network, algorithm, served, test)
+        else:
+            scores = evaluation.evaluate(algorithm, served, test)
+        out[title] = float(evaluation.pooled(scores)["accuracy"])
+    (layer,) = net.layers
+    return out | {"lambda": float(result.state.models[f"lam.{layer}"][0])}
+
+
+def celeba_figures(root: Path, settings: dict[str, Any], seed: int) -> dict[str, float]:
+    """Smiling or not: 10 % of the celebrities train, 20 % test. W has 347 MB for each client of the cohort."""
+    figures = faces.client_statistics(faces.identities(root), min_rows=5)
+    photos = faces.celeba_clients(root, tuple(settings["fraction"]), seed=seed)
+    train = partition.by_user(photos.writer).clients(photos.x, photos.y, classes=2)
+    test = partition.by_user(photos.writer_test).clients(photos.x_test, photos.y_test, classes=2)
+    plain = CelebACNN()
+    net = CelebANet(plain, settings["domains"], ("conv4",), DomainClassifier(plain.image, settings["domains"]))
+    return figures | on_new_clients("CelebA", plain, net, train, test, settings, seed, DomainGCN())
+
+
+def femnist_figures(path: Path, settings: dict[str, Any], seed: int) -> dict[str, float]:
+    """Which of 62 characters: 60 % of the writers train, 20 % test. W has 1.3 GB for each client of the cohort."""
+    arrays = datasets.leaf(path)
+    parts = [(arrays.x, arrays.y, arrays.writer)]
+    if arrays.x_test is not None:  # LEAF's own split does not matter
+        parts.append((arrays.x_test, arrays.y_test, arrays.writer_test))
+    x, y, writer = (np.concatenate(part) for part in zip(*parts, strict=True))
+    people = partition.by_user(writer).clients(x, y, classes=62)
+    train, _, test = (  # the second part is for validation, and nothing is chosen here
+        people[torch.isin(people.id, torch.from_numpy(group))]
+        for group in faces.split_users(writer, tuple(settings["fraction"]), seed=seed)
+    )
+    student = DomainClassifier((1, 28, 28), settings["domains"])
+    net = DomainNet(models.femnist_cnn(), settings["domains"], ("conv2",), student)
+    gcn = DomainGCN("bottleneck", factor=settings["factor"])
+    figures = faces.client_statistics(writer, 1)
+    return figures | on_new_clients("FEMNIST", net.net, net, train, test, settings, seed, gcn)
+
+
+def measure_paper(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
+    """CelebA and FEMNIST, as far as they are here."""
+    folders = {name: folder_of(name) for name in ("CelebA", "FEMNIST")}
+    if not any(folders.values()):
+        raise FileNotFoundError("neither CelebA nor FEMNIST is here, and the book may not ship them")
+    parts = {"CelebA": celeba_figures, "FEMNIST": femnist_figures}
+    return {
+        name: keep(name, parts[name], folder, settings[name], settings["seed"])
+        for name, folder in folders.items()
+        if folder
+    }
+
+
+# ---- probes ----
+
+
+def generated(count: int, shape: tuple[int, int, int], classes: int) -> Images:
+    """Random images, each class a little brighter than the one before."""
+    draw, y = np.random.RandomState(0), np.arange(count) % classes
+    x = draw.randint(0, 160, (count, *shape)) + (90 * y // classes)[:, None, None, None]
+    return Images(x.astype(np.uint8), y.astype(np.int64))
+
+
+def traced(
+    algorithm: Any, start: Params, train: ClientData, test: ClientData, w_test: Tensor | None = None
+) -> list[float]:
+    """What two rounds compute; then what is answered to held-out images, and what a student says of them."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the domains collapsed")
+        result = fedlib.fit(
+            algorithm, start, train, 2, len(train) // 2, dtype=torch.float64, device="cpu", progress=False
+        )
+    numbers = running.numbers_of(algorithm, result)
+    params = algorithm.client_params(result.state, torch.arange(len(test)))
+    x = test.all_rows(torch.float64)[0]
+    given = () if w_test is None or isinstance(algorithm, FedAvg) else (w_test.double(),)
+    with torch.no_grad():
+        answers = torch.vmap(algorithm.predict)(params, x, *given)
+        numbers += [float(answers.square().mean()), float(answers.logsumexp(-1).mean())]
+        if isinstance(algorithm, FedCG):
+            says = torch.vmap(algorithm.net.weights)(params, x)
+            numbers += says.square().mean((0, 1)).tolist()
+    return numbers
+
+
+def sums_of(data: ClientData, domains: Iterable[np.ndarray]) -> list[float]:
+    """Which images a federation has, in which order, and of which domains."""
+    x, y, real = data.all_rows(torch.float64)
+    place = real * torch.linspace(0, 1, real.numel(), dtype=torch.float64).reshape(real.shape)
+    pixel = torch.linspace(0, 1, x[0, 0].numel(), dtype=torch.float64)
+    mixed = np.concatenate(list(domains))
+    return [
+        float(((x.flatten(2) @ pixel) * place).mean()),
+        float((y * place).mean()),
+        float((mixed * np.linspace(0, 1, len(mixed))).mean()),
+    ]
+
+
+def uneven(world: World) -> World:
+    """The world with some clients' last images left out, so that means must be weighted."""
+    less = torch.arange(len(world.train)) % 4
+    domains = [g[: len(g) - int(few)] for g, few in zip(world.domains, less, strict=True)]
+    return replace(world, train=replace(world.train, n=world.train.n - less), domains=domains)
+
+
+def probe() -> running.Probe:
+    """Two rounds of each arm on a small network and eight clients with generated images."""
+    images, network = (
+        generated(250, (1, 8, 8), 10),
+        models.CNN((1, 8, 8), (2, 2), (4, 10), 3, 1, pool=1, strides=(2, 2)),
+    )
+    settings = SETTINGS | {"train": 72, "test": 40, "clients": 8, "scarce clients": 8, "scarce test": 40}
+    settings["scarce"] = SETTINGS["scarce"] | {"epochs": 2}
+    turned = uneven(turned_world(settings, 0, images=images, network=network))
+    styled = uneven(styled_world(settings, 0, "digits", images, network))
+    between = turned_world(settings, 0, (45,), (1.0,), images, network)
+    numbers = {
+        "world: turned": sums_of(turned.train, turned.domains) + sums_of(turned.test, turned.test_domains),
+        "world: styles": sums_of(styled.train, styled.domains) + sums_of(styled.test, styled.test_domains),
+        "world: 45 degrees": sums_of(between.test, between.test_domains),
+    }
+    arms = {f"turned: {name}": (turned, arm) for name, arm in {**TURNED, **TURNED_ABLATION}.items()}
+    arms |= {f"styles: {name}": (styled, arm) for name, arm in STYLED.items()}
+    arms |= {f"found: {name}": (turned, arm) for name, (_, arm) in FOUND.items() if arm is not None}
+    em = {"features": lambda x: x.flatten(1)[:, ::4], "dtype": torch.float64}  # its random view is in float32
+    for name, (world, arm) in arms.items():
+        early = arm if arm is None else {"warm_up": 1, **arm}  # A is computed after round 1
+        algorithm, w_test = method(world, 0, early, 2, **em)
+        start = (network if arm is None else algorithm.net).init(0)
+        numbers[name] = traced(algorithm, start, world.train, world.test, w_test)
+    numbers["turned: separate models"] = [
+        number for alone, _ in by_domain(turned) for number in running.trace(fedavg(turned), network.init(0), alone)
+    ]
+    view = RandomFeatures((1, 8, 8), 0, size=8)(torch.from_numpy(images.x[:20] / 255).float())
+    numbers["EM: random view"] = (view.double().square().mean(0) / 100).tolist()  # float32: rounding does not count
+    return numbers
+
+
+def probe_paper() -> running.Probe:
+    """Two rounds of both methods on small networks and six clients with generated images."""
+    x, y = generated(60, (3, 16, 16), 2)
+    plain = CelebACNN((3, 16, 16), filters=2)
+    net = CelebANet(plain, 2, ("conv4",), DomainClassifier(plain.image, 2, "pooled", (2, 2)))
+    portraits = plain, net, DomainGCN(), (x, y)
+    x, y = generated(60, (1, 8, 8), 4)
+    cnn = models.CNN((1, 8, 8), (2, 2), (4, 4))
+    net = DomainNet(cnn, 2, ("conv2",), DomainClassifier((1, 8, 8), 2, "pooled", (2, 2)))
+    characters = cnn, net, DomainGCN("bottleneck", factor=4), (x, y)
+    numbers = {}
+    for name, (network, net, gcn, (x, y)) in {"CelebA": portraits, "FEMNIST": characters}.items():
+        data = partition.iid(y[:57], 6, 0).clients(x[:57], y[:57])
+        for title, (own, algorithm) in printed(network, net, 2, gcn, lr=0.1, batch_size=5).items():
+            with warnings.catch_warnings():
+                warnings.filterwarnings("ignore", "the domains collapsed")
+                numbers[f"{name}: {title}"] = running.trace(algorithm, own.init(0), data, 2, 3)
+    return numbers
+
+
+SETTINGS = {
+    "train": 4000,
+    "test": 1000,
+    "clients": 40,
+    "scarce test": 2000,
+    "scarce clients": 60,
+    "rounds": 100,
+    "scarce rounds": 100,
+    "horizon": 200,
+    "every": 10,
+    "seeds": 5,
+    "seed": 100,
+    "scarce": {"lr": 0.1, "batch_size": 10, "epochs": 5},
+    "conflict": {"lr": 0.1, "batch_size": 20, "epochs": 1},
+}
+PAPER = {
+    "seed": 0,
+    "CelebA": {"rounds": 100, "cohort": 10, "lr": 1e-3, "batch_size": 5, "domains": 4, "fraction": [0.1, 0.2]},
+    "FEMNIST": {
+        "rounds": 1000,
+        "cohort": 5,
+        "lr": 1e-3,
+        "batch_size": 10,
+        "domains": 4,
+        "fraction": [0.6, 0.2, 0.2],
+        "factor": 16,
+    },
+}
+
+
+def compared(where: str, a: str, b: str, what: str = "accuracy") -> tuple[tuple[str, str], tuple[str, str]]:
+    """Where the scores of two arms stand."""
+    return (f"{where}: {a}", what), (f"{where}: {b}", what)
+
+
+CLAIMS = {
+    "turned: FedCG beats FedAvg": compared("turned", "FedCG", "FedAvg"),
+    "turned: no graph beats FedCG": compared("turned", "residual, no graph", "FedCG"),
+    "turned: separate models beat FedAvg": compared("turned", "separate models", "FedAvg"),
+    "turned: random domains beat FedAvg": compared("turned", "random domains", "FedAvg"),
+    "turned: one domain beats FedAvg": compared("turned", "one domain", "FedAvg"),
+    "turned: FedCG beats GCN only": compared("turned", "FedCG", "GCN only"),
+    "EM: residual beats FedAvg, 100 rounds": compared("found, 100 rounds", "residual, w from the student", "FedAvg"),
+    "EM: residual beats FedAvg, 200 rounds": compared("found, 200 rounds", "residual, w from the student", "FedAvg"),
+    "EM: FedCG beats FedAvg, 100 rounds": compared("found, 100 rounds", "FedCG, w hard", "FedAvg"),
+    "as printed: FedCG beats FedAvg": compared("found, 100 rounds", "FedCG, as printed", "FedAvg"),
+}
+for kind in KINDS:
+    where, rarest = f"styles, {kind}", "domain 3"
+    CLAIMS |= {
+        f"{kind}: FedCG beats FedAvg": compared(where, "FedCG", "FedAvg"),
+        f"{kind}: FedAvg beats separate models": compared(where, "FedAvg", "separate models"),
+        f"{kind}, rarest: FedCG beats FedAvg": compared(where, "FedCG", "FedAvg", rarest),
+        f"{kind}, rarest: FedCG beats no graph": compared(where, "FedCG", "residual, no graph", rarest),
+        f"{kind}, rarest, random start: FedCG beats no graph": compared(
+            where, "FedCG, random start", "residual, random start", rarest
+        ),
+        f"{kind}, rarest: equal start beats random start": compared(where, "FedCG", "FedCG, random start", rarest),
+    }
+CLAIMS["fashion: FedAvg beats separate modules, mean by n"] = compared(
+    "styles, fashion", "FedAvg", "separate modules, mean by n"
+)
+PRESETS = {
+    "full": running.Experiment(
+        "fedcg_graph", SETTINGS, measure, probe, data=("mnist5k", "fashion_mnist"), claims=CLAIMS
+    ),
+    "paper": running.Experiment("fedcg_graph_paper", PAPER, measure_paper, probe_paper),
+}
+
+if __name__ == "__main__":
+    running.main(PRESETS)

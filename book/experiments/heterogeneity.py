@@ -1,0 +1,380 @@
+"""FedAvg, FedProx and SCAFFOLD on clients that differ: planted label skew, and the handwriting of real people.
+
+Each method is run with every setting of its grid, and validation examples choose one, in each of five seeds. A seed
+deals the digits, splits each client's into 60 % training, 20 % validation and 20 % test, and draws the start.
+
+Preset ``full`` (5,000 digits, 50 clients, Dirichlet 0.1) takes half an hour on one core; ``writers`` (54 writers of
+MNIST; needs mnist10k, see `fedlib.datasets`) a quarter. ``paper`` is both on QMNIST with up to 500 writers and wants a
+GPU.
+"""
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+
+import fedlib
+from book.experiments import running
+from fedlib import Algorithm, ClientData, Result, datasets, evaluation, models, partition
+from fedlib.algorithms import FedAvg, FedProx, LocalOnly, Scaffold
+from fedlib.losses import cross_entropy
+from fedlib.params import broadcast, mix, norm, sub
+from fedlib.reports import plotting, statistics
+
+LOCAL = {"batch_size": 20, "epochs": 10}
+METHODS: dict[str, type[Algorithm]] = {"FedAvg": FedAvg, "FedProx": FedProx, "SCAFFOLD": Scaffold}
+GRID: dict[str, list[dict[str, float]]] = {  # what validation chooses from
+    "FedAvg": [{"lr": lr} for lr in (0.1, 0.3, 0.6)],
+    "FedProx": [{"lr": 0.1, "mu": 0.1}] + [{"lr": 0.3, "mu": mu} for mu in (0.01, 0.1, 1.0)],
+    "SCAFFOLD": [{"lr": lr} for lr in (0.03, 0.1, 0.3)],
+}
+PROBED: dict[str, dict[str, float]] = {
+    "FedAvg": {"lr": 0.1},
+    "FedProx": {"lr": 0.1, "mu": 0.1},
+    "SCAFFOLD": {"lr": 0.1},
+    "alone": {"lr": 0.1},
+}
+FRACTIONS = (0.6, 0.2, 0.2)
+NEW_WRITER_ROUNDS = 10  # local training of a new client that is alone
+
+Settings = dict[str, Any]
+Run = tuple[dict[str, float], Algorithm, Result]
+Rows = dict[str, dict[str, float]]  # row of the figures -> score -> number
+Split = Sequence[ClientData]  # training, validation and test examples
+
+model = models.MLP((784, 64, 10))
+
+
+def loss(params: fedlib.Params, batch: Sequence[torch.Tensor]) -> torch.Tensor:
+    """Cross-entropy of one client's batch."""
+    x, y, w = batch
+    return cross_entropy(model(params, x), y, w)
+
+
+def algorithm_of(name: str, given: Mapping[str, float]) -> Algorithm:
+    """A method with its own settings; "alone" trains every client for itself."""
+    return {**METHODS, "alone": LocalOnly}[name](loss, predict=model, **LOCAL, **given)
+
+
+def row_name(name: str, given: Mapping[str, float]) -> str:
+    """The name of a setting's row: "FedProx, lr 0.1, mu 0.1"."""
+    return ", ".join([name, *(f"{k} {v}" for k, v in given.items())])
+
+
+# ---- the data ----
+
+
+def label_skew(settings: Settings, seed: int) -> Split:
+    """Digits dealt by a Dirichlet distribution."""
+    arrays = datasets.load(settings["data"], download=settings["data"] == "qmnist")
+    order = np.random.RandomState(settings["seed"]).permutation(len(arrays.x))[: settings["examples"]]
+    x, y = arrays.x[order], arrays.y[order]
+    dealt = partition.dirichlet(y, settings["clients"], alpha=0.1, seed=seed, min_rows=10)
+    return [p.clients(x, y, classes=10) for p in dealt.split(FRACTIONS, seed=seed)]
+
+
+def writers_of(settings: Settings, seed: int) -> tuple[Split, Split, tuple[ClientData, ClientData]]:
+    """Writers of training digits; writers of test digits, in halves; all digits by writer, and dealt at random."""
+    digits = datasets.load(settings["data"], download=settings["data"] == "qmnist")
+    most = settings["writers"]
+    dealt = partition.by_user(digits.writer, most, min_rows=30, seed=seed)
+    unseen = partition.by_user(digits.writer_test, most, min_rows=30, seed=seed)
+    known = [p.clients(digits.x, digits.y, classes=10) for p in dealt.split(FRACTIONS, seed=seed)]
+    new = [p.clients(digits.x_test, digits.y_test, classes=10) for p in unseen.split((0.5, 0.5), seed=seed)]
+    held = np.concatenate(dealt.rows)
+    x, y = digits.x[held], digits.y[held]
+    shuffled = partition.iid(y, len(dealt.rows), seed).clients(x, y, classes=10)
+    return known, new, (dealt.clients(digits.x, digits.y, classes=10), shuffled)
+
+
+# ---- what is measured ----
+
+
+def label_distance(data: ClientData) -> float:
+    """Total variation distance from everybody's labels, mean over clients."""
+    counts = plotting.label_counts(data, classes=10)
+    own = counts / counts.sum(1, keepdims=True)
+    everybody = counts.sum(0) / counts.sum()
+    return float(np.abs(own - everybody).sum(1).mean() / 2)
+
+
+def gradient_dissimilarity(data: ClientData, start: fedlib.Params) -> float:
+    """B squared of FedProx (Definition 3) at the parameters `start`."""
+    one_step = LocalOnly(loss, lr=1.0, batch_size=None)  # theta - gradient
+    after = fedlib.fit(one_step, start, data, rounds=1, device="cpu", progress=False).state.local
+    gradient = sub(broadcast(start, len(data)), after)
+    w = data.n / data.n.sum()
+    return float((w * norm(gradient) ** 2).sum() / norm(mix(w[None], gradient)) ** 2)
+
+
+def scores_of_curve(history: pd.DataFrame) -> dict[str, float]:
+    """The three readings, both ends of the test curve, and how much it jumps."""
+    curve = history["test_accuracy"]
+    ends = {"first twenty rounds": curve.head(20).mean(), "last ten rounds": curve.tail(10).mean()}
+    return statistics.readings(history)["test"].to_dict() | ends | {"jumps": curve.tail(10).std()}
+
+
+def scores_of_clients(algorithm: Algorithm, result: Result, test: ClientData, alone: pd.DataFrame) -> dict[str, float]:
+    """How clients fare with the last round's model, one by one, and beside training alone."""
+    scores = fedlib.evaluate(algorithm, result, test)
+    return {
+        "pooled": evaluation.pooled(scores)["accuracy"],
+        **statistics.summary(scores),
+        "negative transfer": statistics.negative_transfer(scores, alone),
+    }
+
+
+def rounded(rows: Mapping[str, Mapping[str, float]]) -> Rows:
+    """Four digits are stored."""
+    return {row: {score: round(float(v), 4) for score, v in scores.items()} for row, scores in rows.items()}
+
+
+def runs_of(settings: Settings, data: Split, name: str, seed: int) -> list[Run]:
+    """A method with each setting of its grid."""
+    train, validation, test = data
+    runs = []
+    for given in GRID[name]:
+        algorithm = algorithm_of(name, given)
+        result = fedlib.fit(
+            algorithm,
+            model.init(seed),
+            train,
+            settings["rounds"],
+            settings["cohort"],
+            seed=seed,
+            eval_data={"validation": validation, "test": test},
+        )
+        runs.append((given, algorithm, result))
+    return runs
+
+
+def chosen_by_validation(runs: Iterable[Run], rounds: int) -> Run:
+    """The run whose validation accuracy gets highest in its first rounds."""
+    return max(runs, key=lambda run: run[2].history["validation_accuracy"].head(rounds).max())
+
+
+def trained_alone(settings: Settings, data: Split, seed: int) -> tuple[Algorithm, Result]:
+    """Every client for itself, with as many local epochs as an average client spends in the federation."""
+    algorithm = algorithm_of("alone", {"lr": 0.1})
+    rounds = max(1, round(settings["rounds"] * settings["cohort"] / len(data[0])))
+    return algorithm, fedlib.fit(algorithm, model.init(seed), data[0], rounds, seed=seed, progress=False)
+
+
+def accuracy_alone(settings: Settings, data: Split, seed: int) -> dict[str, list[float]]:
+    """Each client's accuracy on its own test examples when it trains alone."""
+    return fedlib.evaluate(*trained_alone(settings, data, seed), data[2])[["id", "n", "accuracy"]].to_dict("list")
+
+
+def alone_on_label_skew(settings: Settings, seed: int) -> dict[str, Any]:
+    """Clients alone: their rows of the figures, and the accuracy of each client."""
+    by_client = accuracy_alone(settings, label_skew(settings, seed), seed)
+    return {"rows": rounded({"alone": alone_row(by_client)}), "clients": by_client}
+
+
+def alone_row(by_client: Mapping[str, list[float]]) -> dict[str, float]:
+    """Scores of clients alone."""
+    scores = pd.DataFrame(by_client)
+    return {
+        "pooled": evaluation.pooled(scores)["accuracy"],
+        **statistics.summary(scores),
+        "negative transfer": 0.0,
+    }
+
+
+def method_on_label_skew(settings: Settings, name: str, seed: int, alone: Mapping[str, list[float]]) -> Rows:
+    """A method with every setting, and as validation chooses."""
+    data = label_skew(settings, seed)
+    runs = runs_of(settings, data, name, seed)
+    rows = {row_name(name, given): scores_of_curve(result.history) for given, _, result in runs}
+    given, algorithm, result = chosen_by_validation(runs, settings["rounds"])
+    clients = scores_of_clients(algorithm, result, data[2], pd.DataFrame(alone))
+    rows[name] = clients | scores_of_curve(result.history) | given
+    if name == "SCAFFOLD":  # its messages are twice as long: half the rounds cost as much
+        half = settings["rounds"] // 2
+        history = chosen_by_validation(runs, half)[2].history.head(half)
+        rows["SCAFFOLD, half the rounds"] = {
+            "chosen by validation": scores_of_curve(history)["chosen by validation"],
+        }
+    return rounded(rows)
+
+
+def alone_as_writers(settings: Settings, seed: int) -> dict[str, Any]:
+    """Writers alone, those known and those that are new; and how unlike writers are, beside a random deal."""
+    known, (own, asked), deals = writers_of(settings, seed)
+    by_client = accuracy_alone(settings, known, seed)
+    algorithm = algorithm_of("alone", {"lr": 0.1})
+    anything = fedlib.fit(algorithm, model.init(seed), known[0], 1, seed=seed, progress=False)
+    enrolled = fedlib.new_clients(algorithm, anything, own, rounds=NEW_WRITER_ROUNDS, seed=seed)
+    new = evaluation.pooled(fedlib.evaluate(algorithm, enrolled, asked))["accuracy"]
+    rows = {"alone": alone_row(by_client) | {"new writers": new}}
+    for name, deal in zip(("the deal", "IID control"), deals, strict=True):
+        rows[name] = {
+            "label distance": label_distance(deal),
+            "gradient dissimilarity": gradient_dissimilarity(deal, model.init(seed)),
+        }
+    return {"rows": rounded(rows), "clients": by_client}
+
+
+def method_on_writers(settings: Settings, name: str, seed: int, alone: Mapping[str, list[float]]) -> Rows:
+    """A method as validation chooses, for its writers and for new ones."""
+    known, (own, asked), _ = writers_of(settings, seed)
+    _, algorithm, result = chosen_by_validation(runs_of(settings, known, name, seed), settings["rounds"])
+    enrolled = fedlib.new_clients(algorithm, result, own)
+    row = scores_of_clients(algorithm, result, known[2], pd.DataFrame(alone))
+    row["chosen by validation"] = statistics.readings(result.history)["test"]["chosen by validation"]
+    row["new writers"] = evaluation.pooled(fedlib.evaluate(algorithm, enrolled, asked))["accuracy"]
+    return rounded({name: row})
+
+
+# ---- the experiments ----
+
+
+def measured(settings: Settings, keep: running.Keep, alone: Any, method: Any, before: str = "") -> dict[str, Any]:
+    """Row -> score -> seed -> number; what is kept is a method with one seed."""
+    figures: dict[str, Any] = {}
+    for seed in range(settings["seed"], settings["seed"] + settings["seeds"]):
+        by_themselves = keep(f"{before}alone, seed {seed}", alone, settings, seed)
+        parts = [by_themselves["rows"]]
+        for name in METHODS:
+            part = f"{before}{name}, seed {seed}"
+            parts.append(keep(part, method, settings, name, seed, by_themselves["clients"]))
+        for rows in parts:
+            for row, scores in rows.items():
+                for score, value in scores.items():
+                    figures.setdefault(row, {}).setdefault(score, {})[str(seed)] = value
+    return figures
+
+
+def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
+    """Label skew."""
+    return measured(settings, keep, alone_on_label_skew, method_on_label_skew)
+
+
+def measure_writers(settings: Settings, keep: running.Keep) -> dict[str, Any]:
+    """Natural clients."""
+    return measured(settings, keep, alone_as_writers, method_on_writers)
+
+
+def measure_both(settings: Settings, keep: running.Keep) -> dict[str, Any]:
+    """Label skew and natural clients of one data set."""
+    return {
+        "label skew": measured(settings, keep, alone_on_label_skew, method_on_label_skew, "label skew, "),
+        "writers": measured(settings, keep, alone_as_writers, method_on_writers, "writers, "),
+    }
+
+
+def small(writers: bool) -> tuple[ClientData, ClientData]:
+    """Training and test examples of eight clients of unequal sizes."""
+    arrays = datasets.load("mnist5k")
+    rows = np.arange(0, 5000, 25)
+    x, y = arrays.x[rows], arrays.y[rows]
+    if writers:
+        dealt = partition.by_user(np.repeat(np.arange(8), [12, 14, 16, 18, 20, 30, 40, 50]), min_rows=10)
+    else:
+        dealt = partition.dirichlet(y, 8, alpha=0.1, min_rows=10)
+    train, _, test = (p.clients(x, y, classes=10) for p in dealt.split(FRACTIONS))
+    return train, test
+
+
+def numbers(name: str, given: Mapping[str, float], data: tuple[ClientData, ClientData], enroll: bool) -> list[float]:
+    """Two rounds of one arm: models, losses, bytes; scores of clients, and of new ones if there are any."""
+    algorithm, (train, test) = algorithm_of(name, given), data
+    exact = {"dtype": torch.float64, "device": "cpu", "progress": False}
+    known = train[:6] if enroll else train
+    result = fedlib.fit(algorithm, model.init(0), known, 2, 4, **exact)
+    found = running.numbers_of(algorithm, result) + running.scores_of(algorithm, result, test[: len(known)])
+    if enroll:
+        enrolled = fedlib.new_clients(algorithm, result, train[6:], rounds=2)
+        found += running.scores_of(algorithm, enrolled, test[6:])
+    return found
+
+
+def probe() -> running.Probe:
+    """Two rounds of each method, and of clients alone, on label skew."""
+    data = small(writers=False)
+    return {name: numbers(name, given, data, enroll=False) for name, given in PROBED.items()}
+
+
+def probe_writers() -> running.Probe:
+    """The same on natural clients, two of them new; and what is measured of the deal."""
+    data = small(writers=True)
+    start = {name: p.double() for name, p in model.init(0).items()}
+    found = {name: numbers(name, given, data, enroll=True) for name, given in PROBED.items()}
+    return found | {"the deal": [label_distance(data[0]), gradient_dissimilarity(data[0], start)]}
+
+
+def claims_of_label_skew(*above: str) -> dict[str, Any]:
+    """What is asked of FedAvg and its two remedies; `above` is where the figures stand."""
+    first, score, jumps = "first twenty rounds", "chosen by validation", "jumps"
+    return {
+        claim: ((*above, a, what), (*above, b, what))
+        for claim, (a, b, what) in {
+            "SCAFFOLD starts faster than FedAvg: same rate": ("SCAFFOLD, lr 0.1", "FedAvg, lr 0.1", first),
+            "SCAFFOLD starts faster than FedAvg: own rates": ("SCAFFOLD", "FedAvg", first),
+            "SCAFFOLD beats FedAvg: same rate": ("SCAFFOLD, lr 0.1", "FedAvg, lr 0.1", score),
+            "SCAFFOLD beats FedAvg: own rates": ("SCAFFOLD", "FedAvg", score),
+            "SCAFFOLD beats FedAvg: own rates, equal bytes": ("SCAFFOLD, half the rounds", "FedAvg", score),
+            "SCAFFOLD ends higher than FedAvg: own rates": ("SCAFFOLD", "FedAvg", "last ten rounds"),
+            "FedProx beats FedAvg: same rate": ("FedProx, lr 0.1, mu 0.1", "FedAvg, lr 0.1", score),
+            "FedProx beats FedAvg: own rates": ("FedProx", "FedAvg", score),
+            "FedAvg jumps more than SCAFFOLD: same rate": ("FedAvg, lr 0.1", "SCAFFOLD, lr 0.1", jumps),
+            "FedAvg jumps more than SCAFFOLD: own rates": ("FedAvg", "SCAFFOLD", jumps),
+            "clients alone beat FedAvg on their own digits": ("alone", "FedAvg", "mean"),
+        }.items()
+    }
+
+
+def claims_of_writers(*above: str) -> dict[str, Any]:
+    """What is asked of natural clients."""
+    return {
+        claim: ((*above, a, what), (*above, b, what))
+        for claim, (a, b, what) in {
+            "FedAvg beats clients alone": ("FedAvg", "alone", "pooled"),
+            "FedAvg serves the worst tenth better": ("FedAvg", "alone", "worst decile"),
+            "FedAvg serves new writers better": ("FedAvg", "alone", "new writers"),
+            "SCAFFOLD beats FedAvg": ("SCAFFOLD", "FedAvg", "chosen by validation"),
+            "FedProx beats FedAvg": ("FedProx", "FedAvg", "chosen by validation"),
+            "gradients of writers differ more than by chance": ("the deal", "IID control", "gradient dissimilarity"),
+        }.items()
+    }
+
+
+SETTINGS = {"data": "mnist5k", "examples": 5000, "clients": 50, "cohort": 5, "rounds": 60, "seeds": 5, "seed": 0}
+WRITERS = {"data": "mnist10k", "writers": None, "cohort": 5, "rounds": 60, "seeds": 5, "seed": 0}
+PAPER = SETTINGS | {"data": "qmnist", "examples": 60000, "writers": 500, "rounds": 200, "seeds": 3}
+
+
+def probe_both() -> running.Probe:
+    """The probes of both parts."""
+    return {f"label skew, {k}": v for k, v in probe().items()} | {
+        f"writers, {k}": v for k, v in probe_writers().items()
+    }
+
+
+PRESETS = {
+    "full": running.Experiment(
+        "heterogeneity", SETTINGS, measure, probe, data=("mnist5k",), claims=claims_of_label_skew()
+    ),
+    "writers": running.Experiment(
+        "heterogeneity_writers",
+        WRITERS,
+        measure_writers,
+        probe_writers,
+        data=("mnist10k",),
+        claims=claims_of_writers(),
+    ),
+    "paper": running.Experiment(
+        "heterogeneity_paper",
+        PAPER,
+        measure_both,
+        probe_both,
+        data=("qmnist",),
+        claims={f"label skew, {k}": v for k, v in claims_of_label_skew("label skew").items()}
+        | {f"writers, {k}": v for k, v in claims_of_writers("writers").items()},
+    ),
+}
+
+if __name__ == "__main__":
+    running.main(PRESETS)

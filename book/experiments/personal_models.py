@@ -1,0 +1,548 @@
+"""Do personal models need clusters? FedAvg, its fine-tuning, Ditto, FedRep, CFL, IFCA and FedEM on the same clients.
+
+Three federations of handwriting at 14 x 14 pixels: label skew, groups with names of their own for the digits, and
+writers of FEMNIST with its 62 classes. In each, a method chooses among three learning rates by the validation images of
+a seed of its own (of writers: of people who are in no other seed), and among three values of its own setting (epochs of
+fine-tuning, Ditto's lam, ...) by those of each of five other seeds. All methods have the same clients, all of them in
+every round, and the same rounds and local epochs. What stands out of that budget is counted: bytes, and operations
+beside FedAvg's.
+
+Preset ``full`` (label skew, and names) takes about a quarter of an hour on one core; ``writers`` (needs femnist300, see
+`fedlib.datasets`) about a quarter of an hour. ``longer`` asks of the same writers what three times the rounds change,
+and a rate of its own for the epochs at home: five minutes.
+"""
+
+import warnings
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+
+import fedlib
+from book.experiments import running
+from fedlib import Algorithm, ClientData, Result, datasets, evaluation, models, partition
+from fedlib.algorithms import CFL, IFCA, Ditto, FedAvg, FedEM, FedRep, FineTunedFedAvg, LGFedAvg, LocalOnly
+from fedlib.algorithms.fedem import Mixture
+from fedlib.algorithms.local_only import LocalOnlyState
+from fedlib.data import Batch
+from fedlib.keys import Key
+from fedlib.losses import cross_entropy
+from fedlib.params import Params, broadcast
+from fedlib.params import row as row_of
+from fedlib.reports import statistics
+
+SETTINGS: dict[str, Any] = {
+    "worlds": ["label skew", "label names"],
+    "clients": 36,
+    "new clients": 14,
+    "tests of a class": 50,  # of the test with all classes
+    "parts": [0.5, 0.2, 0.3],  # of each client's digits: training, validation, test
+    "rounds": 50,
+    "epochs": 2,
+    "batch_size": 20,
+    "rest": 10,  # of CFL, in place of 20, since there are few rounds
+    "min_size": 2,  # of CFL too
+    "rates": [0.1, 0.3, 0.9],
+    "seed that chooses rates": 9,
+    "seeds": [0, 1, 2, 3, 4],
+    "epochs of new clients": 10,
+}
+WRITERS = SETTINGS | {
+    "worlds": ["writers"],
+    "clients": 60,
+    "new clients": 30,
+    "clients of the seed that chooses": 45,
+    "tests of a class": 10,
+}
+LONGER = WRITERS | {
+    "rounds": 150,
+    "rate": 0.9,  # what `WRITERS` chose for both methods
+    "rates at home": [0.9, 0.3, 0.1, 0.03],
+    "IFCA": 4,  # clusters
+}
+EPOCHS = (1, 3, 10)  # of fine-tuning
+OWN: dict[str, tuple[str, tuple[float, ...]]] = {  # a method's own setting, and what validation chooses from
+    "FedAvg, fine-tuned": ("epochs", EPOCHS),
+    "Ditto": ("lam", (0.01, 0.1, 1.0)),
+    "FedRep": ("head_epochs", (1, 3, 10)),
+    "CFL": ("level", (1e-5, 1e-3, 0.1)),
+    "IFCA": ("clusters", (2, 4, 8)),
+    "FedEM": ("components", (2, 3, 4)),
+}
+SHOWN = {"Ditto": (0.0, 10.0)}  # run too, but not to be chosen: clients alone, and the strongest pull
+USUAL = {"Ditto": 0.1, "FedRep": 3, "CFL": 1e-3, "IFCA": 4, "FedEM": 3}  # while the rate is chosen
+KINDS: dict[str, type[Algorithm]] = {"Ditto": Ditto, "FedRep": FedRep, "CFL": CFL, "IFCA": IFCA, "FedEM": FedEM}
+METHODS = ("alone", "FedAvg", *OWN)
+CLUSTERED = ("CFL", "IFCA", "true groups")  # their models are fine-tuned as well
+GROUPS = 4
+EPS2 = 0.4  # of CFL
+MIN_ROWS = 100  # of a writer
+
+Settings = dict[str, Any]
+Scores = dict[str, float]
+
+model, model_of_characters = models.MLP((196, 32, 10)), models.MLP((196, 64, 62))
+mixture = Mixture(model)  # of either: the parameters say how wide it is
+
+
+def loss(params: Params, batch: Batch) -> torch.Tensor:
+    """Cross-entropy of one client's batch; of a client of FedEM, that of its mixture."""
+    x, y, w = batch
+    return cross_entropy(mixture(params, x), y, w)
+
+
+# ---- the clients ----
+
+
+@dataclass(frozen=True)
+class World:
+    """A federation: three parts of the digits of its clients, a test with all classes, and clients that come later."""
+
+    train: ClientData
+    validation: ClientData
+    test: ClientData
+    everything: ClientData
+    new: ClientData
+    new_test: ClientData
+    group: np.ndarray | None = None
+    new_group: np.ndarray | None = None
+    model: models.MLP = model
+
+
+def shrunk(x: np.ndarray) -> np.ndarray:
+    """Images of 14 x 14 pixels."""
+    return x.reshape(-1, 1, 14, 2, 14, 2).mean((3, 5)).astype(np.uint8)
+
+
+def equal_shares(y: np.ndarray, each: int, seed: int) -> np.ndarray:
+    """Rows drawn at random, `each` of every class."""
+    order = np.random.RandomState(seed).permutation(len(y))
+    return np.sort(np.concatenate([order[y[order] == c][:each] for c in np.unique(y)]))
+
+
+@lru_cache(maxsize=1)
+def digits_of_mnist() -> datasets.Arrays:
+    """The set mnist5k, its images shrunk."""
+    digits = datasets.load("mnist5k")
+    return replace(digits, x=shrunk(digits.x))
+
+
+@lru_cache(maxsize=1)
+def characters() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Images, shrunk and white on black as MNIST's, classes and writers of femnist300, both of its parts."""
+    one = datasets.load("femnist300")
+    both = (one.x, one.x_test), (one.y, one.y_test), (one.writer, one.writer_test)
+    x, y, writer = (np.concatenate(parts) for parts in both)
+    return shrunk(255 - x), y, writer
+
+
+def dealt_world(settings: Settings, kind: str, seed: int) -> World:
+    """Digits of mnist5k: some for a test with all classes, all others dealt to clients, the last of whom come later."""
+    digits = digits_of_mnist()
+    held = equal_shares(digits.y, settings["tests of a class"], seed)
+    rest = np.setdiff1d(np.arange(len(digits.y)), held)
+    x, y = digits.x[rest], digits.y[rest]
+    known = settings["clients"]
+    everybody = known + settings["new clients"]
+    if kind == "label skew":
+        dealt = partition.dirichlet(y, everybody, alpha=0.1, seed=seed, min_rows=10, attempts=5000)
+    else:
+        dealt = partition.label_permutation(partition.iid(y, everybody, seed), GROUPS, seed=seed)
+    train, validation, test = (part.clients(x, y, classes=10) for part in dealt.split(settings["parts"], seed))
+    old, new = torch.arange(known), torch.arange(known, everybody)
+    everything = dealt.tests(digits.x[held], digits.y[held], classes=10)[old]
+    world = World(train[old], validation[old], test[old], everything, train[new], test[new])
+    return world if kind == "label skew" else replace(world, group=dealt.group[:known], new_group=dealt.group[known:])
+
+
+def world_of_writers(settings: Settings, seed: int) -> World:
+    """Writers who wrote enough: some known, some who come later, and all others, who wrote the test of all classes.
+
+    The seed that chooses rates has people of its own.
+    """
+    x, y, writer = characters()
+    everybody, written = np.unique(writer, return_counts=True)
+    people = np.random.RandomState(0).permutation(everybody[written >= MIN_ROWS])
+    mine = settings["clients of the seed that chooses"]
+    if seed == settings["seed that chooses rates"]:
+        people, known = people[:mine], mine * settings["clients"] // (settings["clients"] + settings["new clients"])
+    else:
+        people, known = np.random.RandomState(seed + 1).permutation(people[mine:]), settings["clients"]
+    later = min(len(people), known + settings["new clients"])
+    groups = people[:known], people[known:later], people[later:] if len(people) > later else people[known:]
+    old, new, others = (np.flatnonzero(np.isin(writer, group)) for group in groups)
+    parts = {}
+    for name, rows in (("old", old), ("new", new)):
+        dealt = partition.by_user(writer[rows]).split(settings["parts"], seed)
+        parts[name] = [part.clients(x[rows], y[rows], classes=62) for part in dealt]
+    held = others[equal_shares(y[others], settings["tests of a class"], seed)]
+    everything = partition.by_user(writer[old]).tests(x[held], y[held], classes=62)
+    return World(*parts["old"], everything, parts["new"][0], parts["new"][2], model=model_of_characters)
+
+
+@lru_cache(maxsize=2)
+def world_by_key(key: tuple[tuple[str, Any], ...], kind: str, seed: int) -> World:
+    """`world`, once."""
+    settings = dict(key)
+    return world_of_writers(settings, seed) if kind == "writers" else dealt_world(settings, kind, seed)
+
+
+def world(settings: Settings, kind: str, seed: int) -> World:
+    """The federation of a kind that a seed draws."""
+    known = ("clients", "new clients", "clients of the seed that chooses", "seed that chooses rates")
+    needed = {k: settings[k] for k in (*known, "tests of a class", "parts") if k in settings}
+    return world_by_key(tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in needed.items()), kind, seed)
+
+
+# ---- one run ----
+
+
+def algorithm_of(settings: Settings, here: World, name: str, rate: float, own: float | None) -> Algorithm:
+    """A method with a learning rate and its own setting."""
+    how = {"lr": rate, "predict": mixture, "batch_size": settings["batch_size"], "epochs": settings["epochs"]}
+    if name == "FedAvg, fine-tuned":
+        return FineTunedFedAvg(loss, fedavg_rounds=settings["rounds"], finetune_epochs=1, **how)
+    if name == "true groups":
+        assert here.group is not None
+        return LGFedAvg(loss, local=(), assignment=here.group.tolist(), **how)
+    if name in OWN and own is not None:
+        how[OWN[name][0]] = own
+    if name == "CFL":
+        how |= {"eps2": EPS2, "rest": settings["rest"], "min_size": settings["min_size"]}
+    return {"alone": LocalOnly, "FedAvg": FedAvg, **KINDS}[name](loss, **how)
+
+
+def enrolled(settings: Settings, here: World, name: str, algorithm: Algorithm, result: Result, own: float) -> Result:
+    """The new clients, by the rule of each method; those of true groups get the model of theirs."""
+    if name == "true groups":
+        group = torch.from_numpy(here.new_group).to(result.ids.device)
+        return Result(replace(result.state, assignment=group), here.new.id, result.history)
+    rounds = {
+        "alone": settings["rounds"],
+        "Ditto": settings["epochs of new clients"] // settings["epochs"],
+        "FedRep": settings["epochs of new clients"] // own if own else 1,
+        "FedAvg, fine-tuned": own,
+    }.get(name, settings["epochs of new clients"])
+    return fedlib.new_clients(algorithm, result, here.new, rounds=max(1, int(rounds)))
+
+
+def finetuned(
+    algorithm: Algorithm, result: Result, data: ClientData, seed: int, rate: float | None = None
+) -> dict[int, Result]:
+    """Each client trains the model that it holds at home: by the number of epochs, for clusters' models."""
+    alone = LocalOnly(loss, lr=rate or algorithm.lr, batch_size=algorithm.batch_size, epochs=1, predict=mixture)
+    data, found = data.to(result.ids.device), {}
+    params = algorithm.client_params(result.state, torch.arange(len(data), device=result.ids.device))
+    for t in range(1, max(EPOCHS) + 1):
+        params = alone.local_training(params, data, Key(seed, t)).params
+        if t in EPOCHS:
+            found[t] = Result(LocalOnlyState(params, broadcast(row_of(params, 0), 1)), data.id, result.history)
+    return found
+
+
+def scores_of(here: World, algorithm: Algorithm, result: Result, new: Result) -> Scores:
+    """Accuracy on the clients' own digits, on all classes, and of new clients: means over clients."""
+    own = fedlib.evaluate(algorithm, result, here.test)
+    return {
+        "own": statistics.summary(own)["mean"],
+        "worst decile": statistics.summary(own)["worst decile"],
+        "all classes": float(fedlib.evaluate(algorithm, result, here.everything)["accuracy"].mean()),
+        "new": float(fedlib.evaluate(algorithm, new, here.new_test)["accuracy"].mean()),
+        "validation": float(fedlib.evaluate(algorithm, result, here.validation)["accuracy"].mean()),
+    }
+
+
+def costs_of(result: Result, clients: int) -> Scores:
+    """What a client sends and receives in the whole run, and the operations of all."""
+    history = result.history
+    return {
+        "MB a client": float(history["bytes_down"].sum() + history["bytes_up"].sum()) / clients / 1e6,
+        "Gflops a client": float(history["flops"].sum()) / clients / 1e9,
+    }
+
+
+def trained(
+    settings: Settings, here: World, name: str, seed: int, rate: float, own: float | None, **more: Any
+) -> tuple[Algorithm, dict[int, Result], float]:
+    """A method's results, by epochs of fine-tuning (0: none), and its rate: a third where it diverged."""
+    algorithm, kept = algorithm_of(settings, here, name, rate, own), {}
+
+    def keep_state(t: int, state: Any, record: dict[str, Any]) -> None:
+        if t - settings["rounds"] in EPOCHS:
+            kept[t - settings["rounds"]] = state
+
+    rounds = settings["rounds"] + (max(EPOCHS) if name == "FedAvg, fine-tuned" else 0)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", UserWarning)  # CFL that tests no cluster
+            end = fedlib.fit(
+                algorithm,
+                here.model.init(seed),
+                here.train,
+                rounds,
+                seed=seed,
+                progress=False,
+                callbacks=[keep_state],
+                **more,
+            )
+    except FloatingPointError:
+        return trained(settings, here, name, seed, rate / 3, own, **more)
+    if not kept:
+        return algorithm, {0: end}, rate
+    by_epochs = {e: Result(s, end.ids, end.history.head(settings["rounds"] + e)) for e, s in kept.items()}
+    return algorithm, by_epochs, rate
+
+
+def arm(
+    settings: Settings, kind: str, name: str, seed: int, rate: float, own: float | None
+) -> dict[str, dict[str, Any]]:
+    """All that one run gives: rows of scores, by the method's own setting, and by epochs of fine-tuning after it."""
+    here = world(settings, kind, seed)
+    algorithm, results, used = trained(settings, here, name, seed, rate, own)
+    rows = {}
+    for epochs, result in results.items():
+        new = enrolled(settings, here, name, algorithm, result, epochs or own or 0)
+        cost = costs_of(result, len(here.train))
+        found = scores_of(here, algorithm, result, new) | cost | {"rate": used}
+        if name in CLUSTERED:
+            clusters = result.state.assignment.cpu().numpy()
+            found["clusters"] = len(np.unique(clusters))
+            if here.group is not None:
+                found["ARI"] = statistics.cluster_scores(here.group, clusters)["ari"]
+            at_home = finetuned(algorithm, result, here.train, seed)
+            new_at_home = finetuned(algorithm, new, here.new, seed)
+            alone = LocalOnly(loss, predict=mixture)
+            work = cost["Gflops a client"] / (settings["rounds"] * settings["epochs"])
+            for e in EPOCHS:
+                more = {"Gflops a client": cost["Gflops a client"] + e * work, "rate": used}
+                rows[f"fine-tuned, epochs {e}"] = scores_of(here, alone, at_home[e], new_at_home[e]) | cost | more
+        rows[f"epochs {epochs}" if epochs else "as trained"] = found
+    return {row: {score: round(float(v), 5) for score, v in scores.items()} for row, scores in rows.items()}
+
+
+def validated(settings: Settings, kind: str, name: str, rate: float) -> float:
+    """Accuracy on the validation digits of the seed that chooses rates; of fine-tuning the best number of epochs."""
+    seed = settings["seed that chooses rates"]
+    here = world(settings, kind, seed)
+    algorithm, results, _ = trained(settings, here, name, seed, rate, USUAL.get(name))
+    scores = [evaluation.evaluate(algorithm, r, here.validation)["accuracy"].mean() for r in results.values()]
+    return round(float(max(scores)), 5)
+
+
+# ---- the experiment ----
+
+
+def names_of(kind: str) -> tuple[str, ...]:
+    """The methods; and the true groups, where there are any."""
+    return (*METHODS, "true groups") if kind == "label names" else METHODS
+
+
+def best(rows: Mapping[str, Scores]) -> str:
+    """The row of the highest accuracy on validation digits."""
+    return max(rows, key=lambda row: rows[row]["validation"])
+
+
+def fine_tuned_row(by_epochs: Mapping[str, Scores]) -> Scores:
+    """Clients with the epochs that validation chooses; new ones with the most, as many as other methods give them."""
+    choice = best(by_epochs)
+    most = max(by_epochs, key=lambda row: float(row.split()[-1]))
+    return {**by_epochs[choice], "new": by_epochs[most]["new"], "epochs": float(choice.split()[-1])}
+
+
+def rows_of_seed(settings: Settings, keep: running.Keep, kind: str, seed: int, rates: Mapping[str, float]) -> Any:
+    """Every row of the figures of one federation and seed."""
+    rows: dict[str, Scores] = {}
+    for name in names_of(kind):
+        what, values = OWN.get(name, ("", (None,)))
+        rate = rates[name]
+        if name == "FedAvg, fine-tuned":
+            values = (None,)  # one run has all
+        tried, shown = {}, () if kind == "writers" else SHOWN.get(name, ())
+        for value in (*values, *shown):
+            label = name if value is None else f"{name}, {what} {value:g}"
+            tried[label] = keep(f"{kind}, seed {seed}: {label}", arm, settings, kind, name, seed, rate, value)
+        if name == "FedAvg, fine-tuned":
+            each = {f"{name}, {row}": scores for row, scores in tried[name].items()}
+            rows |= each | {name: fine_tuned_row(each)}
+            continue
+        allowed = [label for label in tried if not any(label.endswith(f" {v:g}") for v in shown)]
+        choice = best({label: tried[label]["as trained"] for label in allowed})
+        rows |= {label: t["as trained"] for label, t in tried.items()}
+        rows[name] = tried[choice]["as trained"] | ({what: float(choice.split()[-1])} if what else {})
+        if name in CLUSTERED:
+            each = {f"{name}, {row}": s for row, s in tried[choice].items() if row != "as trained"}
+            rows |= each | {f"{name}, fine-tuned": fine_tuned_row(each)}
+    return rows
+
+
+def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
+    """Choose rates, then run: federation -> row -> score -> seed; and ``rates``."""
+    figures: dict[str, Any] = {"rates": {}}
+    for kind in settings["worlds"]:
+        rates = {}
+        for name in names_of(kind):
+            tried = {r: keep(f"{kind}: {name} at {r}", validated, settings, kind, name, r) for r in settings["rates"]}
+            rates[name] = max(tried, key=tried.__getitem__)
+        figures["rates"][kind] = rates
+    for kind in settings["worlds"]:
+        figures[kind] = {}
+        for seed in settings["seeds"]:
+            rows = rows_of_seed(settings, keep, kind, seed, figures["rates"][kind])
+            for label, scores in rows.items():
+                for score, value in scores.items():
+                    figures[kind].setdefault(label, {}).setdefault(score, {})[str(seed)] = value
+    return figures
+
+
+# ---- preset longer ----
+
+
+def longer(settings: Settings, name: str, seed: int) -> dict[str, Scores]:
+    """A method's scores, and those after epochs at home: by rate and number of epochs."""
+    here = world(settings, "writers", seed)
+    algorithm, results, _ = trained(settings, here, name, seed, settings["rate"], settings.get(name))
+    new, alone = enrolled(settings, here, name, algorithm, results[0], 0), LocalOnly(loss, predict=mixture)
+    rows = {"as trained": scores_of(here, algorithm, results[0], new)}
+    for rate in settings["rates at home"]:
+        known, later = (
+            finetuned(algorithm, result, data, seed, rate)
+            for result, data in ((results[0], here.train), (new, here.new))
+        )
+        rows |= {f"rate {rate:g}, epochs {e}": scores_of(here, alone, known[e], later[e]) for e in EPOCHS}
+    return {row: {score: round(float(v), 5) for score, v in scores.items()} for row, scores in rows.items()}
+
+
+def measure_longer(settings: Settings, keep: running.Keep) -> dict[str, Any]:
+    """FedAvg and IFCA: at home with the training's rate and with the rate and epochs that validation chooses."""
+    figures: dict[str, Any] = {}
+    for seed in settings["seeds"]:
+        for name in ("FedAvg", "IFCA"):
+            tried = keep(f"{name}, seed {seed}", longer, settings, name, seed)
+            home = {row: scores for row, scores in tried.items() if row != "as trained"}
+            same = {row: scores for row, scores in home.items() if row.startswith(f"rate {settings['rate']:g},")}
+            rows = {name: tried["as trained"], f"{name}, fine-tuned": home[best(home)]}
+            rows |= {f"{name}, fine-tuned at the same rate": same[best(same)]}
+            rows |= {f"{name}, {row}": scores for row, scores in home.items()}
+            for label, scores in rows.items():
+                for score, value in scores.items():
+                    figures.setdefault(label, {}).setdefault(score, {})[str(seed)] = value
+    return {"writers": figures}
+
+
+def probe_longer() -> running.Probe:
+    """Two rounds, and an epoch at home at another rate."""
+    settings, here = small()
+    found = {}
+    for name, own in (("FedAvg", None), ("IFCA", 2)):
+        algorithm, results, _ = trained(settings, here, name, 0, 0.3, own, dtype=torch.float64, device="cpu")
+        at_home = finetuned(algorithm, results[0], here.train, 0, 0.05)[1]
+        alone = LocalOnly(loss, predict=mixture)
+        found[name] = running.numbers_of(algorithm, results[0]) + running.scores_of(alone, at_home, here.test)
+    return found
+
+
+def small() -> tuple[Settings, World]:
+    """A federation of six clients and two that come later, of unequal sizes and with two groups, and its settings."""
+    settings = SETTINGS | {"rounds": 2, "rest": 1, "min_size": 1, "epochs of new clients": 2}
+    digits = digits_of_mnist()
+    rows = np.arange(0, 5000, 25)
+    x, y = digits.x[rows], digits.y[rows]
+    dealt = partition.by_user(np.repeat(np.arange(8), [12, 14, 16, 18, 20, 30, 40, 50]), min_rows=10)
+    dealt = partition.label_permutation(dealt, 2)
+    train, validation, test = (p.clients(x, y, classes=10) for p in dealt.split((0.6, 0.2, 0.2)))
+    old, new = torch.arange(6), torch.arange(6, 8)
+    everything = dealt.tests(digits.x[:5], digits.y[:5], classes=10)[old]
+    groups = dealt.group[:6], dealt.group[6:]
+    return settings, World(train[old], validation[old], test[old], everything, train[new], test[new], *groups)
+
+
+def probe_methods() -> running.Probe:
+    """Two rounds of each method: what clients hold, how they answer, and what new clients get."""
+    settings, here = small()
+    found = {}
+    for name in (*METHODS, "true groups"):
+        own = {"IFCA": 2, "CFL": 0.99, "FedRep": 2}.get(name, USUAL.get(name))  # 0.99: splits as soon as parts oppose
+        algorithm, results, _ = trained(settings, here, name, 0, 0.3, own, dtype=torch.float64, device="cpu")
+        end = results[max(results)]
+        new = enrolled(settings, here, name, algorithm, end, max(results) or own or 0)
+        found[name] = running.numbers_of(algorithm, end) + running.scores_of(algorithm, end, here.everything)
+        found[name] += running.scores_of(algorithm, new, here.new_test)
+        if name in CLUSTERED:
+            alone = LocalOnly(loss, predict=mixture)
+            for data, result in ((here.test, end), (here.new_test, new)):
+                part = here.train if result is end else here.new
+                found[name] += running.scores_of(alone, finetuned(algorithm, result, part, 0)[3], data)
+    return found
+
+
+def probe() -> running.Probe:
+    """The methods, and who holds what."""
+    found = probe_methods()
+    for kind in SETTINGS["worlds"]:
+        drawn = dealt_world(SETTINGS, kind, 0)
+        parts = (drawn.train, drawn.test, drawn.everything, drawn.new, drawn.new_test)
+        found[kind] = [float(part.y[part.real].double().var()) for part in parts]
+    return found
+
+
+PERSONAL, CLUSTERS = ("FedAvg, fine-tuned", "Ditto", "FedRep"), ("CFL", "IFCA", "FedEM")
+
+
+def claims_of(kind: str) -> dict[str, Any]:
+    """What is asked of a federation."""
+    tuned = "FedAvg, fine-tuned"
+    pairs = [(other, "FedAvg") for other in (*PERSONAL, *CLUSTERS)] + [(tuned, "alone")]
+    pairs += [(other, tuned) for other in ("Ditto", "FedRep", *CLUSTERS, "CFL, fine-tuned", "IFCA, fine-tuned")]
+    if kind == "label names":
+        ours = "true groups, fine-tuned"
+        pairs += [("true groups", tuned), (ours, tuned), (ours, "true groups")]
+    return {
+        f"{kind}, {score}: {a} beats {b}": ((kind, a, score), (kind, b, score))
+        for score in ("own", "all classes", "new")
+        for a, b in pairs
+    }
+
+
+PRESETS = {
+    "full": running.Experiment(
+        "personal_models",
+        SETTINGS,
+        measure,
+        probe,
+        data=("mnist5k",),
+        claims=claims_of("label skew") | claims_of("label names"),
+    ),
+    "writers": running.Experiment(
+        "personal_models_writers",
+        WRITERS,
+        measure,
+        probe_methods,
+        data=("femnist300",),
+        claims=claims_of("writers"),
+    ),
+    "longer": running.Experiment(
+        "personal_models_longer",
+        LONGER,
+        measure_longer,
+        probe_longer,
+        data=("femnist300",),
+        claims={
+            f"{score}: {a} beats {b}": (("writers", a, score), ("writers", b, score))
+            for score in ("own", "all classes", "new")
+            for a, b in (
+                ("FedAvg, fine-tuned", "FedAvg"),
+                ("FedAvg, fine-tuned at the same rate", "FedAvg"),
+                ("FedAvg, fine-tuned", "FedAvg, fine-tuned at the same rate"),
+                ("IFCA", "FedAvg"),
+                ("IFCA", "FedAvg, fine-tuned"),
+                ("IFCA, fine-tuned", "FedAvg, fine-tuned"),
+            )
+        },
+    ),
+}
+
+if __name__ == "__main__":
+    running.main(PRESETS)

@@ -1,0 +1,355 @@
+"""Where federating helps: clients with other columns, two functions of one embedding, and who finds the right partners.
+
+Preset ``full``. Clients hold forty rows and ten columns of Breast Cancer; the columns are real, the target is made from
+their first two principal components. It is a slope plus a bowl in one half of the clients, and a slope plus a hill in
+the other, with the same distribution in both. A dose says how much of the target is bowl or hill: at 0 all clients have
+the same target, at 1 opposite ones. No private layer can turn a bowl into a hill, as it is linear.
+
+Pairs of training clients say who gains by whom. Distances of clients, some learned from these pairs, are judged on
+pairs of unseen clients; then all are clustered by each distance, in the same way. FedSGCNN, CFL and pFedGraph federate
+beside true groups, random ones, one federation of all, and clients alone. Ten minutes on one core.
+"""
+
+import functools
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+import numpy as np
+import torch
+from scipy.stats import norm, rankdata
+from torch import Tensor, nn
+
+import fedlib
+from book.experiments import running
+from fedlib import ClientData, Key, models
+from fedlib.algorithm import Algorithm, Update, held
+from fedlib.algorithms import LGFedAvg, LocalOnly
+from fedlib.algorithms.pfedgraph import PFedGraph, PFedGraphState
+from fedlib.client.local_layers import split_layers
+from fedlib.evaluation import Result
+from fedlib.params import Params, broadcast, sub, take, to_matrix
+from fedlib.partition import tabular
+from fedlib.reports import statistics
+from fedlib.server import model_graph, transfer
+from fedlib.server.clusters import cosine_similarity
+from fedlib.server.distance_clusters import dbscan, linkage, same_sizes
+
+from . import feature_spaces as spaces
+from . import fedsgcnn as chapter  # its worlds, gains and distances
+
+Settings = Mapping[str, Any]
+Scores = dict[str, float]
+Table = dict[str, Scores]  # row -> score -> number
+
+SETTINGS: dict[str, Any] = {
+    "doses": [0.0, 0.25, 0.5, 0.75, 1.0],
+    "clients": 36,
+    "trainers": 24,  # whose pairs teach; the others are unseen
+    "rows": 40,
+    "features": 10,
+    "validation": 100,  # rows of each client that say what a pair gains, and choose rounds and clusters
+    "rounds": 40,
+    "pair_rounds": 20,
+    "every": 5,  # rounds between two scores
+    "repeats": 2,  # starts from which a pair is measured
+    "snapshots": [10, 100],  # local epochs after which networks are looked at
+    "clusters": [1, 2, 3, 4],  # validation chooses
+    "alphas": [0.05, 0.2, 0.8],  # of pFedGraph; validation chooses
+    "seeds": [100, 101, 102, 103, 104],  # nothing was chosen on these
+}
+SHARED = ("dense2", "dense3", "dense4")
+
+
+# ---- clients ----
+
+
+class Narrow(nn.Module):
+    """A private linear map to two numbers, and a shared network on these."""
+
+    def __init__(self, features: int) -> None:
+        super().__init__()
+        self.dense1 = nn.Linear(features, 2)
+        self.dense2 = nn.Linear(2, 32)
+        self.dense3 = nn.Linear(32, 16)
+        self.dense4 = nn.Linear(16, 1)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """One number a row."""
+        return self.dense4(torch.relu(self.dense3(torch.relu(self.dense2(self.dense1(x))))))
+
+
+def normal_scores(values: np.ndarray) -> np.ndarray:
+    """The normal distribution's quantiles in the order of the values: a standard normal sample."""
+    return norm.ppf((rankdata(values) - 0.5) / len(values))
+
+
+def two_targets(x: np.ndarray, dose: float) -> list[np.ndarray]:
+    """The targets of the two groups from the first two principal components; each a standard normal sample."""
+    u, s, _ = np.linalg.svd(x - x.mean(0), full_matrices=False)
+    u = u[:, :2] * np.sign((u[:, :2] ** 3).sum(0))  # the same sign on every machine
+    first, second = (normal_scores(c) for c in u.T)
+    bowl, angle = normal_scores(np.hypot(first, second)), dose * np.pi / 2
+    return [normal_scores(np.cos(angle) * first + sign * np.sin(angle) * bowl) for sign in (1, -1)]
+
+
+def world_of(settings: Settings, dose: float, seed: int, dtype: torch.dtype = torch.float32) -> Any:
+    """Clients with columns of their own, each coded up or down; half of them with a hill in place of a bowl."""
+    table = tabular.table("breast_cancer")
+    table = replace(table, x=np.stack([normal_scores(c) for c in table.x.T], 1).astype(np.float32), classes=None)
+    group = torch.from_numpy(np.random.RandomState(seed).permutation(settings["clients"]) % 2)
+    dealt = [
+        tabular.deal(
+            replace(table, y=y.astype(np.float32)),
+            settings["clients"],
+            settings["rows"],
+            settings["features"],
+            validation=settings["validation"],
+            overlap=True,
+            seed=seed,
+        )
+        for y in two_targets(table.x.astype(float), dose)
+    ]
+    pairs = zip(*(spaces.parts_of(d).items() for d in dealt), strict=True)
+    sets = {n: replace(a, y=torch.where(group[:, None] == 1, b.y, a.y)) for (n, a), (_, b) in pairs}
+    sets = {n: d.to("cpu", dtype) for n, d in spaces.own_signs(sets, seed).items()}
+    net = models.Model(Narrow(settings["features"]))
+    how = {
+        "loss": chapter.squared_error(net),
+        "predict": lambda params, x: net(params, x)[:, 0],
+        "lr": 0.05,
+        "optimizer": functools.partial(torch.optim.SGD, momentum=0.5),
+        "batch_size": None,
+        "epochs": 5,
+    }
+    starts = [{n: p.to(dtype) for n, p in net.init(1000 * seed + r).items()} for r in range(settings["repeats"])]
+    return chapter.World(replace(dealt[0], **sets, planted=group.numpy()), net, how, starts)
+
+
+# ---- distances of clients ----
+
+
+def looks(settings: Settings, world: Any, seed: int) -> dict[int, Params]:
+    """The shared layers of all clients after so many local epochs from the first start; 0: the start."""
+    start = broadcast(world.starts[0], len(world.clients.train))
+    found = {0: split_layers(start, ("dense1",))[0]}
+    for epochs in settings["snapshots"]:
+        algorithm = replace(LGFedAvg(**world.how), epochs=epochs)
+        end = algorithm.local_training(start, world.clients.train.sorted(), Key(seed)).params
+        found[epochs] = split_layers(end, ("dense1",))[0]
+    return found
+
+
+def distances(
+    settings: Settings, shots: Mapping[int, Params], pairs: Tensor, gain: Tensor, seed: int, epochs: int | None = None
+) -> dict[str, Tensor]:
+    """Every distance of clients, plain ones and those that learn from the gains of pairs."""
+    found, (first, *_, last) = {}, settings["snapshots"]
+    for e in settings["snapshots"]:
+        update = sub(shots[e], shots[0])
+        length = to_matrix(update).norm(dim=1).double()
+        found[f"cosine, {e} epochs"] = (1 - cosine_similarity(update)).double()
+        found[f"length, {e} epochs"] = (length[:, None] - length).abs()
+        found[f"L2, {e} epochs"] = chapter.l2_distance(to_matrix(shots[e]))
+    numbers = chapter.hand_made(shots[last], SHARED)
+    found["hand-made numbers, ridge"] = chapter.ridge_pairs(numbers, pairs, gain, seed)(numbers)
+    graphs = {e: model_graph.model_graph(shots[e], SHARED) for e in settings["snapshots"]}
+    shuffled = gain[torch.from_numpy(np.random.RandomState(seed).permutation(len(gain)))]
+    recipes: dict[str, tuple[model_graph.Recipe, list[int], Tensor]] = {
+        "Siamese GCN, paper": ("paper", [first], gain),
+        "Siamese GCN, book": ("book", settings["snapshots"], gain),
+        "shuffled gains, book": ("book", settings["snapshots"], shuffled),
+    }
+    for name, (recipe, at, target) in recipes.items():
+        some = [graphs[e] for e in at]
+        found[name] = model_graph.train_siamese(some, pairs, target, recipe, seed, epochs).distance(some).double()
+    return found
+
+
+# ---- federations ----
+
+
+@dataclass(frozen=True)
+class LGPFedGraphState(PFedGraphState):
+    """State of pFedGraph for the shared layers, and the local ones beside it."""
+
+    local: Params = field(metadata=held("client"))
+
+
+@dataclass(frozen=True)
+class LGPFedGraph(PFedGraph):
+    """pFedGraph on the shared layers, without its pull; the first layer stays on its client."""
+
+    lam: float = 0.0
+
+    def init(self, params: Params, data: ClientData, key: Key) -> LGPFedGraphState:
+        """All clients start from the same parameters."""
+        shared, own = split_layers(params, ("dense1",))
+        local = {name: p.clone() for name, p in broadcast(own, len(data)).items()}
+        return LGPFedGraphState(**vars(super().init(shared, data, key)), local=local)
+
+    def client_params(self, state: Any, clients: Tensor) -> Params:
+        """A client's own layer, and its mixture of the shared ones."""
+        return take(state.local, clients) | super().client_params(state, clients)
+
+    def train(self, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:
+        """Train all layers; send the shared ones."""
+        end = self.local_training(self.client_params(state, clients), data, key)
+        shared, own = split_layers(end.params, ("dense1",))
+        return Update(clients, per_client={"model": shared}, client_state={"local": own}, log={"loss": end.loss})
+
+
+def federate(settings: Settings, world: Any, algorithm: Algorithm, seed: int) -> Result:
+    """Train with all clients from the first start, scored from time to time."""
+    return fedlib.fit(
+        algorithm,
+        world.starts[0],
+        world.clients.train,
+        settings["rounds"],
+        seed=seed,
+        eval_data={"validation": world.clients.validation, "test": world.clients.test},
+        eval_every=settings["every"],
+        dtype=next(iter(world.starts[0].values())).dtype,
+        device="cpu",
+        progress=False,
+    )
+
+
+def scored(world: Any, end: Result, assignment: Tensor | None = None) -> Scores:
+    """R2 of all test rows together, in the round that validation chooses and in the last; what the clusters are."""
+    history = end.history.dropna(subset=["test_r2"])
+    chosen = history.loc[history["validation_r2"].idxmax()]
+    found = {
+        "R2": chosen["test_r2"],
+        "R2, last round": history["test_r2"].iloc[-1],
+        "validation": chosen["validation_r2"],
+        "round": chosen["round"],
+    }
+    if assignment is not None:
+        found["clusters"] = len(assignment.unique())
+        found["ARI"] = statistics.cluster_scores(world.clients.planted, assignment.cpu())["ari"]
+    return {what: float(v) for what, v in found.items()}
+
+
+def clustered(settings: Settings, world: Any, distance: Tensor, seed: int) -> Tensor:
+    """One to four clusters by average linkage: the number that does best on validation rows."""
+    candidates = [linkage(distance, m) for m in settings["clusters"]]
+    how = {"rounds": settings["pair_rounds"], "score": "r2", "seed": seed}
+    c = world.clients
+    return transfer.best_clusters(LGFedAvg(**world.how), candidates, world.starts[0], c.train, c.validation, **how)
+
+
+def judge(distance: Tensor, pairs: Tensor, negative: Tensor, apart: Tensor) -> Scores:
+    """Whether far pairs are those that lose, and those of two groups."""
+    far = distance[pairs[:, 0], pairs[:, 1]].cpu().numpy()
+    return {"AUC, gain": chapter.auc(negative.numpy(), far), "AUC, groups": chapter.auc(apart.numpy(), far)}
+
+
+def measured(settings: Settings, world: Any, seed: int, epochs: int | None = None) -> Table:
+    """Everything in one world: rows of the table."""
+    group, trainers = torch.as_tensor(world.clients.planted), settings["trainers"]
+    pairs = chapter.judged_pairs(settings["clients"], trainers)
+    found = chapter.gains(dict(settings) | {"rounds": settings["pair_rounds"]}, world, seed, pairs)
+    gain, apart = found.gain.mean(0), group[pairs[:, 0]] != group[pairs[:, 1]]
+    train, unseen = (pairs < trainers).all(1), (pairs >= trainers).all(1)
+    asked = pairs[unseen], (gain <= 0)[unseen], apart[unseen]
+    out: Table = {
+        "pairs": {
+            "gain inside": float(gain[~apart].mean()),
+            "gain across": float(gain[apart].mean()),
+            "share that loses inside": float((gain <= 0)[~apart].double().mean()),
+            "share that loses across": float((gain <= 0)[apart].double().mean()),
+            "sign agreement": chapter.sign_agreement(found.gain),
+            "AUC of a repeat": chapter.repeat_auc(found.gain[:, unseen]),
+        }
+    }
+    how = world.how
+    fixed: dict[str, tuple[Algorithm, Tensor | None]] = {
+        "standalone": (LocalOnly(**how), None),
+        "LG-FedAvg": (LGFedAvg(**how), None),
+        "true groups": (LGFedAvg(**how, assignment=group), group),
+        "random groups": (LGFedAvg(**how, assignment=same_sizes(group, seed)), same_sizes(group, seed)),
+    }
+    for name, (algorithm, groups) in fixed.items():
+        out[name] = scored(world, federate(settings, world, algorithm, seed), groups)
+    out["true groups"] |= judge((group[:, None] != group).double(), *asked)
+    shots, short = looks(settings, world, seed), f", {settings['snapshots'][0]} epochs"
+    for name, distance in distances(settings, shots, pairs[train], gain[train], seed, epochs).items():
+        out[name] = judge(distance, *asked)
+        if name.endswith(short):
+            continue  # judged only
+        rules: dict[str, Callable[[Tensor], Tensor]] = {name: functools.partial(clustered, settings, world, seed=seed)}
+        if name == "Siamese GCN, paper":
+            rules[f"{name}, DBSCAN"] = functools.partial(dbscan, eps=0.5)
+        for label, rule in rules.items():
+            groups = rule(distance)
+            end = federate(settings, world, LGFedAvg(**how, assignment=groups), seed)
+            out[label] = scored(world, end, groups) | judge(distance, *asked)
+    one_cut = chapter.OneCut(**how, after=max(1, settings["rounds"] // 4))
+    end = federate(settings, world, one_cut, seed)
+    groups = end.state.assignment
+    out["CFL, one cut"] = scored(world, end, groups)
+    again = LGFedAvg(**how, assignment=groups)
+    out["CFL, one cut, then from the start"] = scored(world, federate(settings, world, again, seed), groups)
+    for alpha in settings["alphas"]:
+        end = federate(settings, world, LGPFedGraph(**how, alpha=alpha), seed)
+        likes = end.state.graph + end.state.graph.T
+        row = scored(world, end) | judge(-likes, *asked)
+        inside = (end.state.graph * (group[:, None] == group)).sum(1).mean()
+        row |= {"alpha": alpha, "weight inside": float(inside)}
+        best = out.get("pFedGraph")
+        if best is None or row["validation"] > best["validation"]:
+            out["pFedGraph"] = row
+    return out
+
+
+def of_seed(settings: Settings, dose: float, seed: int) -> Table:
+    """All rows at a dose."""
+    return measured(settings, world_of(settings, dose, seed), seed)
+
+
+def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
+    """Dose -> row -> score -> seed; a dose and a seed are kept at a time."""
+    found: dict[float, dict[int, Table]] = {dose: {} for dose in settings["doses"]}
+    for dose in reversed(settings["doses"]):
+        for seed in settings["seeds"]:
+            name = f"dose {dose:g}, seed {seed}"
+            found[dose][seed] = keep(name, chapter.plain, of_seed, settings, dose, seed)
+    return {f"dose {dose:g}": chapter.by_seed(tables) for dose, tables in found.items()}
+
+
+def probe() -> running.Probe:
+    """Two rounds of everything with ten clients, in float64."""
+    few = {"clients": 10, "trainers": 7, "validation": 20, "rounds": 2, "pair_rounds": 1, "every": 1}
+    small = SETTINGS | few | {"snapshots": [1, 3], "clusters": [1, 2]}
+    out = {}
+    for dose in (0.5, 1.0):
+        world = world_of(small, dose, 3, torch.float64)
+        out[f"clients, dose {dose}"] = [
+            float((d.y.double() * torch.arange(1, 11)[:, None]).sum()) + float(d.x.double().square().sum())
+            for d in (world.clients.train, world.clients.validation, world.clients.test)
+        ]
+        if dose == 1:
+            table = chapter.plain(measured, small, world, 3, 10)
+            out |= {name: list(row.values()) for name, row in table.items()}
+    return out
+
+
+METHODS = ("standalone", "LG-FedAvg", "random groups")
+FOUND = ("cosine, 100 epochs", "hand-made numbers, ridge", "Siamese GCN, paper", "pFedGraph")
+FOUND += ("CFL, one cut", "CFL, one cut, then from the start")
+AGAINST = [("true groups", b) for b in (*METHODS, *FOUND, "Siamese GCN, book")]
+AGAINST += [("Siamese GCN, book", b) for b in (*METHODS, *FOUND, "shuffled gains, book")]
+AGAINST += [(a, "LG-FedAvg") for a in (*FOUND, "standalone")] + [(a, "standalone") for a in FOUND]
+CLAIMS: dict[str, tuple[Any, Any]] = {
+    f"dose {d:g}, R2: {a} beats {b}": ((f"dose {d:g}", a, "R2"), (f"dose {d:g}", b, "R2"))
+    for d in SETTINGS["doses"]
+    for a, b in AGAINST
+}
+
+PRESETS = {
+    "full": running.Experiment("planted_transfer", SETTINGS, measure, probe, ("breast_cancer",), CLAIMS),
+}
+
+if __name__ == "__main__":
+    running.main(PRESETS)

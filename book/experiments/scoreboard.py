@@ -1,0 +1,525 @@
+"""Every method in every kind of federation: the grid of the scoreboard.
+
+Ten kinds of clients: handwritten digits of MNIST, characters of FEMNIST's writers, and a table whose columns have no
+common names; twenty methods with the same clients, network and rounds; where groups are planted, true and random groups
+as controls. In seven kinds 10 of 100 clients take part in a round. In the three of `EVERYBODY` there are 40 clients,
+and all of them take part, as CFL needs it, which tests a cluster when all its clients have sent an update; one of the
+three, other names for the labels, is there both ways, so that one can see what partial participation costs. Each method
+chooses among the same three learning rates by validation rows of a seed of its own; the table has five other seeds.
+That one seed was looked at for PACFL's threshold, too, and for the table of wines: in two others, Obesity Levels and
+Breast Cancer, nobody was better than the rest, or columns meant the same at any place.
+
+Preset ``full`` takes about an hour on one core. FEMNIST's writers, femnist300, must be at hand (see `fedlib.datasets`).
+"""
+
+import dataclasses
+import warnings
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import cache, cached_property, lru_cache, partial
+from typing import Any
+
+import numpy as np
+import pandas as pd
+import torch
+from torch import Tensor
+
+import fedlib
+from book.experiments import running
+from fedlib import Algorithm, Key, datasets, evaluation, models, partition
+from fedlib.algorithms import (
+    CFL,
+    IFCA,
+    LGCFL,
+    PACFL,
+    ClusteredKMeans,
+    Ditto,
+    FedAdam,
+    FedAvg,
+    FedCGKnownDomains,
+    FedEM,
+    FedGroup,
+    FedProto,
+    FedProx,
+    FedRep,
+    FedSGCNN,
+    FeSEM,
+    FineTunedFedAvg,
+    LGFedAvg,
+    LocalOnly,
+    PFedGraph,
+    Scaffold,
+)
+from fedlib.algorithms.fedem import Mixture
+from fedlib.client.domain_net import DomainClassifier, DomainNet
+from fedlib.client.prototype_net import PrototypeNet
+from fedlib.data import Batch, ClientData, stack_rows
+from fedlib.losses import cross_entropy
+from fedlib.params import Params
+from fedlib.partition import tabular
+from fedlib.reports import statistics
+from fedlib.server.distance_clusters import linkage
+from fedlib.server.domain_graph import DomainGCN
+from fedlib.server.mixture import em_domains
+from fedlib.server.model_graph import train_siamese
+
+EVERYBODY = ("rotations", "label names", "columns without names")
+KINDS = (
+    "equal clients", "label skew", "unequal sizes", "writers", "styles", "features by position",
+    "label names, few take part", *EVERYBODY,
+)  # fmt: skip
+PLANTED = ("styles", "features by position", "label names, few take part", *EVERYBODY)
+METHODS = (
+    "alone", "FedAvg", "FedAvg, fine-tuned", "FedProx", "SCAFFOLD", "FedAdam", "Ditto", "FedRep", "pFedGraph", "CFL",
+    "IFCA", "FedEM", "FeSEM", "FedGroup", "k-means", "PACFL", "FedCG", "FedProto", "LG-FedAvg", "FedSGCNN",
+)  # fmt: skip
+CONTROLS = ("true groups", "random groups")  # where groups are planted
+FINDS = ("CFL", "IFCA", "FeSEM", "FedGroup", "k-means", "PACFL", "FedSGCNN")  # clusters
+RATES, CLIENT_RATE = (0.1, 0.3, 0.9), 0.3  # to choose from; FedAdam chooses the server's tenth, and clients have 0.3
+OWN = {  # settings of single methods, which are not tuned
+    "FedAvg, fine-tuned": {"finetune_epochs": 5},
+    "FedProx": {"mu": 0.1},
+    "Ditto": {"lam": 0.1},
+    "FedRep": {"head_epochs": 3},
+    "PACFL": {"threshold": 20.0},  # images of equal clients are farther apart than its default, 10 degrees
+}
+PARTS = (0.4, 0.2, 0.4)  # of each client's rows: training, validation, test
+PIXELS, SEEN = 196, 40  # of an image, and those that a client sees where clients have different ones
+TABLE: dict[str, Any] = {"table": "wine", "rows": 8, "validation": 10, "features": 4, "hold_out": 78, "groups": 2}
+HIDDEN = {"writers": (64,), "columns without names": (16, 8)}  # hidden layers; (32,) for digits
+SETTINGS = {
+    "clients": 100,  # and of them
+    "cohort": 10,  # in each round
+    "everybody": 40,  # clients where all take part in each round
+    "rounds": 150,
+    "digits": 50,  # of a client, in the mean
+    "characters": 100,  # of a writer, at the most
+    "trainers": 8,  # clients of which FedSGCNN measures all pairs
+    "pair rounds": 20,
+    "seeds": [100, 101, 102, 103, 104],
+    "seed that chooses": 0,
+    "batch_size": 20,
+    "epochs": 2,
+    "rates": RATES,
+    "own settings": OWN,
+    "table": TABLE,
+}
+
+
+# ---- the networks of a column ----
+
+
+@dataclass(frozen=True)
+class Nets:
+    """A network, what some methods make of it, and their losses."""
+
+    widths: tuple[int, ...]
+    domains: int
+
+    @cached_property
+    def model(self) -> models.MLP:
+        """The network."""
+        return models.MLP(self.widths)
+
+    @cached_property
+    def mixture(self) -> Mixture:
+        """For FedEM: several of it. With one it is the network."""
+        return Mixture(self.model)
+
+    @cached_property
+    def with_domains(self) -> DomainNet:
+        """For FedCG: with a module for each domain in the last layer, and a small student that tells domains apart."""
+        student = DomainClassifier((1, 14, 14), self.domains, "flatten", (8, 16), (2, 1))
+        return DomainNet(self.model, self.domains, (f"dense{len(self.widths) - 1}",), student)
+
+    @property
+    def graph(self) -> DomainGCN:
+        """Its graph layer: W as in the paper, or narrow where that would have millions of numbers."""
+        small = (self.widths[-2] + 1) * self.widths[-1] < 1000
+        return DomainGCN() if small else DomainGCN("bottleneck", factor=64)
+
+    @cached_property
+    def with_prototypes(self) -> PrototypeNet:
+        """For FedProto."""
+        return PrototypeNet((self.model,))
+
+    def of(self, name: str) -> Any:
+        """The network with which a method starts."""
+        return {"FedCG": self.with_domains, "FedProto": self.with_prototypes}.get(name, self.model)
+
+    def loss(self, params: Params, batch: Batch) -> Tensor:
+        """Cross-entropy of one client's batch."""
+        x, y, w = batch
+        return cross_entropy(self.mixture(params, x), y, w)
+
+    def domain_loss(self, params: Params, batch: Batch, w_d: Any = None) -> Tensor:
+        """The same for FedCG."""
+        x, y, w = batch
+        return cross_entropy(self.with_domains(params, x, w_d), y, w)
+
+    def prototype_loss(self, params: Params, batch: Batch, h: Any = None) -> Tensor:
+        """The same for FedProto."""
+        x, y, w = batch
+        return cross_entropy(self.with_prototypes(params, x, h), y, w)
+
+
+# ---- the columns: kinds of clients ----
+
+
+@dataclass(frozen=True)
+class World:
+    """A federation: three parts of each client's rows, planted groups if there are any, and the networks for it."""
+
+    train: ClientData
+    validation: ClientData
+    test: ClientData
+    group: np.ndarray | None
+    groups: int  # what methods are told that want a number of clusters
+    nets: Nets
+    own_columns: bool = False  # without names in common
+
+
+def shrunk(x: np.ndarray) -> np.ndarray:
+    """Images of 14 x 14 pixels."""
+    return x.reshape(-1, 1, 14, 2, 14, 2).mean((3, 5)).astype(np.uint8)
+
+
+@cache
+def small_digits() -> tuple[np.ndarray, np.ndarray]:
+    """5,000 digits and their labels."""
+    arrays = datasets.load("mnist5k")
+    return shrunk(arrays.x), arrays.y
+
+
+@cache
+def characters() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """FEMNIST's characters, white on black as MNIST's, their labels out of 62, and their writers."""
+    one = datasets.load("femnist300")
+    both = (one.x, one.x_test), (one.y, one.y_test), (one.writer, one.writer_test)
+    x, y, writer = (np.concatenate(parts) for parts in both)
+    return shrunk(255 - x), y, writer
+
+
+def deal(kind: str, y: np.ndarray, clients: int, seed: int) -> Any:
+    """The partition of a kind of clients with digits."""
+    if kind == "label skew":
+        return partition.dirichlet(y, clients, alpha=0.2, seed=seed, min_rows=5, attempts=5000)
+    if kind == "unequal sizes":
+        return partition.quantity(y, clients, 0.8, seed)
+    even = partition.iid(y, clients, seed)
+    if kind == "rotations":
+        return partition.rotation(even, seed=seed)
+    if kind == "styles":  # each client has one style in 70 % of its digits and another in 30 %
+        return partition.mixture(partition.style(even, seed=seed), fraction=1.0, share=0.3, seed=seed)
+    if kind.startswith("label names"):
+        return partition.label_permutation(even, seed=seed)
+    if kind == "features by position":
+        return partition.feature_subsets(even, PIXELS, SEEN, 4, seed)
+    return even
+
+
+def own_pixels(part: Any, x: np.ndarray, y: np.ndarray) -> ClientData:
+    """Clients that see some pixels only; for the others zeros stand there."""
+    flat = x.reshape(len(x), -1).copy()
+    for rows, columns in zip(part.rows, part.columns, strict=True):
+        flat[np.ix_(rows, np.setdiff1d(np.arange(PIXELS), columns))] = 0
+    return stack_rows(flat.reshape(x.shape), y, part.rows, part.id.tolist(), 10)
+
+
+def with_digits(kind: str, clients: int, digits: int, seed: int) -> World:
+    """The federation of a column with digits."""
+    x, y = small_digits()
+    order = np.random.RandomState(seed).permutation(len(y))[: clients * digits]
+    x, y = x[order], y[order]
+    dealt = deal(kind, y, clients, seed)
+    parts = dealt.split(PARTS, seed)
+    if kind == "features by position":
+        three = [own_pixels(part, x, y) for part in parts]
+    else:
+        three = [part.clients(x, y, classes=10) for part in parts]
+    return World(*three, dealt.group if dealt.change is not None else None, 4, Nets((PIXELS, 32, 10), 4))
+
+
+def with_writers(clients: int, most: int, seed: int) -> World:
+    """Writers of at least 100 characters, `most` of which are drawn; the seed that chooses has people of its own."""
+    x, y, writer = characters()
+    everybody, written = np.unique(writer, return_counts=True)
+    people = np.random.RandomState(0).permutation(everybody[written >= 100])
+    if seed != SETTINGS["seed that chooses"]:
+        people = np.random.RandomState(seed + 1).permutation(people[clients:])
+    order = np.random.RandomState(seed).permutation(len(y))
+    rank = pd.Series(writer[order]).groupby(writer[order]).cumcount().to_numpy()
+    rows = order[np.isin(writer[order], people[:clients]) & (rank < most)]
+    x, y, writer = x[rows], y[rows], writer[rows]
+    parts = partition.by_user(writer).split(PARTS, seed)
+    return World(*(p.clients(x, y, classes=62) for p in parts), None, 4, Nets((PIXELS, *HIDDEN["writers"], 62), 4))
+
+
+def with_table(clients: int, seed: int, **settings: Any) -> World:
+    """Clients with a few columns each, in ascending order: the first of one is another than the first of another."""
+    read = tabular.table(settings.pop("table"))
+    dealt = tabular.deal(read, clients, seed=seed, overlap=True, **settings)  # 100 rows for all
+    assert dealt.validation is not None and read.classes is not None
+    nets = Nets((dealt.train.x.shape[1], *HIDDEN["columns without names"], read.classes), settings["groups"])
+    three = dealt.train, dealt.validation, dealt.test
+    return World(*three, dealt.group, settings["groups"], nets, own_columns=True)
+
+
+# ---- the rows: methods ----
+
+
+@dataclass(frozen=True)
+class InGroups(LGFedAvg):
+    """Each group is a federation of its own; cohorts are drawn from all clients, as for other methods."""
+
+    def cohort(self, state: Any, ids: Tensor, n: int, key: Key) -> Tensor:
+        """Each set is equally likely."""
+        return Algorithm.cohort(self, state, ids, n, key)
+
+
+def not_run(here: World) -> dict[str, str]:
+    """The methods that cannot be run in a federation, and why."""
+    reasons = dict.fromkeys(CONTROLS, "No groups are planted.") if here.group is None else {}
+    if here.own_columns:
+        reasons["FedCG"] = "Its student looks at images, and its domains are those of images."
+    return reasons
+
+
+# ---- the cells ----
+
+
+@dataclass(frozen=True)
+class Run:
+    """A finished run, and how each client does on its own rows."""
+
+    rate: float
+    state: Any
+    history: pd.DataFrame
+    test: pd.DataFrame
+    validation: pd.DataFrame
+
+
+@dataclass(frozen=True)
+class Board:
+    """The protocol, which is the same for all cells of the table."""
+
+    clients: int
+    cohort: int
+    everybody: int
+    rounds: int
+    digits: int
+    characters: int
+    trainers: int
+    pair_rounds: int
+    batch_size: int
+    epochs: int
+
+    @lru_cache(maxsize=8)  # noqa: B019
+    def world(self, kind: str, seed: int) -> World:
+        """The federation of a column of the table."""
+        clients = self.everybody if kind in EVERYBODY else self.clients
+        if kind == "writers":
+            return with_writers(clients, self.characters, seed)
+        if kind == "columns without names":
+            return with_table(clients, seed, **TABLE)
+        return with_digits(kind, clients, self.digits, seed)
+
+    def drawn(self, kind: str) -> int:
+        """Clients that take part in a round."""
+        return self.everybody if kind in EVERYBODY else self.cohort
+
+    def methods(self, here: World, seed: int, rate: float) -> dict[str, Callable[[], Algorithm]]:
+        """The rows of the table: name -> a function that makes the algorithm."""
+        nets, loss = here.nets, here.nets.loss
+        how = {"lr": rate, "predict": nets.model, "batch_size": self.batch_size, "epochs": self.epochs}
+        told = how | {"clusters": here.groups}
+        home = () if not here.own_columns else ("dense1",)
+        last = (f"dense{len(nets.widths) - 1}",)
+        rows: dict[str, Callable[[], Algorithm]] = {
+            "alone": lambda: LocalOnly(loss, **how),
+            "FedAvg": lambda: FedAvg(loss, **how),
+            "FedAvg, fine-tuned": lambda: FineTunedFedAvg(
+                loss, fedavg_rounds=self.rounds, **OWN["FedAvg, fine-tuned"], **how
+            ),
+            "FedProx": lambda: FedProx(loss, **OWN["FedProx"], **how),
+            "SCAFFOLD": lambda: Scaffold(loss, **how),
+            "FedAdam": lambda: FedAdam(loss, server_lr=rate / 10, **how | {"lr": CLIENT_RATE}),
+            "Ditto": lambda: Ditto(loss, **OWN["Ditto"], **how),
+            "FedRep": lambda: FedRep(loss, local=last, **OWN["FedRep"], **how),
+            "pFedGraph": lambda: PFedGraph(loss, **how),
+            "CFL": lambda: LGCFL(loss, local=home, **how) if here.own_columns else CFL(loss, **how),
+            "IFCA": lambda: IFCA(loss, **told),
+            "FedEM": lambda: FedEM(loss, components=here.groups, **how | {"predict": nets.mixture}),
+            "FeSEM": lambda: FeSEM(loss, **told),
+            "FedGroup": lambda: FedGroup(loss, **told),
+            "k-means": lambda: ClusteredKMeans(loss, **told),
+            "PACFL": lambda: PACFL(loss, **OWN["PACFL"], **how),
+            "FedCG": lambda: FedCGKnownDomains(
+                nets.domain_loss,
+                net=nets.with_domains,
+                gcn=nets.graph,
+                teacher=partial(em_domains, domains=nets.domains, classes=nets.widths[-1]),
+                **how | {"predict": nets.with_domains},
+            ),
+            "FedProto": lambda: FedProto(
+                nets.prototype_loss, net=nets.with_prototypes, **how | {"predict": nets.with_prototypes.nearest}
+            ),
+            "LG-FedAvg": lambda: LGFedAvg(loss, **how),
+            "FedSGCNN": lambda: FedSGCNN(
+                loss,
+                mmd=0.0,
+                score="accuracy",
+                validation=here.validation,
+                trainers=self.trainers,
+                pair_rounds=self.pair_rounds,
+                snapshots=(10,),
+                learn=partial(train_siamese, recipe="book"),
+                cluster=lambda distance: [linkage(distance, m) for m in range(1, here.groups + 1)],
+                **how,
+            ),
+        }
+        if here.group is not None:
+            mixed = np.random.RandomState(seed).permutation(here.group)
+            for name, given in zip(CONTROLS, (here.group, mixed), strict=True):
+                rows[name] = partial(InGroups, loss, local=home, assignment=given.tolist(), **how)
+        return {name: make for name, make in rows.items() if name not in not_run(here)}
+
+    @lru_cache(maxsize=1)  # noqa: B019
+    def train(self, name: str, kind: str, seed: int, rate: float) -> Run:
+        """One method in one world; again with a third of the rate where it diverges."""
+        here, rounds, drawn = self.world(kind, seed), self.rounds, self.drawn(kind)
+        if name == "alone":  # as often as a client takes part in a federation, in the mean
+            rounds, drawn = rounds * drawn // len(here.train), len(here.train)
+        try:
+            algorithm = self.methods(here, seed, rate)[name]()
+            with warnings.catch_warnings():
+                # the tables show it: domains that collapse, one cluster for all, a cluster that is never tested
+                warnings.simplefilter("ignore", UserWarning)
+                more = name == "FedAvg, fine-tuned"  # a round at home
+                start = here.nets.of(name).init(seed)
+                end = fedlib.fit(algorithm, start, here.train, rounds + more, drawn, seed=seed, progress=False)
+        except FloatingPointError:
+            return self.train(name, kind, seed, rate / 3)
+        scored = [evaluation.evaluate(algorithm, end, part) for part in (here.test, here.validation)]
+        return Run(rate, end.state, end.history, *scored)
+
+    def validated(self, name: str, kind: str, seed: int, rate: float) -> float:
+        """Mean accuracy of the clients on their validation rows."""
+        return round(float(self.train(name, kind, seed, rate).validation["accuracy"].mean()), 4)
+
+    def each_client_alone(self, kind: str, seed: int, rate: float) -> dict[str, list[float]]:
+        """Accuracy of each client that trains by itself."""
+        table = self.train("alone", kind, seed, rate).test
+        return {"id": table["id"].tolist(), "accuracy": table["accuracy"].tolist()}
+
+    def cell(self, name: str, kind: str, seed: int, rate: float, alone: dict[str, list[float]]) -> dict[str, float]:
+        """A cell of the table: what is kept of a run."""
+        run, group = self.train(name, kind, seed, rate), self.world(kind, seed).group
+        found = {
+            "accuracy": run.test["accuracy"].mean(),
+            "worst decile": statistics.summary(run.test)["worst decile"],
+            "negative transfer": statistics.negative_transfer(run.test, pd.DataFrame(alone)),
+        }
+        if name in FINDS:
+            assignment = run.state.assignment.cpu().numpy()
+            found["clusters"] = len(np.unique(assignment))
+            if group is not None:
+                found["ARI"] = statistics.cluster_scores(group, assignment)["ari"]
+        for way in ("down", "up"):  # round 0 included
+            found[f"kB {way}"] = run.history[f"bytes_{way}"].sum() / (self.rounds * self.drawn(kind) * 1e3)
+        return {what: round(float(value), 5) for what, value in (found | {"rate": run.rate}).items()}
+
+
+# ---- the whole table ----
+
+
+def board_of(settings: dict[str, Any]) -> Board:
+    """The protocol that settings state."""
+    return Board(**{field.name: settings[field.name.replace("pair_", "pair ")] for field in dataclasses.fields(Board)})
+
+
+def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
+    """Choose rates, then run every cell: ``grid``, kind -> method -> score -> seed; ``validation``; ``rates``."""
+    board, figures = board_of(settings), {"grid": {}, "validation": {}, "rates": {}, "not run": {}}
+    choosing = settings["seed that chooses"]
+    for kind in KINDS:
+        here = board.world(kind, choosing)
+        arms = {name: (name, "alone", kind)[: 2 if kind == "writers" else 3] for name in METHODS + CONTROLS}
+        names = list(board.methods(here, choosing, RATES[0]))
+        tried = {
+            name: {
+                str(r): keep(f"{kind}: {name} at {r}", board.validated, name, kind, choosing, r, arms=arms[name])
+                for r in RATES
+            }
+            for name in names
+        }
+        best = {name: float(max(by, key=by.get)) for name, by in tried.items()}
+        figures["validation"][kind], figures["rates"][kind], figures["not run"][kind] = tried, best, not_run(here)
+        grid = figures["grid"][kind] = {}
+        for seed in settings["seeds"]:
+            one = kind, seed, best["alone"]
+            alone = keep(f"{kind}, {seed}: clients alone", board.each_client_alone, *one, arms=arms["alone"])
+            for name in names:
+                one = name, kind, seed, best[name], alone
+                cell = keep(f"{kind}, {seed}: {name}", board.cell, *one, arms=arms[name])
+                for what, value in cell.items():
+                    grid.setdefault(name, {}).setdefault(what, {})[str(seed)] = value
+    return figures
+
+
+def probe() -> running.Probe:
+    """Each method on eight clients of very different size, four of whom take part, and FedAvg in each kind."""
+    board = Board(8, 4, 8, rounds=2, digits=30, characters=30, trainers=3, pair_rounds=1, batch_size=20, epochs=1)
+    worlds = {kind: board.world(kind, 0) for kind in KINDS if kind not in ("writers", "columns without names")}
+    table = with_table(8, 0, **TABLE)
+    here = dataclasses.replace(worlds["unequal sizes"], group=np.arange(8) % 4)
+    tested: dict[str, Any] = {"level": 0.99, "rest": 1, "min_size": 1}  # CFL tests its clusters in each round
+    double = {"seed": 0, "dtype": torch.float64, "device": "cpu", "progress": False}
+    default = CFL(here.nets.loss)
+    found: running.Probe = {"CFL, default": [default.level, default.rest]}
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", UserWarning)
+        for name, make in board.methods(here, 0, 0.3).items():
+            algorithm, start = make(), {k: p.double() for k, p in here.nets.of(name).init(0).items()}
+            if name == "FedCG":
+                algorithm = dataclasses.replace(algorithm, teacher=partial(algorithm.teacher, dtype=torch.float64))
+            if name == "CFL":
+                algorithm = dataclasses.replace(algorithm, **tested)
+            rounds, drawn = 2 + (name == "FedAvg, fine-tuned"), 8 if name == "CFL" else 4
+            end = fedlib.fit(algorithm, start, here.train, rounds, drawn, **double)
+            found[name] = running.numbers_of(algorithm, end) + running.scores_of(algorithm, end, here.test)
+            if name == "FedSGCNN":
+                found[name] += [float(end.state.gain.sum()), float(end.state.distance.double().square().sum())]
+        for name in ("CFL", "LG-FedAvg", "FedSGCNN", *CONTROLS):
+            algorithm = board.methods(table, 0, 0.3)[name]()
+            if name == "CFL":
+                algorithm = dataclasses.replace(algorithm, **tested)
+            end = fedlib.fit(algorithm, table.nets.model.init(0), table.train, 2, **double)
+            found[name] += running.numbers_of(algorithm, end) + running.scores_of(algorithm, end, table.test)
+    worlds["columns without names"] = table
+    for kind, other in worlds.items():
+        found[kind] = running.trace(board.methods(other, 0, 0.3)["FedAvg"](), other.nets.model.init(0), other.train)
+    return found
+
+
+def claims() -> dict[str, Any]:
+    """Who beats FedAvg, and who its fine-tuning, in each kind of federation."""
+    rows = {kind: [*METHODS, *CONTROLS] if kind in PLANTED else [*METHODS] for kind in KINDS}
+    rows["columns without names"].remove("FedCG")
+    return {
+        f"{kind}: {name} beats {other}": (("grid", kind, name, "accuracy"), ("grid", kind, other, "accuracy"))
+        for kind in KINDS
+        for other in ("FedAvg", "FedAvg, fine-tuned")
+        for name in rows[kind]
+        if name not in ("FedAvg", other)
+    }
+
+
+PRESETS = {
+    "full": running.Experiment(
+        "scoreboard", SETTINGS, measure, probe, data=("mnist5k", "femnist300", "wine"), claims=claims()
+    )
+}
+
+if __name__ == "__main__":
+    running.main(PRESETS)
