@@ -3,11 +3,10 @@
     python -m book.experiments.scaling_out --preset flower
 
 makes the runs and writes book/results/scaling_out_flower.json; it needs the extra "flower". FedAvg, SCAFFOLD and CFL
-train on
-the digits, dealt out to clients each of which reads a file of its own: in Flower's simulation; with a SuperLink and a
-SuperNode for each client, which talk over the loopback, by gRPC before Flower 1.40 and by HTTP since; and so that three
-SuperNodes are killed while they train, with all that they started, and started again. A run that does not end where
-`fit` does is an error.
+train on the digits, each client with a file of its own: in Flower's simulation; with a SuperLink and a SuperNode for
+each client, which talk over the loopback, by gRPC before Flower 1.40 and by HTTP since; and so that three SuperNodes
+are killed while they train, with all that they started, and started again. A run that does not end where `fit` does is
+an error.
 
 SuperNodes start a process for each message, which would spend 8 seconds of a core on imports. The program
 ``flwr-clientapp`` that they find here lets a process that has done the imports fork instead; nothing else is special.
