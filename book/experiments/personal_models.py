@@ -78,7 +78,6 @@ KINDS: dict[str, type[Algorithm]] = {"Ditto": Ditto, "FedRep": FedRep, "CFL": CF
 METHODS = ("alone", "FedAvg", *OWN)
 CLUSTERED = ("CFL", "IFCA", "true groups")  # their models are fine-tuned as well
 GROUPS = 4
-EPS2 = 0.4  # of CFL
 MIN_ROWS = 100  # of a writer
 
 Settings = dict[str, Any]
@@ -211,7 +210,7 @@ def algorithm_of(settings: Settings, here: World, name: str, rate: float, own: f
     if name in OWN and own is not None:
         how[OWN[name][0]] = own
     if name == "CFL":
-        how |= {"eps2": EPS2, "rest": settings["rest"], "min_size": settings["min_size"]}
+        how |= {"rest": settings["rest"], "min_size": settings["min_size"]}
     return {"alone": LocalOnly, "FedAvg": FedAvg, **KINDS}[name](loss, **how)
 
 
