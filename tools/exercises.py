@@ -79,7 +79,7 @@ def edited(solution: str, old: str, new: str) -> str:
     return solution.replace(old, new)
 
 
-def demand_refusal(mistake: str, answer: str, check: str, names: dict[str, Any]) -> None:
+def demand_refusal(mistake: str, answer: str, check: str, names: dict[str, Any], hint: str = "") -> None:
     """Run an answer and its check on a copy of `names`, and demand that the check refuses the answer.
 
     Parameters
@@ -90,11 +90,13 @@ def demand_refusal(mistake: str, answer: str, check: str, names: dict[str, Any])
         Code of both cells.
     names : dict
         What is defined where the answer stands. Nothing is added to it or taken from it.
+    hint : str
+        Words that the refusal must hold, so that it is refused for what is wrong.
 
     Raises
     ------
     AssertionError
-        If the check accepts the answer, or fails otherwise than by an assertion. A stub, which answers nothing, may
+        If the check accepts the answer, gives another hint, or fails otherwise than by an assertion. A stub, which answers nothing, may
         make it fail in any way.
     """
     scope = dict(names)
@@ -106,8 +108,10 @@ def demand_refusal(mistake: str, answer: str, check: str, names: dict[str, Any])
                 raise
         try:
             exec(compile(check, "<check>", "exec"), scope)
-        except AssertionError:
-            return
+        except AssertionError as refusal:
+            if hint in str(refusal):
+                return
+            raise AssertionError(f"{mistake}: the check says {str(refusal)!r}, and not {hint!r}") from refusal
         except Exception as error:
             if answer == STUB:
                 return

@@ -42,10 +42,12 @@ def with_wrong_answers(notebook, wrong):
     """The notebook, with a cell before each solution that demands that its check refuses the stub and wrong answers."""
     demand = '__import__("tools.exercises").exercises.demand_refusal'  # leaves no name behind
     for e in exercises.of(notebook):
-        answers = {mistake: exercises.edited(e.solution.source, *edit) for mistake, *edit in wrong.get(e.number, ())}
+        answers = [("no answer", exercises.STUB, "")]
+        for mistake, old, new, *hint in wrong.get(e.number, ()):
+            answers.append((mistake, exercises.edited(e.solution.source, old, new), "".join(hint)))
         lines = [
-            f"{demand}({mistake!r}, {answer!r}, {e.check.source!r}, globals())"
-            for mistake, answer in {"no answer": exercises.STUB, **answers}.items()
+            f"{demand}({mistake!r}, {answer!r}, {e.check.source!r}, globals(), {hint!r})"
+            for mistake, answer, hint in answers
         ]
         cell = nbformat.v4.new_code_cell("\n".join(lines), id=f"wrong-{e.number}")
         notebook.cells.insert(notebook.cells.index(e.solution), cell)

@@ -1,6 +1,7 @@
 """Wrong answers that students really give, for each exercise; its check must refuse them.
 
-One is a text of the right solution, and what stands there instead. An empty text stands for the whole solution.
+One is a text of the right solution, what stands there instead, and words that the hint must hold. An empty text stands
+for the whole solution.
 """
 
 WRONG = {
