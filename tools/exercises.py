@@ -96,8 +96,8 @@ def demand_refusal(mistake: str, answer: str, check: str, names: dict[str, Any],
     Raises
     ------
     AssertionError
-        If the check accepts the answer, gives another hint, or fails otherwise than by an assertion. A stub, which answers nothing, may
-        make it fail in any way.
+        If the check accepts the answer, gives another hint, or fails otherwise than by an assertion. A stub, which
+        answers nothing, may make it fail in any way.
     """
     scope = dict(names)
     with contextlib.redirect_stdout(io.StringIO()):
