@@ -1,8 +1,8 @@
 """Draw the pictures that no chapter draws, into book/_static: ``make figures``.
 
-These are the logo (the favicon too), the preview that other sites show beside a link, the map on the first page, the
-figure of the guide "Add an algorithm in an afternoon", which the guide's own programs draw, and the picture of the
-README, which is cut from an executed chapter. They are committed; a build draws none of them.
+These are the logo (the favicon too), the preview that other sites show beside a link, the figure of the guide
+"Add an algorithm in an afternoon", which the guide's own programs draw, and the picture of the README, which is cut
+from an executed chapter. They are committed; a build draws none of them.
 """
 
 import io
@@ -18,7 +18,7 @@ import matplotlib as mpl
 import nbformat
 import numpy as np
 from matplotlib.figure import Figure
-from matplotlib.patches import Circle, FancyArrowPatch, FancyBboxPatch, Rectangle, RegularPolygon
+from matplotlib.patches import Circle, Rectangle, RegularPolygon
 
 from fedlib.reports.plotting import COLOURS
 
@@ -28,16 +28,7 @@ STATIC = notebooks.ROOT / "book/_static"
 README_FIGURE = ("06_cfl", "fig-3")  # chapter, cell
 GUIDE_FIGURE = "apfl.svg"
 INK, GREY, PALE = "#1b2733", "#5b6b7f", "#eef2f6"
-BLUE, ORANGE, GREEN, PURPLE = COLOURS[:4]
-
-ROWS = [  # what differs, in two more lines; the chapters; the methods; the colour
-    ("No difference", "all clients hold", "similar data (IID)", (1,), ("FedAvg", "local training"), GREY),
-    ("Label skew", "which classes a client", "holds, and how often", (1, 2), ("FedAvg, FedProx,", "SCAFFOLD"), BLUE),
-    ("Concept shift", "what the same input", "is called", (3, 4), ("CFL, IFCA, FeSEM,", "FedGroup, k-means"), ORANGE),
-    ("Feature shift", "how a class looks:", "domains", (5, 6), ("FedCG: a module for", "each domain, a graph"), GREEN),
-    ("Different features", "which columns a", "client's table has", (7, 8), ("LG-FedAvg, LG-CFL,", "FedSGCNN"), PURPLE),
-]
-LAST = [(9, "Scoreboard:", "every method on every kind"), (10, "Scaling out:", "more processes and machines")]
+BLUE = COLOURS[0]
 
 
 def _canvas(width: float, height: float, face: str = "white") -> tuple[Figure, Any]:
@@ -85,83 +76,6 @@ def preview() -> Figure:
     return fig
 
 
-def _same(ax: Any, x: float, y: float) -> None:
-    _bars(ax, x, y, [(14, 14, 14)] * 3, GREY)
-
-
-def _labels(ax: Any, x: float, y: float) -> None:
-    _bars(ax, x, y, [(24, 4, 2), (3, 20, 7), (1, 3, 14)], BLUE)
-
-
-def _bars(ax: Any, x: float, y: float, clients: list[tuple[int, ...]], colour: str) -> None:
-    for k, counts in enumerate(clients):
-        for c, count in enumerate(counts):
-            ax.add_patch(Rectangle((x + 18 * k + 5 * c, y + 32 - count), 4, count, color=colour))
-        ax.plot([x + 18 * k - 1, x + 18 * k + 15], [y + 33, y + 33], color=INK, lw=1)
-
-
-def _names(ax: Any, x: float, y: float) -> None:
-    for k, name in enumerate("724"):
-        ax.text(x + 7 + 18 * k, y + 9, name, size=12, ha="center", va="center", color=ORANGE, weight="bold")
-        ax.text(x + 7 + 18 * k, y + 28, "7", size=16, ha="center", va="center", color=INK, family="serif")
-
-
-def _looks(ax: Any, x: float, y: float) -> None:
-    for k, (turn, back, ink) in enumerate(((0, "white", INK), (-90, "white", INK), (0, GREEN, "white"))):
-        ax.add_patch(Rectangle((x + 18 * k, y + 9), 15, 21, facecolor=back, edgecolor=GREEN, lw=1))
-        style = {"size": 13, "ha": "center", "va": "center", "family": "serif", "rotation": turn}
-        ax.text(x + 7.5 + 18 * k, y + 19.5, "7", color=ink, **style)
-
-
-def _columns(ax: Any, x: float, y: float) -> None:
-    for k, held in enumerate(("11100", "01011", "10001")):
-        for c, there in enumerate(held):
-            face = PURPLE if there == "1" else "white"
-            place = (x + 10 * c, y + 5 + 10 * k)
-            ax.add_patch(Rectangle(place, 8.5, 8, facecolor=face, edgecolor=PURPLE, lw=0.8))
-
-
-def book_map() -> Figure:
-    """Kinds of heterogeneity, the chapters that treat them, and the methods these run; narrow enough for a phone."""
-    step, top = 64, 34
-    height = top + step * len(ROWS) + 68
-    fig, ax = _canvas(480, height)
-    for x, title in ((14, "How clients differ"), (230, "Chapter"), (326, "Methods")):
-        ax.text(x, 18, title, size=12.5, color=GREY, va="center", weight="bold")
-    pictures = (_same, _labels, _names, _looks, _columns)
-    for i, (kind, line, more, chapters, methods, colour) in enumerate(ROWS):
-        y = top + step * i
-        ax.add_patch(FancyBboxPatch((9, y + 3), 203, step - 10, "round,pad=0,rounding_size=6", color=PALE))
-        ax.add_patch(Rectangle((6, y + 5), 4, step - 14, color=colour))
-        pictures[i](ax, 18, y + 9)
-        ax.text(76, y + 15, kind, size=12.5, weight="bold", color=INK, va="center")
-        ax.text(76, y + 31, line, size=11, color=INK, va="center")
-        ax.text(76, y + 45, more, size=11, color=INK, va="center")
-        _arrow(ax, 214, 228, y + 28)
-        for j, number in enumerate(chapters):
-            _number(ax, 244 + 34 * j, y + 28, number, colour)
-        _arrow(ax, 262 + 34 * (len(chapters) - 1), 322, y + 28)
-        for j, text in enumerate(methods):
-            ax.text(328, y + 20 + 17 * j, text, size=12, color=INK, va="center")
-    y = top + step * len(ROWS) + 6
-    ax.plot([6, 474], [y, y], color=GREY, lw=1)
-    for (number, title, text), x in zip(LAST, (24, 262), strict=True):
-        _number(ax, x, y + 31, number, INK)
-        ax.text(x + 22, y + 23, title, size=12.5, weight="bold", color=INK, va="center")
-        ax.text(x + 22, y + 40, text, size=11, color=INK, va="center")
-    return fig
-
-
-def _arrow(ax: Any, start: float, end: float, y: float) -> None:
-    style = {"arrowstyle": "->", "mutation_scale": 9, "color": GREY, "shrinkA": 0, "shrinkB": 0}
-    ax.add_patch(FancyArrowPatch((start, y), (end, y), **style))
-
-
-def _number(ax: Any, x: float, y: float, number: int, colour: str) -> None:
-    ax.add_patch(Circle((x, y), 14, facecolor="white", edgecolor=colour, lw=2.5))
-    ax.text(x, y + 0.5, str(number), size=13, weight="bold", color=INK, ha="center", va="center_baseline")
-
-
 def cut(chapter: str, cell: str) -> str:
     """A figure of an executed chapter as SVG, with a note on where it comes from."""
     path = notebooks.ROOT / f"_build/executed/notebooks/{chapter}.ipynb"
@@ -189,7 +103,7 @@ def of_the_guide() -> bytes:
         return Path(folder, GUIDE_FIGURE).read_bytes()
 
 
-DRAWN = {"logo.svg": logo, "map.svg": book_map, "preview.png": preview}
+DRAWN = {"logo.svg": logo, "preview.png": preview}
 
 
 def _write(name: str, data: bytes) -> None:

@@ -1,0 +1,133 @@
+"""Sphinx extension: what the first page shows of the chapters and of the stored results.
+
+``from-chapter`` is the figure that a cell of an executed chapter drew, such as ``06_cfl#slider``: the interactive one
+if there is one. ``chapter-cards`` is a card for each chapter, with the figure of its cell with the tag ``card`` and the
+minutes that its own card names. ``key-figures`` are numbers from the files of results. A chapter that has not been run
+has no picture.
+"""
+
+import csv
+import html
+import json
+import re
+from pathlib import Path
+from statistics import median
+
+from docutils import nodes
+from docutils.parsers.rst import Directive
+from drawn import inlined
+from sphinx import addnodes
+
+
+def executed(root, name):
+    """The executed copy of a chapter, or one without cells."""
+    path = Path(root, f"_build/executed/notebooks/{name}.ipynb")
+    return json.loads(path.read_text(encoding="utf8")) if path.exists() else {"cells": []}
+
+
+def outputs_of(cell):
+    """What a cell shows, by kind."""
+    found = {}
+    for output in cell.get("outputs", ()):
+        for kind, data in output.get("data", {}).items():
+            found.setdefault(kind, "".join(data))
+    return found
+
+
+def picture(cell, name):
+    """A cell's SVG figure as an element of a page; nothing where it drew none."""
+    svg = outputs_of(cell).get("image/svg+xml")
+    alt = cell["metadata"].get("mystnb", {}).get("image", {}).get("alt", "")
+    return inlined(svg, name, alt) if svg else ""
+
+
+class FromChapter(Directive):
+    """A figure of a chapter."""
+
+    required_arguments = 1
+
+    def run(self):
+        """The figure, or nothing where the chapter has not been run."""
+        root = self.state.document.settings.env.srcdir
+        name, _, place = self.arguments[0].partition("#")
+        for cell in executed(root, name)["cells"]:
+            if cell["id"] == place:
+                shown = outputs_of(cell)
+                drawn = shown.get("text/html") if "<script" in shown.get("text/html", "") else picture(cell, "front")
+                return [nodes.raw("", drawn, format="html")]
+        return []
+
+
+class ChapterCards(Directive):
+    """The chapters, each with a picture."""
+
+    def run(self):
+        """A list of links."""
+        root = Path(self.state.document.settings.env.srcdir)
+        cards = nodes.container(classes=["chapter-cards"])
+        for path in sorted((root / "notebooks").glob("*.ipynb")):
+            cells = json.loads(path.read_text(encoding="utf8"))["cells"]
+            title = next("".join(c["source"]) for c in cells if c["id"] == "title")
+            heading = re.match(r"# (.+)", title)[1]
+            minutes = sum(60 if "hour" in m else int(m.split()[0]) for m in minutes_of(title))
+            run = executed(root, path.stem)["cells"]
+            drawn = [c for c in run if "image/svg+xml" in outputs_of(c)]
+            best = next((c for c in drawn if "card" in c["metadata"].get("tags", ())), (drawn or [None])[0])
+            svg = picture(best, f"card{path.stem[:2]}") if best else ""
+            link = addnodes.pending_xref(
+                "", nodes.inline("", heading), refdomain="std", reftype="doc", refexplicit=True,
+                reftarget=f"/notebooks/{path.stem}", refwarn=True, refdoc=self.state.document.settings.env.docname,
+            )  # fmt: skip
+            shown = nodes.raw("", f'<div class="picture" aria-hidden="true">{svg}</div>', format="html")
+            cards += nodes.container("", shown, nodes.paragraph("", "", link, nodes.Text(f" {minutes} minutes")))
+        return [cards]
+
+
+def minutes_of(title):
+    """The times that a chapter's card names, each in words."""
+    said = re.search(r"\| \*\*Time\*\* \| (.+?) \|", title)[1]
+    return re.findall(r"\d+ minutes|an hour|(?<=, )\d+(?= for)", said)
+
+
+class KeyFigures(Directive):
+    """Four numbers, each with what it says."""
+
+    def run(self):
+        """A list of definitions."""
+        root = Path(self.state.document.settings.env.srcdir)
+        rows = "".join(
+            f"<div><dt>{html.escape(n)}</dt><dd>{html.escape(text)}</dd></div>" for n, text in figures(root).items()
+        )
+        return [nodes.raw("", f'<dl class="key-figures">{rows}</dl>', format="html")]
+
+
+def figures(root):
+    """The numbers of the first page, from the files of results."""
+
+    def mean(name, *place):
+        found = json.loads((root / f"book/results/{name}.json").read_text(encoding="utf8"))["figures"]
+        for step in place:
+            found = found[step]
+        return 100 * sum(found.values()) / len(found)
+
+    cfl, fedavg = (mean("cfl", arm, "test accuracy") for arm in ("CFL", "FedAvg"))
+    tuned, plain = (mean("personal_models_longer", "writers", m, "own") for m in ("FedAvg, fine-tuned", "FedAvg"))
+    bench = json.loads(next((root / "benchmarks/results").glob("*_peers.json")).read_text(encoding="utf8"))
+    flower = next(r for r in bench["figures"]["rows"] if (r["work"], r["contender"]) == ("W1", "Flower"))
+    faster = median(cpu for _, cpu in flower["against"]["fedlib"])
+    with (root / "book/paper/verdicts.csv").open(newline="", encoding="utf8") as file:
+        verdicts = [row["verdict"] for row in csv.DictReader(file)]
+    return {
+        f"{cfl:.0f} %, not {fedavg:.0f} %": "right after CFL, where four groups call the same digits by other names",
+        f"{tuned:.0f} %, not {plain:.0f} %": "right if each of 60 writers tunes the common model at home",
+        f"{faster:.1f} times": "as fast as Flower's simulation, on one core, with a wide network",
+        f"{verdicts.count('reproduced')} of {len(verdicts)}": "printed figures reproduced; each stands beside ours",
+    }
+
+
+def setup(app):
+    """Connect the extension."""
+    app.add_directive("from-chapter", FromChapter)
+    app.add_directive("chapter-cards", ChapterCards)
+    app.add_directive("key-figures", KeyFigures)
+    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
