@@ -3,6 +3,7 @@
 import copy
 import io
 import json
+import re
 import runpy
 import subprocess
 import sys
@@ -195,7 +196,7 @@ def test_the_icons_of_the_theme_can_be_read():
 
 
 def test_preview_names_the_chapters_there_are(capsys):
-    assert preview.chapter("4") == preview.chapter("04") == preview.chapter("06_cfl")
+    assert preview.chapter("6") == preview.chapter("06") == preview.chapter("06_cfl")
     with pytest.raises(SystemExit, match="no chapter '77'; there are 01, 02"):
         preview.chapter("77")
 
@@ -221,3 +222,31 @@ def test_make_page_asks_which():
         ["make", "-n", "page", f"VENV={sys.prefix}", "CHAPTER=04"], cwd=ROOT, capture_output=True, text=True, check=True
     )
     assert "-m tools.preview 04" in asked.stdout
+
+
+def test_the_first_page_and_the_readme_show_the_same_numbers(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "book/_ext"))
+    front = extension("front")
+    shown = front.figures(ROOT)
+    assert len(shown) == 4 and all(number[0].isdigit() for number in shown)
+    bold = re.findall(r"^- \*\*(.+?)\*\*", (ROOT / "README.md").read_text(encoding="utf8"), re.M)
+    assert bold == list(shown)[:3]
+
+
+def test_minutes_of_a_chapter(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "book/_ext"))
+    front = extension("front")
+    card = "| **Time** | about 25 minutes to read, one to run, 45 for the exercises |"
+    assert front.minutes_of(card) == ["25 minutes", "45"]
+    for path in notebooks.paths():
+        title = next(c.source for c in notebooks.read(path).cells if c.id == "title")
+        assert front.minutes_of(title), path.stem
+
+
+def test_a_card_shows_the_figure_that_a_chapter_marks(tmp_path, monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "book/_ext"))
+    front = extension("front")
+    svg = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 4"><path d="M 1 1 L 2 2"/></svg>'
+    drawn = cell("fig", "draw()", [{"output_type": "display_data", "data": {"image/svg+xml": [svg]}}])
+    assert "<path" in front.picture(drawn, "x") and front.picture(cell("none", "1"), "x") == ""
+    assert front.executed(tmp_path, "01_nothing") == {"cells": []}
