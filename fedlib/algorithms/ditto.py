@@ -59,7 +59,7 @@ class Ditto(FedAvg):
 
     What a client never seen in training does is not in Algorithm 1. Here it starts from the w that it is handed, and
     trains its v_k towards it. The training loss in the history is that of v_k, with the pull. A round costs two local
-    trainings, and sends what FedAvg sends.
+    trainings, and sends what FedAvg sends. Chapter 04.
 
     References
     ----------

@@ -71,7 +71,7 @@ class FedRep(FedAvg):
     of the representation's epochs. The paper's algorithm is cited from memory and from that program.
 
     FedPer (Arivazhagan, Aggarwal, Singh, Choudhary, 2019) shares the same layers and trains head and representation at
-    once: ``LGFedAvg(loss, local=...)`` with the same names.
+    once: ``LGFedAvg(loss, local=...)`` with the same names. Chapter 04.
 
     References
     ----------

@@ -73,7 +73,7 @@ class FineTunedFedAvg(FedAvg):
     shuffles it is the same.
 
     FTFA in Cheng, Chadha and Duchi. Known here from the papers' abstracts, and from the baseline of that name in the
-    authors' program of Ditto (litian96/ditto); there is no equation beyond FedAvg's.
+    authors' program of Ditto (litian96/ditto); there is no equation beyond FedAvg's. Chapter 04.
 
     References
     ----------

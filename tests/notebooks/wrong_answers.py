@@ -66,6 +66,50 @@ WRONG = {
             ("another rate", "lr=0.1", "lr=0.3"),
         ],
     },
+    "04_personal_models": {
+        "1": [
+            ("from FedAvg's end", '"alone"', '"fine-tuning"', "where w *started*"),
+            ("no rope, no difference", '"alone"', '"FedAvg"', "nobody takes a mean"),
+            ("v_k is sent", "False", "True", "v_k is never sent"),
+            ("one of two", '("alone", False)', '"alone"', "a pair"),
+        ],
+        "2": [
+            (
+                "before minus after",
+                "after.mean() - before.mean()",
+                "before.mean() - after.mean()",
+                "after minus before",
+            ),
+            (
+                "the same clients",
+                "worst_tenth(after) - worst_tenth(before)",
+                "(after - before)[before.argsort()[: len(before) // 10]].mean()",
+                "other clients",
+            ),
+            ("the worst one", "worst_tenth(after) - worst_tenth(before)", "after.min() - before.min()", "are two"),
+            ("gains counted", "before - after > margin", "after - before > margin", "that lost"),
+            ("no margin", "before - after > margin", "before > after", "within the margin"),
+        ],
+        "3": [
+            (
+                "representation first",
+                "((2, head_epochs), (0, epochs))",
+                "((0, epochs), (2, head_epochs))",
+                "head is trained first",
+            ),
+            ("all layers at once", "own.requires_grad_(False)", "pass", "head is trained first"),
+            ("no head", "((2, head_epochs), (0, epochs))", "((0, epochs),)", "head has not been trained"),
+            ("the head only", "((2, head_epochs), (0, epochs))", "((2, head_epochs),)", "representation has not been"),
+            ("epochs of the head twice", "key, passes)", "key, head_epochs)", "for `epochs`"),
+            ("in place", "own = copy.deepcopy(network)", "own = network", "not of what was given"),
+        ],
+        "4": [
+            ("upside down", "sigma2 / (n * tau2)", "n * tau2 / sigma2", "needs w less"),
+            ("clients do not differ", "sigma2 / (n * tau2)", "sigma2 / n", "the more clients differ"),
+            ("no noise", "sigma2 / (n * tau2)", "1 / (n * tau2)", "stronger pull"),
+            ("a root", "sigma2 / (n * tau2)", "(sigma2 / (n * tau2)) ** 0.5", "another lambda"),
+        ],
+    },
     "05_cfl_geometry": {
         "1": [
             ("plain mean", "(n.to(updates) / n.sum()) @ updates", "updates.mean(0)"),
