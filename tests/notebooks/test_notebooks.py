@@ -235,7 +235,7 @@ def test_exercises_have_hints_solutions_and_checks(path, notebook):
         assert e.check.id == f"check-{e.number}" and "assert " in e.check.source, "a check follows the solution"
         wrong = WRONG.get(path.stem, {}).get(e.number)
         assert wrong, f"exercise {e.number} needs a wrong answer in wrong_answers.py"
-        assert all(exercises.edited(e.solution.source, *edit) != e.solution.source for _, *edit in wrong)
+        assert all(exercises.edited(e.solution.source, old, new) != e.solution.source for _, old, new, *_ in wrong)
     (text,) = [c.source for c in notebook.cells if c.id == "exercises"]
     assert student.READING in text, "make student replaces it"
 
