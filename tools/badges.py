@@ -37,8 +37,8 @@ places = [CODE.resolve(), Path.cwd(), *Path.cwd().parents]
 sys.path[:0] = [str(p) for p in places if (p / "fedlib/data.py").exists()][:1]"""
 FETCH = '    run(["git", "clone", "-q", "--depth=1", "-bv{release}", HOME, CODE], check=True)'
 INSTALL = '    run(["pip", "install", "-q", "torch-geometric"], check=True)'
-NO_ADDRESS = """    ways = "Upload the book's folder as fedlib-book; or a wheel, and %pip install it"
-    raise RuntimeError(f"{HOME} is not there yet. {ways}. A wheel has no stored results.")"""
+NO_ADDRESS = """    say = "Upload the book's folder as fedlib-book, or %pip install its wheel"
+    raise RuntimeError(f"{HOME} is not there yet. {say} (no stored results).")"""
 
 
 def repository(config: Path = ROOT / "_config.yml") -> str:
