@@ -238,7 +238,7 @@ def test_exercises_have_hints_solutions_and_checks(path, notebook):
         assert e.check.id == f"check-{e.number}" and "assert " in e.check.source, "a check follows the answer"
         wrong = WRONG.get(path.stem, {}).get(e.number)
         assert wrong, f"exercise {e.number} needs a wrong answer in wrong_answers.py"
-        assert all(exercises.edited(e.solution.source, *edit) != e.solution.source for _, *edit in wrong)
+        assert all(exercises.edited(e.solution.source, old, new) != e.solution.source for _, old, new, *_ in wrong)
     (text,) = [c.source for c in notebook.cells if c.id == "exercises"]
     assert exercises.READING in text, "make fold writes it"
 
