@@ -31,13 +31,14 @@ SETUP = """# @title Set-up: fetch this release on Colab; elsewhere, find the clo
 {imports}
 
 HOME, CODE = "{url}", Path("fedlib-book")
-if "google.colab" in sys.modules and not CODE.exists():
+if "google.colab" in sys.modules and not {there}:
 {fetch}
 places = [CODE.resolve(), Path.cwd(), *Path.cwd().parents]
 sys.path[:0] = [str(p) for p in places if (p / "fedlib/data.py").exists()][:1]"""
 FETCH = '    run(["git", "clone", "-q", "--depth=1", "-bv{release}", HOME, CODE], check=True)'
 INSTALL = '    run(["pip", "install", "-q", "torch-geometric"], check=True)'
-NO_ADDRESS = '    raise RuntimeError("set repository.url in _config.yml, then: make badges")'
+NO_ADDRESS = """    say = "Upload the book's folder as fedlib-book, or %pip install its wheel"
+    raise RuntimeError(f"{HOME} is not there yet. {say} (no stored results).")"""
 
 
 def repository(config: Path = ROOT / "_config.yml") -> str:
@@ -61,13 +62,17 @@ def release() -> str:
 
 
 def setup_cell(chapter: str, url: str, version: str) -> str:
-    """A chapter's first code cell. Where there is no address yet, it says on Colab what to do."""
+    """A chapter's first code cell.
+
+    Where there is no address yet, on Colab it goes on with a fedlib that somebody put there, or says how to do that.
+    """
     if url == PLACEHOLDER:
-        return SETUP.format(url=url, imports="import sys\nfrom pathlib import Path", fetch=NO_ADDRESS)
+        imports = "import sys\nfrom importlib.util import find_spec\nfrom pathlib import Path"
+        there = '(CODE.exists() or find_spec("fedlib"))'
+        return SETUP.format(url=url, imports=imports, there=there, fetch=NO_ADDRESS)
     fetch = [*([INSTALL] if chapter in GRAPHS else []), FETCH.format(release=version)]
-    return SETUP.format(
-        url=url, imports="import sys\nfrom pathlib import Path\nfrom subprocess import run", fetch="\n".join(fetch)
-    )
+    imports = "import sys\nfrom pathlib import Path\nfrom subprocess import run"
+    return SETUP.format(url=url, imports=imports, there="CODE.exists()", fetch="\n".join(fetch))
 
 
 def colab(chapter: str, url: str) -> str:

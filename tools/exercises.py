@@ -1,4 +1,9 @@
-"""The exercises of the chapters: what a student gets instead of a solution, and what a check must refuse."""
+"""The exercises of the chapters: what a student gets instead of a solution, and what a check must refuse.
+
+After its text an exercise has three cells: the folded solution, an empty cell for the student's answer, and a check. In
+this order nothing needs a switch: whoever runs all cells gets the solution, and then, in its place, what stands in the
+answer. `tools.fold` writes the empty cells.
+"""
 
 import contextlib
 import io
@@ -6,6 +11,11 @@ import re
 from dataclasses import dataclass
 from typing import Any
 
+READING = (
+    "Try each before you open the solution. In the notebook, each exercise has three cells: the folded solution, an "
+    "empty one for your answer, and a check. When all cells run, your answer comes after the solution and takes its "
+    "place; as long as you write nothing, the check tries the solution."
+)
 STUB = "# YOUR CODE HERE\nraise NotImplementedError()"  # what nbgrader leaves of a solution
 
 # The words in brackets after "Exercise 1", by what they ask of a student.
@@ -29,14 +39,20 @@ class Exercise:
         The words in brackets.
     prompt : str
         Markdown, hint included.
-    solution, check : notebook cell
+    solution, answer, check : notebook cell
     """
 
     number: str
     kind: str
     prompt: str
     solution: Any
+    answer: Any
     check: Any
+
+    @property
+    def cells(self) -> tuple[Any, Any, Any]:
+        """The code cells, in order."""
+        return self.solution, self.answer, self.check
 
     @property
     def level(self) -> str:
@@ -52,15 +68,20 @@ class Exercise:
         return POINTS[self.level]
 
 
+def empty(number: str) -> str:
+    """What stands in the cell for an answer."""
+    return f"# Your answer to exercise {number}"
+
+
 def of(notebook: Any) -> list[Exercise]:
     """The exercises of a chapter, in order."""
     text = "\n\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
     asked = re.findall(r"^(\*\*Exercise (\d) \((.+?)\)\.\*\*.*?)(?=^\*\*Exercise |^## |\Z)", text, re.M | re.S)
     cells = notebook.cells
-    answers = [pair for pair in zip(cells, cells[1:], strict=False) if "solution" in pair[0].metadata.get("tags", [])]
+    places = [i for i, c in enumerate(cells) if "solution" in c.metadata.get("tags", [])]
     return [
-        Exercise(number, kind, prompt.strip(), *pair)
-        for (prompt, number, kind), pair in zip(asked, answers, strict=True)
+        Exercise(number, kind, prompt.strip(), *cells[i : i + 3])
+        for (prompt, number, kind), i in zip(asked, places, strict=True)
     ]
 
 

@@ -18,7 +18,6 @@ CONFIG = """c = get_config()
 c.CourseDirectory.course_id = "fedlib"
 c.Execute.timeout = 1800  # seconds for a cell: chapters train networks
 """
-READING = "Try each before you open the solution. In the notebook, the cell after a solution checks your answer."
 WRITING = (
     "Write each answer in place of the two lines below its question. The cell after it checks your answer.\n"
     "While you work, `preset` may be `smoke`, at the top: the chapter then runs in seconds."
@@ -40,13 +39,15 @@ def marked(notebook: Any) -> Any:
     """
     found = copy.deepcopy(notebook)
     found.cells = [c for c in found.cells if "colab-badge.svg" not in c.source]
-    for exercise in exercises.of(found):
+    asked = exercises.of(found)
+    found.cells = [c for c in found.cells if not any(c is e.answer for e in asked)]  # its place is the solution's
+    for exercise in asked:
         exercise.solution.metadata = type(exercise.solution.metadata)(tags=["solution"])  # open, as its cell is theirs
         exercise.solution.source = re.sub(r"^# @title .*\n", "", exercise.solution.source)
         _mark(exercise.solution, solution=True)
         _mark(exercise.check, grade=True, locked=True, points=exercise.points)
     for cell in found.cells:
-        cell.source = cell.source.replace(READING, WRITING)
+        cell.source = cell.source.replace(exercises.READING, WRITING)
     return found
 
 

@@ -14,7 +14,7 @@ EXECUTED = notebooks.ROOT / "_build/executed/notebooks"
 def size(notebook) -> tuple[int, int]:
     """Words of the text of a chapter and lines of its code, without the exercises and the set-up."""
     words = lines = 0
-    asked = {id(cell) for e in exercises.of(notebook) for cell in (e.solution, e.check)}
+    asked = {id(cell) for e in exercises.of(notebook) for cell in e.cells}
     for cell in notebook.cells:
         if cell.cell_type == "code" and id(cell) not in asked and cell.id != "setup":
             lines += sum(bool(line.strip()) for line in cell.source.splitlines())

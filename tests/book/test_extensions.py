@@ -71,10 +71,16 @@ def test_cells_that_only_prepare_leave_the_page(source, tags, gone):
     assert ("remove-cell" in found["metadata"].get("tags", [])) == gone
 
 
-def test_a_check_leaves_the_page_and_its_solution_stays():
-    cells = [cell("s", "x = 1", tags=["solution", "hide-cell"]), cell("c", "assert x == 1"), cell("n", "x")]
-    solution, check, after = EXECUTED.without_preparation({"cells": cells})["cells"]
+def test_answer_and_check_leave_the_page_and_the_solution_stays():
+    cells = [
+        cell("s", "x = 1", tags=["solution", "hide-cell"]),
+        cell("a", "# Your answer", tags=["answer"]),
+        cell("c", "assert x == 1"),
+        cell("n", "x"),
+    ]
+    solution, answer, check, after = EXECUTED.without_preparation({"cells": cells})["cells"]
     assert solution["metadata"]["tags"] == ["solution", "hide-cell"]
+    assert answer["metadata"]["tags"] == ["answer", "remove-cell"]
     assert check["metadata"]["tags"] == ["remove-cell"] and after["metadata"] == {"tags": []} or not after["metadata"]
 
 

@@ -83,8 +83,22 @@ def test_setup_is_short_and_says_where_an_address_is_missing(tmp_path, machine):
         for url in (ADDRESS, badges.PLACEHOLDER):
             lines = badges.setup_cell(path.stem, url, "1.0.0").splitlines()
             assert len([line for line in lines if line]) <= 10 and max(map(len, lines)) <= 92
-    run = on_colab(badges.setup_cell("01_fedavg", badges.PLACEHOLDER, "1"), machine, tmp_path)
-    assert "set repository.url in _config.yml, then: make badges" in run.stderr
+
+
+def test_without_an_address_setup_goes_on_with_a_fedlib_that_is_there_or_says_what_to_do(machine, tmp_path):
+    setup = badges.setup_cell("01_fedavg", badges.PLACEHOLDER, "1")
+    release = machine["HOME"] + "/repository"
+
+    run = on_colab(f"import sys; sys.modules['fedlib'] = None\n{setup}", machine, tmp_path)
+    assert "Upload the book's folder as fedlib-book, or %pip install its wheel" in run.stderr
+
+    installed = machine | {"PYTHONPATH": f"{machine['PYTHONPATH']}{os.pathsep}{release}"}
+    run = on_colab(setup, installed, tmp_path)
+    assert run.returncode == 0 and run.stdout.split()[-1] == f"{release}/fedlib/__init__.py", run.stderr[-3000:]
+
+    (tmp_path / "fedlib-book").symlink_to(release)
+    run = on_colab(setup, machine, tmp_path)
+    assert run.returncode == 0 and run.stdout.split()[-1] == f"{release}/fedlib/__init__.py", run.stderr[-3000:]
 
 
 def test_setup_finds_the_clone_from_any_folder_in_it(tmp_path):

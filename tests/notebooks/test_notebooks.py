@@ -1,6 +1,7 @@
 """Every chapter keeps the contract and runs from a clean kernel with small parameters."""
 
 import ast
+import copy
 import importlib
 import os
 import re
@@ -11,7 +12,7 @@ import pytest
 from notebooks.wrong_answers import WRONG
 
 from notebooks import colab
-from tools import badges, exercises, fold, notebooks, student
+from tools import badges, exercises, fold, notebooks
 
 PATHS = notebooks.paths()
 SITES = notebooks.ROOT / "tests/notebooks/sites"
@@ -175,7 +176,7 @@ def test_a_chapter_fits_a_class_of_ninety_minutes(path, notebook):
     """Half an hour to read, and the rest to do."""
     if path.stem in LONG:
         pytest.skip("still in its long form")
-    asked = {id(cell) for e in exercises.of(notebook) for cell in (e.solution, e.check)}
+    asked = {id(cell) for e in exercises.of(notebook) for cell in e.cells}
     first = next(i for i, c in enumerate(notebook.cells) if c.id == "exercises")
     last = next(i for i, c in enumerate(notebook.cells) if c.id == "recap")
     words = sum(
@@ -232,12 +233,41 @@ def test_exercises_have_hints_solutions_and_checks(path, notebook):
         lines = e.solution.source.splitlines()
         assert e.solution.id == f"solution-{e.number}" and "hide-cell" in e.solution.metadata.tags
         assert (lines[1], lines[-1]) == ("### BEGIN SOLUTION", "### END SOLUTION")
-        assert e.check.id == f"check-{e.number}" and "assert " in e.check.source, "a check follows the solution"
+        assert (e.answer.id, e.answer.source) == (f"answer-{e.number}", exercises.empty(e.number)), "run make fold"
+        assert e.answer.metadata == {"tags": ["answer"]}
+        assert e.check.id == f"check-{e.number}" and "assert " in e.check.source, "a check follows the answer"
         wrong = WRONG.get(path.stem, {}).get(e.number)
         assert wrong, f"exercise {e.number} needs a wrong answer in wrong_answers.py"
         assert all(exercises.edited(e.solution.source, old, new) != e.solution.source for _, old, new, *_ in wrong)
     (text,) = [c.source for c in notebook.cells if c.id == "exercises"]
-    assert student.READING in text, "make student replaces it"
+    assert exercises.READING in text, "make fold writes it"
+
+
+def test_fold_makes_room_for_answers_once_and_keeps_them():
+    def cell(id, source, *tags):
+        return {"cell_type": "code", "id": id, "source": [source], "metadata": {"tags": [*tags]}}
+
+    text = cell("exercises", "## Exercises\n\nTry each before lunch.\n\n**Exercise 1")
+    cells = [text, cell("solution-1", "y = 3", "solution"), cell("check-1", "assert y == 3"), cell("recap", "y")]
+    found = fold.with_answers(copy.deepcopy(cells))
+    assert [c["id"] for c in found] == ["exercises", "solution-1", "answer-1", "check-1", "recap"]
+    assert "".join(found[0]["source"]) == f"## Exercises\n\n{exercises.READING}\n\n**Exercise 1"
+    assert found[2]["source"] == ["# Your answer to exercise 1"]
+    found[2]["source"] = ["y = 4"]
+    assert fold.with_answers(copy.deepcopy(found)) == found, "what a student wrote stays"
+
+
+def test_in_a_run_of_all_cells_an_answer_counts_and_not_the_solution(notebook):
+    """By the order of the cells, whatever stands in them."""
+    asked = exercises.of(notebook)
+    says = {}
+    for e in asked:
+        says |= {e.solution.id: "seen = 'solution'", e.answer.id: "seen = 'answer'"}
+        says[e.check.id] = "checked.append(seen)"
+    names = {"checked": []}
+    for cell in notebooks.code_cells(notebook):
+        exec(says.get(cell.id, ""), names)
+    assert names["checked"] == ["answer"] * len(asked)
 
 
 def test_there_are_enough_exercises():

@@ -52,13 +52,14 @@ def test_copies_hold_no_solution(notebook):
     copied = student.released(source)
     assert notebook == before, "the chapter itself stays as it is"
     text = nbformat.writes(copied)
-    for hidden in ("SOLUTION", "hide-cell", "colab-badge", student.READING):
+    for hidden in ("SOLUTION", "hide-cell", "colab-badge", exercises.READING):
         assert hidden not in text
     assert student.WRITING in "\n".join(c.source for c in copied.cells)
     marks = {c.id: c.metadata.nbgrader for c in copied.cells if "nbgrader" in c.metadata}
     for e in exercises.of(notebook):
         (stub,) = [c for c in copied.cells if c.id == e.solution.id]
         assert stub.source == exercises.STUB
+        assert e.answer.id not in {c.id for c in copied.cells}, "one place to write is enough"
         answer, check = marks.pop(e.solution.id), marks.pop(e.check.id)
         assert (answer.solution, answer.grade, answer.locked) == (True, False, False)
         assert (check.solution, check.grade, check.locked, check.points) == (False, True, True, e.points)
@@ -74,7 +75,7 @@ def test_a_copy_runs_anywhere(notebook):
 
 def test_every_exercise_has_a_level():
     with pytest.raises(ValueError, match="dance.*no level; add"):
-        print(exercises.Exercise("1", "dance", "", None, None).level)
+        print(exercises.Exercise("1", "dance", "", None, None, None).level)
     kinds = [k for some in exercises.LEVELS.values() for k in some]
     assert len(set(kinds)) == len(kinds) and set(exercises.POINTS) == set(exercises.LEVELS)
 
