@@ -304,7 +304,7 @@ def partition(y: ArrayLike, clients: int = 40, seed: int = 0, draws: int = 3, mi
         f'<tr><th scope="row">{name}</th><td data-measure="">{v:.2f}</td><td>{c:.2f}</td></tr>'
         for name, v, c in zip(_MEASURES, _heterogeneity(first), control, strict=True)
     )
-    head = "<tr><th>measure</th><th>these clients</th><th>equal clients</th></tr>"
+    head = "<tr><th>measure</th><th>here</th><th>IID</th></tr>"
     scene += f'<div class="scroll" tabindex="0" role="region" aria-label="measures"><table><thead>{head}</thead>'
     scene += f"<tbody>{rows}</tbody></table></div>"
     data = {"kinds": kinds, "control": control, "plot": plot}
@@ -357,7 +357,9 @@ def who_helps_whom(
         np.fill_diagonal(distance, 0)
         radii = np.quantile(distance[pair], np.arange(1, 10) / 10)
         at = float(np.quantile(distance[pair], 1 / 3)) if eps is None or shown else float(eps)
-        shown[name] = {"distance": distance.tolist(), "places": _places(distance).tolist(), "eps": at}
+        step = float(np.ceil(1e4 * distance.max() / 200) / 1e4)  # of the reader's slider
+        at = round(step * round(at / step), 4)
+        shown[name] = {"distance": distance.tolist(), "places": _places(distance).tolist(), "eps": at, "step": step}
         for radius in radii:
             cluster = np.asarray(dbscan(distance, max(radius, 1e-9)))
             size, same = np.bincount(cluster), (cluster[:, None] == cluster)[pair]
@@ -389,11 +391,11 @@ def who_helps_whom(
     share = gain / np.nanmax(np.abs(gain))
     np.fill_diagonal(share, 0)
     left = _matrix(share[mixed], "Matrix of the measured gains of pairs, in the order of the clusters.", part="gains")
-    words = "Matrix of the predicted distances, dark where two clients are near."
+    words = "Matrix of the predicted distances, strong where two clients are near."
     right = _matrix(1 - distance[mixed] / far, words, "currentColor", "distances")
     scene = f'<div class="columns three"><div><b>within ε of each other</b>{sight}</div>'
     scene += f'<div><b>measured gain</b>{left}<div class="key">loses <i></i> gains</div></div>'
-    scene += f"<div><b>predicted: near is dark</b>{right}</div></div>"
+    scene += f"<div><b>predicted: near is strong</b>{right}</div></div>"
     caption = "Who helps whom? Rows stand in the order of the clusters; a shape is a true kind, a colour a cluster."
     measured = [[None if np.isnan(v) else round(v, 4) for v in row] for row in gain]
     data = {"gains": measured, "predicted": shown, "eps": at}
@@ -426,7 +428,7 @@ def teachers_t(figures: Mapping[str, Any]) -> Figure:
     arms = [name.rsplit(", ", 1) for name in figures]
     settings = [re.fullmatch(r"rate (.+), T = (.+)", name) for name in next(iter(figures.values()))]
     rates, temperatures = (list(dict.fromkeys(m[i] for m in settings if m)) for i in (1, 2))
-    x = {t: round(60 + 380 * i / max(1, len(temperatures) - 1), 1) for i, t in enumerate(temperatures)}
+    x = {t: round(60 + 372 * i / max(1, len(temperatures) - 1), 1) for i, t in enumerate(temperatures)}
     height, bottoms = 110, {"largest domain": 140, "NMI": 300}
     runs, chance, lines, drawn, first = dict[str, Any](), dict[str, float](), [], "", None
     for (kind, head), arm in zip(arms, figures.values(), strict=True):
@@ -555,7 +557,7 @@ def chooser(figures: Mapping[str, Any], controls: Sequence[str] = ("true groups"
         inner += (
             f'<g data-method="{escape(name)}" transform="translate(0 {plot["top"] + plot["row"] * where})"{hidden}>'
             f'<text x="0" y="4">{escape(name)}</text><path class="span" d="M{x[1]:.1f} 0H{x[2]:.1f}"/>'
-            f'<path class="seeds" d="{dots}"/><circle cx="{x[0]:.1f}" cy="0" r="5" fill="var(--g0)"/>'
+            f'<path class="seeds" d="{dots}"/><circle cx="{x[0]:.1f}" cy="0" r="4" fill="var(--g0)"/>'
             f'<text class="end" x="396" y="4">{mean:.2f}</text>'
             f'<text class="end" x="480" y="4">{row["kB"]:.0f} kB</text></g>'
         )

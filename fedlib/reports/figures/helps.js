@@ -68,7 +68,7 @@ function live(figure, data) {
     const text = sentence(name, eps, cluster, meanGains(data.gains, cluster), joined(distance));
     if (says.textContent !== text) says.textContent = text;
   });
-  const range = () => { const far = Math.max(...data.predicted[name].distance.flat()); return [0, Number(far.toFixed(3)), Number((far / 200).toFixed(4))]; };
+  const range = () => { const { step } = data.predicted[name]; return [0, Number((200 * step).toFixed(4)), step]; };
   const box = make("div");
   const place = () => box.replaceChildren(slider("radius ε of DBSCAN", range(), eps, (v) => { eps = v; draw(); }, (v) => show(v)).label);
   const names = Object.keys(data.predicted);
