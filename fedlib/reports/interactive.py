@@ -645,7 +645,7 @@ class _Chart:
         self.text(0, self.top - 8, title, 'class="title"')
         for tick in ticks:
             self.always.append(f'<path class="grid" d="M{_LEFT} {self.y(tick)}H{_RIGHT}"/>')
-            self.text(_LEFT - 5, self.y(tick) + 4, f"{tick:.2g}".replace("-", "−"), 'class="end"')
+            self.text(_LEFT - 5, self.y(tick) + 4, f"{tick:.2g}".replace("e-0", "e-").replace("-", "−"), 'class="end"')
 
     def text(self, x: float, y: float, words: str, more: str = "") -> None:
         self.always.append(f'<text x="{x:.4g}" y="{y:.4g}" {more}>{escape(words)}</text>')

@@ -21,7 +21,7 @@ const bytes = (kB) => kB >= 1000 ? `${show(kB / 1000, 1)} MB` : `${show(kB, kB <
 
 function sentence(data, { kind, sums, most }, { left, tied }) {
   const of = Object.keys(data.grid[kind]).length, first = left[0];
-  const start = `${data.words[kind] ?? kind}; the server may see ${sums ? "sums only" : "everything that methods send"}; at most ${bytes(most)} a client and round: ${left.length} of ${of} methods are left. `;
+  const start = `Clients differ by ${data.words[kind] ?? kind}; the server may see ${sums ? "sums only" : "everything that methods send"}; at most ${bytes(most)} a client and round: ${left.length} of ${of} methods are left. `;
   if (!first) return start;
   const [mean, half] = interval(data.grid[kind][first].seeds, data.t), n = data.grid[kind][first].seeds.length;
   return `${start}${first} has the highest mean accuracy, ${show(mean)} ± ${show(half)}. `
