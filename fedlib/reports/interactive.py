@@ -340,13 +340,15 @@ def who_helps_whom(
     kinds : array of shape (K,), integer, optional
         The true kind of each client, shown as the shape of its mark.
     eps : float, optional
-        Radius to begin with; by default a third of all pairs are within it.
+        Radius to begin with; by default a little less than joins all clients.
 
     Returns
     -------
     Figure
         Clusters are those of `fedlib.server.distance_clusters.dbscan`, with its `min_samples` of 2.
     """
+    from scipy.cluster.hierarchy import linkage
+
     gain = np.array(gains, float)
     kind = np.zeros(len(gain), int) if kinds is None else np.asarray(kinds)
     given = predicted if isinstance(predicted, Mapping) else {"the predicted distance": predicted}
@@ -356,7 +358,8 @@ def who_helps_whom(
         distance = np.round(np.array(values, float), 6)
         np.fill_diagonal(distance, 0)
         radii = np.quantile(distance[pair], np.arange(1, 10) / 10)
-        at = float(np.quantile(distance[pair], 1 / 3)) if eps is None or shown else float(eps)
+        merged = linkage(distance[pair], "single")[-2:, 2]  # between these two radii there are two chains
+        at = float(merged.mean()) if eps is None or shown else float(eps)
         step = float(np.ceil(1e4 * distance.max() / 200) / 1e4)  # of the reader's slider
         at = round(step * round(at / step), 4)
         shown[name] = {"distance": distance.tolist(), "places": _places(distance).tolist(), "eps": at, "step": step}
