@@ -1,6 +1,7 @@
 """Figures that move: complete without a script, right with one, within reach of keys and fingers, and light."""
 
 import gzip
+import json
 import re
 from types import SimpleNamespace
 
@@ -10,13 +11,17 @@ import pytest
 import torch
 from axe_playwright_python.sync_playwright import Axe
 from interactive_figures import FIGURES, chromium, compute, document, open_page
+from scipy import stats
 
 import fedlib
+from book.experiments.scoreboard import METHODS
 from fedlib import Key, models
 from fedlib.algorithms import CFL, FedAvg, FedProx, Scaffold
 from fedlib.losses import mse
 from fedlib.reports import interactive
+from fedlib.reports.statistics import compare, interval
 from fedlib.server.clusters import bipartition, cosine_similarity
+from fedlib.server.distance_clusters import dbscan
 from fedlib.server.split_tree import replay
 
 K, T, GROUPS = 20, 110, np.arange(20) % 4
@@ -29,23 +34,30 @@ def browser():
 
 
 def cfl(**settings):
-    return CFL(lambda params, batch: 0, lr=0.1, **settings)
+    return CFL(lambda params, batch: 0, lr=0.1, **interactive.LENGTHS | settings)
 
 
-def end_of_run(seed=0):
-    """The end of a run of CFL that was never trained: 20 clients in four groups, cut after rounds 41 and 82."""
+BY_HALVES = {"level": 1e-3, "eps1": 2.0, "eps2": 0.0}  # the defaults of CFL
+
+
+def end_of_run(seed=0, halves=False):
+    """The end of a run of CFL that was never trained: 20 clients in four groups, cut in two by two."""
     random = np.random.RandomState(seed)
     same = np.where(GROUPS[:, None] == GROUPS, 0.7, -0.2)
     noise = random.randn(K, K) / 20 + random.randn(T, K, K) / 40
     alpha = torch.from_numpy(np.clip(same + noise + noise.swapaxes(1, 2), -1, 1))
     splits, norms, born, members = [], [], {0: 0}, {0: torch.arange(K)}
-    rule = cfl()
+    rule = cfl(**BY_HALVES) if halves else cfl()
     for t in range(1, T + 1):
         for c in sorted(members):
             mean = 0.4 * 0.95 ** (t - born[c]) + 0.1
             pace = 0.2 + 0.4 * min(1, t / 60) * (t <= 91) + 0.02 * random.rand()
+            chance = 1.0
+            if halves and t % 20 == 0 and len(members[c]) > 5:
+                chance = 10 ** (-(t - born[c]) / 12 - c - 3 * (t == 40))
             due = rule.must_split(t, t - born[c], mean, 1.0, pace) and len(members[c]) > 5
-            norms.append([t, c, mean, 1.0, pace, due])
+            due = due and (not halves or chance < rule.level)
+            norms.append([t, c, mean, 1.0, pace, due, chance])
             if due:
                 part = torch.from_numpy((GROUPS[members[c]] // (2 if c == 0 and len(members) == 1 else 1)) % 2)
                 new = len(members)
@@ -64,6 +76,11 @@ def run():
 
 
 @pytest.fixture(scope="module")
+def by_halves():
+    return end_of_run(halves=True)
+
+
+@pytest.fixture(scope="module")
 def history():
     t = np.arange(5, T + 1, 5)
     return pd.DataFrame({"round": t, **{f"group {g}_accuracy": 1 - 0.8 / (1 + t / (20 + g)) for g in range(4)}})
@@ -74,16 +91,71 @@ def slider(run, history):
     return interactive.split_slider(cfl(), run, GROUPS, history).html
 
 
+def pairs(seed=0, k=24, measured=14):
+    """Gains of clients of two kinds, of which some pairs were measured, two distances, and the kinds."""
+    random, kind = np.random.RandomState(seed), np.arange(k) % 2
+    noise = random.randn(k, k)
+    gain = np.where(kind[:, None] == kind, 0.08, -0.3) + (noise + noise.T) / 20
+    known = np.arange(k) < measured
+    gain[known[:, None] != known] = np.nan
+    place = random.randn(k, 3) + 2 * kind[:, None]
+    far = np.linalg.norm(place[:, None] - place, axis=2)
+    return gain, {"length": far, "squared": far**2}, kind
+
+
+def grid(kinds=("label skew", "rotations", "columns without names"), seed=0):
+    """A scoreboard in which some methods were not run in some federations."""
+    random, names = np.random.RandomState(seed), (*interactive.SUMS_SUFFICE, "CFL", "IFCA", "PACFL", "true groups")
+    scores = lambda m, s: {str(n): round(float(v), 5) for n, v in enumerate(random.normal(m, s, 5))}  # noqa: E731
+    cell = lambda i: {  # noqa: E731
+        "accuracy": scores(0.3 + 0.04 * i, 0.03), "worst decile": scores(0.2, 0.1), "kB down": scores(5.0**i / 5**8, 0),
+        "kB up": scores(26, 0), "rate": scores(0.1, 0),
+    }  # fmt: skip
+    return {k: {m: cell(random.randint(15)) for m in names if (k, m) != (kinds[-1], "CFL")} for k in kinds}
+
+
+def sweep(seed=0):
+    """A sweep of the teacher's T: two federations, two heads."""
+    random = np.random.RandomState(seed)
+    scores = lambda: {str(s): round(float(v), 4) for s, v in enumerate(random.rand(5))}  # noqa: E731
+    names = [f"rate {r}, T = {t}" for t in (1, 10, 100) for r in (0.001, 0.1)]
+    arm = lambda: {n: {"largest domain": scores(), "NMI": scores()} for n in names}  # noqa: E731
+    more = lambda: {"untrained": {"NMI": scores()}, "four domains at random": {"NMI": scores()}}  # noqa: E731
+    return {f"{kind}, {head}": arm() | more() for kind in ("digits, turned", "FEMNIST") for head in ("pooled", "4x4")}
+
+
 STORED = {"playground": interactive.playground, "steps": interactive.local_steps}
+MADE = STORED | {
+    "partition": lambda: interactive.partition(np.arange(2000) % 10, min_rows=1),
+    "helps": lambda: interactive.who_helps_whom(*pairs()),
+    "teacher": lambda: interactive.teachers_t(sweep()),
+    "chooser": lambda: interactive.chooser({"grid": grid()}),
+}
 
 
-@pytest.fixture(params=["split", *STORED])
+@pytest.fixture(scope="module", params=["split", *MADE])
 def html(request, slider):
-    return slider if request.param == "split" else STORED[request.param]().html
+    return slider if request.param == "split" else MADE[request.param]().html
 
 
-def test_the_run_of_these_tests_has_three_cuts(run):
-    assert [(s.model, s.new, len(s.members)) for s in run.splits] == [(0, 1, 20), (0, 2, 10), (1, 3, 10)]
+def data_of(html):
+    return re.search(r"<script type='application/json'>(.*?)</script>", html, re.S)[1]
+
+
+def test_the_runs_of_these_tests_have_three_cuts(run, by_halves):
+    for one in (run, by_halves):
+        assert [(s.model, s.new, len(s.members)) for s in one.splits] == [(0, 1, 20), (0, 2, 10), (1, 3, 10)]
+
+
+def test_each_is_complete_without_its_script(browser, html):
+    """A picture, its caption and its numbers; no control that does nothing."""
+    page = open_page(browser, document(html), java_script_enabled=False)
+    assert page.locator("figure svg").count() >= 1 and page.locator("input, button, select").count() == 0
+    assert len(page.locator("figcaption").inner_text()) > 40
+    page.locator("summary").click()
+    assert page.locator("details tbody tr").count() >= 3
+    assert page.problems == []
+    page.context.close()
 
 
 def test_weight_and_source(html):
@@ -135,10 +207,57 @@ def test_other_thresholds_part_where_the_library_says(browser, run, slider):
     assert len({e for e in expected if e}) > 4
 
 
+# ---- the test by halves, CFL's default ----
+
+LEVELS = [(1e-3, 0), (1e-2, 0), (1e-4, 0), (1e-1, 0), (1, 0), (0, 0), (1e-3, -0.3), (1e-2, 1), (0.03, 0.5), (1e-3, -1)]
+
+
+def test_other_levels_part_where_the_rule_says(browser, by_halves, history):
+    """From each test's chance, and the mean cosine across the exact cut of a cluster's clients."""
+    norms, split_at = by_halves.norms.numpy(), {(s.round, s.model): s for s in by_halves.splits}
+
+    def first_other(level, bound):
+        born, model = {0: 0}, np.zeros(K, int)
+        for t, c, *_, chance in norms:
+            own = np.flatnonzero(model == c)
+            alpha = by_halves.cosines[int(t) - 1][own][:, own]
+            side = bipartition(alpha).assignment == 1
+            due = t % 20 == 0 and t - born[c] >= 20 and chance < level and alpha[side][:, ~side].mean() < bound
+            split = split_at.get((t, c))
+            if due != bool(split):
+                return int(t), int(c), bool(due)
+            if split:
+                born[split.model] = born[split.new] = t
+                model[split.members[split.part == 1]] = split.new
+        return None
+
+    expected = [first_other(*pair) for pair in LEVELS]
+    data = data_of(interactive.split_slider(cfl(**BY_HALVES), by_halves, GROUPS, history).html)
+    got = compute(browser, "split", "a[1].map((eps) => replay(JSON.parse(a[0]), eps))", [data, LEVELS])
+    assert [g and (g["round"], g["model"], g["due"]) for g in got] == expected
+    assert expected[0] is None and len({e for e in expected if e}) > 3
+
+
+def test_the_test_by_halves_is_told_in_words(browser, by_halves, history):
+    page = open_page(browser, document(interactive.split_slider(cfl(**BY_HALVES), by_halves, GROUPS, history).html))
+    said, ranges = page.locator("output.says"), page.locator("input[type=range]")
+    for t, words in ((7, "next test is after round 20"), (20, "chance may have done this"), (40, "more than chance")):
+        ranges.nth(0).fill(str(t))
+        page.wait_for_function("w => document.querySelector('output.says').textContent.includes(w)", arg=words)
+    ranges.nth(1).fill("-1")
+    assert "level = 0.1" in page.locator(".chart").text_content() and "not known" in said.inner_text()
+    page.get_by_role("button", name="Thresholds of the run").click()
+    assert "more than chance" in said.inner_text() and page.problems == []
+    page.context.close()
+
+
+# ---- every figure ----
+
+
 def test_keys_move_every_control_and_the_sentence_changes(browser, html):
     page = open_page(browser, document(html))
     ranges = page.locator("input[type=range]")
-    assert ranges.count() >= 3
+    assert ranges.count() >= 1
     for n in range(ranges.count()):
         one = ranges.nth(n)
         before = one.input_value()
@@ -149,7 +268,7 @@ def test_keys_move_every_control_and_the_sentence_changes(browser, html):
     said = page.locator("output.says").inner_text()
     assert len(said) > 40
     ranges.first.focus()
-    page.keyboard.press("Home")
+    page.keyboard.press("End" if ranges.first.input_value() == ranges.first.get_attribute("min") else "Home")
     page.wait_for_function("said => document.querySelector('output.says').textContent !== said", arg=said)
     for radio in page.locator("input[type=radio]").all():
         radio.focus()
@@ -170,7 +289,9 @@ def test_touch_on_a_phone_in_a_sandboxed_frame(browser, html):
         box = one.bounding_box()
         assert box["height"] >= 24, "too small for a finger"
         before = one.input_value()
-        one.tap(position={"x": box["width"] * 0.3, "y": box["height"] / 2})
+        low, high = (float(one.get_attribute(end)) for end in ("min", "max"))
+        side = 0.85 if float(before) < (low + high) / 2 else 0.3
+        one.tap(position={"x": box["width"] * side, "y": box["height"] / 2})
         assert one.input_value() != before
     inner = page.frames[1]
     assert inner.evaluate("document.documentElement.scrollWidth <= innerWidth"), "wider than the phone"
@@ -231,7 +352,7 @@ def test_the_playground_has_the_numbers_of_the_library(browser, preset, hidden):
         return mse(model(params, x), y, w) / 2
 
     data = fedlib.stack_clients(list(points[..., :2]), list(points[..., 2]))
-    algorithm = CFL(loss, lr=0.05, batch_size=None, epochs=1, eps1=0)
+    algorithm = CFL(loss, lr=0.05, batch_size=None, epochs=1, level=0)
     state = fedlib.fit(algorithm, start, data, steps, device="cpu", progress=False).state
     update = algorithm.train(state, data, torch.arange(8), Key(0, steps + 1)).per_client["update"]
     gradient = torch.cat([p.flatten(1) for p in update.values()], 1) / -0.05
@@ -296,6 +417,103 @@ def test_the_walks_are_those_of_the_library(browser, steps, lr, mu):
         fedlib.fit(algorithm, start, data, 12, callbacks=note, device="cpu", progress=False)
         np.testing.assert_allclose(walked, path, atol=1e-6)
         np.testing.assert_allclose(far, end, atol=1e-6)
+
+
+def test_the_playground_has_the_rule_of_the_chapter(browser):
+    assert compute(browser, "playground", "RULE") == {k: interactive.LENGTHS[k] for k in ("eps1", "eps2")}
+
+
+@pytest.mark.parametrize("kind", [0, 1, 2])
+def test_the_measures_of_partitions(browser, kind):
+    """Those that the script takes of the counts it holds, of partitions drawn once more."""
+    y = np.random.RandomState(1).randint(7, size=1500)
+    draw, _, _, values, _ = list(interactive._LEVELS.values())[kind]
+    got = compute(
+        browser,
+        "partition",
+        "JSON.parse(a[0]).kinds[a[1]].counts.map((draws) => draws.map(measures))",
+        [data_of(interactive.partition(y, 20, seed=3, draws=2, min_rows=1).html), kind],
+    )
+    for value, draws in zip(values, got, strict=True):
+        for seed, found in zip((3, 4), draws, strict=True):
+            rows = draw(y, 20, value, seed=seed).rows
+            own = np.stack([np.bincount(y[r], minlength=7) / len(r) for r in rows])
+            far = np.abs(own - np.bincount(y) / len(y)).sum(1).mean() / 2
+            size = [len(r) for r in rows]
+            expected = [far, np.exp(stats.entropy(own, axis=1)).mean(), max(size) / min(size)]
+            np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("name", ["length", "squared"])
+def test_clusters_are_those_of_scikit_learn(browser, name):
+    """At ten radii, some of them the distance of a pair; and from the last radius on all clients are one cluster."""
+    gain, predicted, kind = pairs(1)
+    held = json.loads(data_of(interactive.who_helps_whom(gain, predicted, kind).html))
+    distance = np.array(held["predicted"][name]["distance"])
+    np.testing.assert_allclose(distance, predicted[name], atol=1e-6)
+    i, j = np.triu_indices(len(distance), 1)
+    ordered = np.sort(distance[i, j])
+    radii = [*np.quantile(ordered, [0.01, 0.05, 0.2, 0.5]), *ordered[[0, 3, 10, 40, 90, -1]]]
+    script = "a[1].map((eps) => { const c = dbscan(a[0], eps); return [c, meanGains(a[2], c), sizes(c)]; })"
+    got = compute(browser, "helps", script, [distance.tolist(), radii, held["gains"]])
+    seen = np.isfinite(gain[i, j])
+    for radius, (cluster, means, sizes) in zip(radii, got, strict=True):
+        expected = np.asarray(dbscan(distance, radius))
+        assert cluster == expected.tolist() and sizes == sorted(np.bincount(expected).tolist(), reverse=True)
+        same = expected[i] == expected[j]
+        for some, mean in zip((same & seen, ~same & seen), means, strict=True):
+            assert (mean is None) == (not some.any()) and (mean is None or abs(mean - gain[i, j][some].mean()) < 1e-4)
+    limit = compute(browser, "helps", "joined(a)", distance.tolist())
+    assert np.asarray(dbscan(distance, limit)).max() == 0 < np.asarray(dbscan(distance, limit - 1e-7)).max()
+
+
+def test_the_chooser_orders_and_compares_as_the_library(browser):
+    made = grid(seed=2)
+    data = data_of(interactive.chooser({"grid": made}).html)
+    asked = [(k, s, m) for k in made for s, m in ((False, 1e9), (True, 1e9), (False, 27.0), (True, 30.0))]
+    answers = compute(browser, "chooser", "a[1].map((one) => ordered(JSON.parse(a[0]), ...one))", [data, asked])
+    for (kind, sums, most), got in zip(asked, answers, strict=True):
+        rows = {
+            name: row["accuracy"]
+            for name, row in made[kind].items()
+            if name != "true groups"
+            and row["kB down"]["0"] + row["kB up"]["0"] <= most
+            and (not sums or name in interactive.SUMS_SUFFICE)
+        }
+        expected = sorted(rows, key=lambda n: -np.mean(list(rows[n].values())))
+        undecided = [n for n in expected[1:] if compare(rows[expected[0]], rows[n])["verdict"] != "holds"]
+        assert got == {"left": expected, "tied": undecided}, (kind, sums, most)
+
+
+def test_who_needs_sums_only_is_what_the_atlas_says():
+    text = (FIGURES.parents[2] / "book/atlas.md").read_text("utf8").split("| method | the server sees |")[1]
+    sees = {}
+    for row in text.split("\n\n")[0].splitlines()[2:]:
+        names, what = row.split("|")[1:3]
+        sees |= dict.fromkeys(names.strip().split(", "), what.strip())
+    other = {"alone": "LocalOnly", "FedAvg, fine-tuned": "FineTunedFedAvg", "SCAFFOLD": "Scaffold"}
+    other |= {"LG-FedAvg": "LGFedAvg", "k-means": "ClusteredKMeans", "pFedGraph": "PFedGraph"}
+    for name in METHODS:
+        alone = sees[other.get(name, name)]
+        suffice = alone in ("nothing", "sums") or alone.startswith("sums of")
+        assert (name in interactive.SUMS_SUFFICE) == suffice, name
+
+
+def test_the_teacher_has_the_stored_figures(browser):
+    figures = sweep(3)
+    page = open_page(browser, document(interactive.teachers_t(figures).html))
+    page.locator("select").select_option("FEMNIST")
+    page.get_by_label("4x4").check()
+    for n, to in enumerate(("2", "1")):
+        page.locator("input[type=range]").nth(n).fill(to)
+    arm = figures["FEMNIST, 4x4"]["rate 0.1, T = 100"]
+    words = page.locator("output.says").inner_text().replace("\u2212", "-")
+    for score in ("largest domain", "NMI"):
+        mean, half = interval(list(arm[score].values()))
+        assert f"{mean:.2f} ± {half:.2f}" in words
+    shown = [g.get_attribute("data-run") for g in page.locator("[data-run]").all() if g.is_visible()]
+    assert shown == ["FEMNIST|4x4|0.1"]
+    page.context.close()
 
 
 def test_several_figures_on_a_page(browser, slider):

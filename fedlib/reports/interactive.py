@@ -7,7 +7,8 @@ Colab; every control is a native one, for keys, fingers and screen readers.
 
 import base64
 import json
-from collections.abc import Sequence
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -17,10 +18,30 @@ import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-__all__ = ["Figure", "Rule", "cfl_rules", "local_steps", "playground", "split_slider"]
+from ..partition import dirichlet, iid, pathological, quantity
+from ..server.clusters import bipartition
+from ..server.distance_clusters import dbscan
+from .statistics import interval
+
+__all__ = [
+    "LENGTHS",
+    "Figure",
+    "Rule",
+    "cfl_rules",
+    "chooser",
+    "local_steps",
+    "partition",
+    "playground",
+    "split_slider",
+    "teachers_t",
+    "who_helps_whom",
+]
+
+LENGTHS = {"level": 1, "eps1": 0.15, "eps2": 0.4}  # CFL's rule with relative lengths, which the playground shows
 
 _LEFT, _RIGHT, _WIDTH = 34, 340, 460  # of the curves: where the first and the last round stand, and all with labels
 _DASHES = ("", "8 3", "2 3", "8 3 2 3")
+_DASHED, _SHADE = 'stroke-dasharray="6 3"', 'stroke="currentColor" stroke-width="30" opacity=".12"'
 
 
 @dataclass(frozen=True)
@@ -55,6 +76,8 @@ class Rule:
         Holds for values below the threshold; otherwise for those at or above it.
     holds, fails : str
         Words for either case: "the mean update is short".
+    log : bool
+        Positive values, shown by their logarithms; those below 1e-12 as if they were that.
     """
 
     name: str
@@ -64,24 +87,62 @@ class Rule:
     below: bool
     holds: str
     fails: str
+    log: bool = False
+
+    def met(self) -> np.ndarray:
+        """Where it holds; nowhere in rounds without a value (NaN)."""
+        values = np.asarray(self.values, float)
+        return values < self.eps if self.below else values >= self.eps
 
 
 def cfl_rules(algorithm: Any, state: Any) -> list[Rule]:
-    """The two conditions of `fedlib.algorithms.cfl.CFL.must_split`, with the values of a run.
+    """The two conditions under which `fedlib.algorithms.cfl.CFL` splits a cluster, with the values of a run.
 
     Parameters
     ----------
     algorithm : CFL
     state : CFLState
-        The end of the run.
+        The end of the run; with a `level` below 1 with one field more, as in `split_slider`.
+
+    Returns
+    -------
+    list of Rule
+        With ``level=1`` both lengths of `CFL.must_split`. Otherwise the chance of the test by halves, and the mean
+        cosine across the cut, for the rounds that had a test; NaN in others.
     """
-    mean, longest, pace = state.norms.T[2:5].cpu().numpy()
+    norms = state.norms.cpu().numpy()
+    if algorithm.level < 1:
+        tested, across = norms[:, 0] % max(1, algorithm.rest) == 0, np.full(len(norms), np.nan)
+        born = dict(_members(state))
+        for i in np.flatnonzero(tested):
+            t, c = norms[i, :2].astype(int)
+            own = born[max(r for r in born if r < t)] == c
+            alpha = state.cosines[t - 1].double().cpu()[own][:, own]
+            side = bipartition(alpha, algorithm.method).assignment.cpu() == 1
+            across[i] = alpha[side][:, ~side].mean()
+        chance = np.where(tested, norms[:, 6], np.nan)
+        differ = "the clients differ by more than chance", "chance may have done this"
+        pull = "they pull against each other", "they do not pull against each other yet"
+        return [
+            Rule("chance, if all were alike", "level", chance, algorithm.level, True, *differ, log=True),
+            Rule("mean cosine across the cut", "bound", across, 0.0, True, *pull),
+        ]
+    mean, longest, pace = norms.T[2:5]
     still = "the clients' updates cancel", "the model still moves"
     hard = "a client pulls hard", "no client pulls hard"
     return [
         Rule("mean update / longest", "ε₁", mean / longest, algorithm.eps1, True, *still),
         Rule("longest update / (rate × steps)", "ε₂", pace, algorithm.eps2, False, *hard),
     ]
+
+
+def _members(state: Any) -> Iterator[tuple[int, np.ndarray]]:
+    """Each client's model after the rounds in which it changed, and after round 0."""
+    model = np.zeros(len(state.assignment), int)
+    yield 0, model.copy()
+    for s in state.splits:
+        model[s.members[s.part == 1].cpu().numpy()] = s.new
+        yield s.round, model.copy()
 
 
 def split_slider(
@@ -112,7 +173,9 @@ def split_slider(
     rules = cfl_rules(algorithm, state) if rules is None else rules
     names, rounds = [f"group {g}" for g in np.unique(group)], len(cosines)
     scores = history.set_index("round")[[f"{name}_accuracy" for name in names]].dropna()
-    tests = np.column_stack([state.norms[:, [0, 1, -1]].cpu().numpy(), *(np.asarray(r.values) for r in rules)])
+    norms = state.norms.cpu().numpy()
+    cut = norms[:, 5].astype(bool) & np.all([r.met() for r in rules], axis=0)
+    tests = np.column_stack([norms[:, :2], cut, *(np.asarray(r.values) for r in rules)])
     i, j = np.triu_indices(len(group), 1)
     pairs = np.round(100 * cosines[:, i, j]).astype(int)
     steps = np.diff(pairs, axis=0, prepend=0).astype(
@@ -131,7 +194,7 @@ def split_slider(
     ]
     chart, plots = _chart(rounds, scores, tests, rules, state.splits, group)
     shown = [
-        {**{key: getattr(r, key) for key in ("name", "symbol", "eps", "below", "holds", "fails")}, **plot}
+        {**{key: getattr(r, key) for key in ("name", "symbol", "eps", "below", "holds", "fails", "log")}, **plot}
         for r, plot in zip(rules, plots, strict=True)
     ]
     data = {
@@ -139,7 +202,10 @@ def split_slider(
         "groups": group.tolist(),
         "rest": algorithm.rest,
         "rules": shown,
-        "tests": [[int(t), int(c), int(due), *(float(f"{v:.6g}") for v in row)] for t, c, due, *row in tests],
+        "tests": [
+            [int(t), int(c), int(due), *(None if np.isnan(v) else float(f"{v:.6g}") for v in row)]
+            for t, c, due, *row in tests
+        ],
         "splits": splits,
         "scores": [
             [int(t), *np.round(row, 3).tolist()] for t, row in zip(scores.index, scores.to_numpy(), strict=True)
@@ -150,10 +216,14 @@ def split_slider(
     table = scores.round(2).set_axis(names, axis=1)
     for rule in rules:
         by_round = pd.Series(rule.values).groupby(tests[:, 0])
-        table[rule.name] = (by_round.min() if rule.below else by_round.max()).round(2)
+        nearest = by_round.min() if rule.below else by_round.max()
+        table[rule.name] = nearest.map("{:.1g}".format, "ignore") if rule.log else nearest.round(2)
     table["models"] = [1 + sum(s.round <= t for s in state.splits) for t in table.index]
+    label = "Matrix of the cosines of the clients' updates, rows and columns in the order of the split tree."
+    order = np.argsort(state.assignment.cpu().numpy(), kind="stable")
     key = '<div class="key">−1 <i></i> +1 &nbsp; cosine of updates</div>'
-    scene = f'<div class="columns"><div><div class="matrix">{_matrix(cosines[-1], state.assignment)}</div>{key}</div>'
+    matrix = _matrix(cosines[-1][np.ix_(order, order)], label)
+    scene = f'<div class="columns"><div><div class="matrix">{matrix}</div>{key}</div>'
     scene += f'<div class="wide">{chart}</div></div>'
     caption = "Clustered federated learning, round by round. The server sees the cosines alone."
     return _figure("split", scene, caption, table.reset_index().to_html(index=False, border=0, na_rep="–"), data)
@@ -167,6 +237,346 @@ def playground() -> Figure:
 def local_steps() -> Figure:
     """Two clients with quadratic losses, and the walks of FedAvg, FedProx and SCAFFOLD (chapter 02)."""
     return _stored("steps")
+
+
+_LEVELS = {  # of `partition`: function, its words, its setting, values, and which comes first
+    "Dirichlet": (dirichlet, "concentration α", "α", (0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 100), 1),
+    "pathological": (pathological, "shards of one class a client", "c", (1, 2, 3, 4, 5, 10), 1),
+    "quantity": (quantity, "spread σ of the sizes", "σ", (0, 0.25, 0.5, 0.75, 1, 1.25, 1.5), 4),
+}
+_MEASURES = "distance from everybody's labels", "classes of a client, in effect", "largest client / smallest"
+
+
+def partition(y: ArrayLike, clients: int = 40, seed: int = 0, draws: int = 3, min_rows: int = 10) -> Figure:
+    """Who holds how much of which class, for three ways to make clients differ (chapter 02).
+
+    Parameters
+    ----------
+    y : array of shape (R,)
+        Class labels, which `fedlib.partition` hands out: nothing is drawn in the figure itself.
+    clients : int
+    seed, draws : int
+        Seeds from `seed` on, one for each draw.
+    min_rows : int
+        As in `fedlib.partition.dirichlet`.
+
+    Returns
+    -------
+    Figure
+        With three measures: the mean over clients of the total variation distance between their shares of the classes
+        and everybody's; the mean of exp(entropy), the number of classes that a client has in effect; and the largest
+        client's examples divided by the smallest's. Beside them the same for equal clients.
+    """
+    y = np.unique(np.asarray(y), return_inverse=True)[1]
+    classes = int(y.max()) + 1
+
+    def counts(parts: Any) -> list[list[int]]:
+        return [np.bincount(y[rows], minlength=classes).tolist() for rows in parts.rows]
+
+    kinds, lines = [], []
+    for name, (draw, label, symbol, values, first) in _LEVELS.items():
+        more = {"min_rows": min_rows} if draw is dirichlet else {}
+        made = [[counts(draw(y, clients, v, seed=seed + d, **more)) for d in range(draws)] for v in values]
+        kinds.append({"name": name, "label": label, "symbol": symbol, "values": values, "counts": made, "first": first})
+        for v, one in zip(values, made, strict=True):
+            lines.append([f"{name}, {symbol} = {v}", *_heterogeneity(np.array(one[0]))])
+    control = _heterogeneity(np.array(counts(iid(y, clients, seed))))
+    table = pd.DataFrame([["equal clients", *control], *lines], columns=["first draw", *_MEASURES]).round(2)
+    first, plot = (
+        np.array(kinds[0]["counts"][kinds[0]["first"]][0]),
+        {"left": 40, "bottom": 180, "height": 164, "wide": 13},
+    )
+    most, top = int(first.sum(1).max()), np.cumsum(first, 1)
+    right = plot["left"] + clients * plot["wide"]
+    inner = f'<path class="grid" d="M40 16H{right}M40 180H{right}"/><text class="end" x="34" y="184">0</text>'
+    inner += f'<text class="end" x="34" y="21" data-most="">{most}</text>'
+    inner += f'<text x="40" y="8">examples of each of {clients} clients, by class</text>'
+    for c in range(classes):
+        above = 180 - 164 * top[:, c] / most
+        bars = (f"M{40 + 13 * k} {above[k]:.1f}h11v{164 * n / most:.1f}h-11z" for k, n in enumerate(first[:, c]) if n)
+        inner += f'<path data-class="" fill="var(--g{c % 10})" d="{"".join(bars)}"/>'
+        x = 40 + (right - 40) * c / classes
+        inner += f'<rect x="{x:g}" y="194" width="12" height="12" fill="var(--g{c % 10})"/>'
+        inner += f'<text x="{x + 16:g}" y="205">{c}</text>'
+    label = f"Bars of {clients} clients: how many examples of each class each of them holds."
+    scene = f'<svg viewBox="0 0 {right} 212" role="img" aria-label="{label}">{inner}</svg>'
+    rows = "".join(
+        f'<tr><th scope="row">{name}</th><td data-measure="">{v:.2f}</td><td>{c:.2f}</td></tr>'
+        for name, v, c in zip(_MEASURES, _heterogeneity(first), control, strict=True)
+    )
+    head = "<tr><th>measure</th><th>here</th><th>IID</th></tr>"
+    scene += f'<div class="scroll" tabindex="0" role="region" aria-label="measures"><table><thead>{head}</thead>'
+    scene += f"<tbody>{rows}</tbody></table></div>"
+    data = {"kinds": kinds, "control": control, "plot": plot}
+    caption = "Who holds what: one bar a client, one colour a class. Before you move anything: Dirichlet, α = 0.2."
+    return _figure("partition", scene, caption, table.to_html(index=False, border=0), data)
+
+
+def _heterogeneity(counts: np.ndarray) -> list[float]:
+    """The measures of `partition`."""
+    own, size = counts / counts.sum(1, keepdims=True), counts.sum(1)
+    distance = np.abs(own - counts.sum(0) / counts.sum()).sum(1) / 2
+    logs = np.log(np.where(own > 0, own, 1))
+    return [float(distance.mean()), float(np.exp(-(own * logs).sum(1)).mean()), float(size.max() / size.min())]
+
+
+_SHAPES = "M-6 0a6 6 0 1 0 12 0a6 6 0 1 0-12 0z", "M-5-5h10v10h-10z", "M0-7l7 12h-14z", "M0-7l7 7-7 7-7-7z"
+
+
+def who_helps_whom(
+    gains: ArrayLike,
+    predicted: ArrayLike | Mapping[str, ArrayLike],
+    kinds: ArrayLike | None = None,
+    eps: float | None = None,
+) -> Figure:
+    """What pairs of clients gain, how far apart a prediction says they are, and what DBSCAN makes of it (chapter 11).
+
+    Parameters
+    ----------
+    gains : array of shape (K, K)
+        Measured gain of each pair; NaN where nothing was measured.
+    predicted : array of shape (K, K), or mapping of name to array
+        Distances, symmetric and at least 0; several to choose from.
+    kinds : array of shape (K,), integer, optional
+        The true kind of each client, shown as the shape of its mark.
+    eps : float, optional
+        Radius to begin with; by default a little less than joins all clients.
+
+    Returns
+    -------
+    Figure
+        Clusters are those of `fedlib.server.distance_clusters.dbscan`, with its `min_samples` of 2.
+    """
+    from scipy.cluster.hierarchy import linkage
+
+    gain = np.array(gains, float)
+    kind = np.zeros(len(gain), int) if kinds is None else np.asarray(kinds)
+    given = predicted if isinstance(predicted, Mapping) else {"the predicted distance": predicted}
+    pair = np.triu_indices(len(gain), 1)
+    known, shown, lines = np.isfinite(gain[pair]), dict[str, Any](), []
+    for name, values in given.items():
+        distance = np.round(np.array(values, float), 6)
+        np.fill_diagonal(distance, 0)
+        radii = np.quantile(distance[pair], np.arange(1, 10) / 10)
+        merged = linkage(distance[pair], "single")[-2:, 2]  # between these two radii there are two chains
+        at = float(merged.mean()) if eps is None or shown else float(eps)
+        step = float(np.ceil(1e4 * distance.max() / 200) / 1e4)  # of the reader's slider
+        at = round(step * round(at / step), 4)
+        shown[name] = {"distance": distance.tolist(), "places": _places(distance).tolist(), "eps": at, "step": step}
+        for radius in radii:
+            cluster = np.asarray(dbscan(distance, max(radius, 1e-9)))
+            size, same = np.bincount(cluster), (cluster[:, None] == cluster)[pair]
+            means = [gain[pair][known & s].mean() if (known & s).any() else np.nan for s in (same, ~same)]
+            lines.append([name, radius, (size > 1).sum(), (size == 1).sum(), *means])
+    table = ["distance", "ε", "clusters", "clients alone", "gain in one cluster", "gain of pairs of two clusters"]
+    numbers = pd.DataFrame(lines, columns=table).round(3).to_html(index=False, border=0, na_rep="–")
+
+    one = next(iter(shown.values()))
+    distance, places, at = np.array(one["distance"]), np.array(one["places"]), one["eps"]
+    cluster = np.asarray(dbscan(distance, max(at, 1e-9)))
+    lone, order = np.bincount(cluster)[cluster] == 1, np.argsort(cluster, kind="stable")
+    names, palette = list(dict.fromkeys(cluster[~lone])), (0, 1, 2, 3, 5, 7, 4, 8, 9)
+    edges = "".join(
+        f"M{places[i, 0]:g} {places[i, 1]:g}L{places[j, 0]:g} {places[j, 1]:g}"
+        for i, j in zip(*pair, strict=True)
+        if distance[i, j] <= at
+    )
+    marks = "".join(
+        f'<g data-client="" transform="translate({x:g} {y:g})" '
+        f'fill="var(--g{6 if alone else palette[names.index(c) % 9]})">'
+        f'<title>client {k}</title><path d="{_SHAPES[g % 4]}"/></g>'
+        for k, ((x, y), c, alone, g) in enumerate(zip(places, cluster, lone, kind, strict=True))
+    )
+    label = "Clients as marks, near ones close together; lines join those within the radius."
+    sight = f'<svg viewBox="0 0 300 300" role="img" aria-label="{label}">'
+    sight += f'<path data-part="edges" stroke="var(--line)" stroke-width="1.5" d="{edges}"/>{marks}</svg>'
+    mixed, far = np.ix_(order, order), distance.max()
+    share = gain / np.nanmax(np.abs(gain))
+    np.fill_diagonal(share, 0)
+    left = _matrix(share[mixed], "Matrix of the measured gains of pairs, in the order of the clusters.", part="gains")
+    words = "Matrix of the predicted distances, strong where two clients are near."
+    right = _matrix(1 - distance[mixed] / far, words, "currentColor", "distances")
+    scene = f'<div class="columns three"><div><b>within ε of each other</b>{sight}</div>'
+    scene += f'<div><b>measured gain</b>{left}<div class="key">loses <i></i> gains</div></div>'
+    scene += f"<div><b>predicted: near is strong</b>{right}</div></div>"
+    caption = "Who helps whom? Rows stand in the order of the clusters; a shape is a true kind, a colour a cluster."
+    measured = [[None if np.isnan(v) else round(v, 4) for v in row] for row in gain]
+    data = {"gains": measured, "predicted": shown, "eps": at}
+    return _figure("helps", scene, caption, numbers, data)
+
+
+def _places(distance: np.ndarray) -> np.ndarray:
+    """Places in a plane of 300 by 300, as near to the distances as a plane allows (classical scaling)."""
+    k = len(distance)
+    centred = np.eye(k) - 1 / k
+    values, vectors = np.linalg.eigh(-centred @ distance**2 @ centred / 2)
+    at = vectors[:, :-3:-1] * np.sqrt(np.maximum(values[:-3:-1], 0))
+    at *= np.where(at[np.abs(at).argmax(0), [0, 1]] < 0, -1, 1)  # a sign that does not hang on the machine
+    return np.round(150 + 135 * at / max(float(np.abs(at).max()), 1e-12), 1)
+
+
+def teachers_t(figures: Mapping[str, Any]) -> Figure:
+    """FedCG's teacher over its temperature T: how full the largest domain is, and the NMI with the truth.
+
+    Parameters
+    ----------
+    figures : mapping
+        Those of the stored result ``fedcg_collapse``: "federation, head" -> "rate r, T = t" -> score -> seed.
+
+    Returns
+    -------
+    Figure
+        Seeds as dots, means with 95 % intervals as bars. Chapter 08.
+    """
+    arms = [name.rsplit(", ", 1) for name in figures]
+    settings = [re.fullmatch(r"rate (.+), T = (.+)", name) for name in next(iter(figures.values()))]
+    rates, temperatures = (list(dict.fromkeys(m[i] for m in settings if m)) for i in (1, 2))
+    x = {t: round(60 + 372 * i / max(1, len(temperatures) - 1), 1) for i, t in enumerate(temperatures)}
+    height, bottoms = 110, {"largest domain": 140, "NMI": 300}
+    runs, chance, lines, drawn, first = dict[str, Any](), dict[str, float](), [], "", None
+    for (kind, head), arm in zip(arms, figures.values(), strict=True):
+        chance[f"{kind}|{head}"] = round(interval(list(arm["four domains at random"]["NMI"].values()))[0], 4)
+        for rate in rates:
+            name, paths = f"{kind}|{head}|{rate}", ""
+            runs[name] = []
+            first = first or name
+            for t in temperatures:
+                both = {what: list(arm[f"rate {rate}, T = {t}"][what].values()) for what in bottoms}
+                scores = {what: np.nan_to_num(interval(values)).round(4).tolist() for what, values in both.items()}
+                lines.append([kind, head, rate, t, *scores["largest domain"], *scores["NMI"]])
+                keys = zip(("domain", "nmi"), both.items(), strict=True)
+                runs[name].append({key: {"seeds": values, "mean": scores[what]} for key, (what, values) in keys})
+                for what, values in both.items():
+                    y, (mean, half) = (bottoms[what] - height * np.array(values)).round(1), scores[what]
+                    low, high = (bottoms[what] - height * np.clip([mean - half, mean + half], 0, 1)).round(1)
+                    seeds = "".join(f"M{x[t] + 5 * (i - (len(y) - 1) / 2):g} {v:g}h0" for i, v in enumerate(y))
+                    paths += f'<path class="span" d="M{x[t]:g} {low:g}V{high:g}"/><path class="seeds" d="{seeds}"/>'
+            hidden = "" if name == first else ' style="display:none"'
+            drawn += f'<g data-run="{name}"{hidden}>{paths}</g>'
+    inner = ""
+    for title, bottom in (("share of the largest domain", 140), ("NMI of the domains with the truth", 300)):
+        inner += f'<text class="title" x="0" y="{bottom - height - 10}">{title}</text>'
+        for tick in (0, 0.5, 1):
+            y = bottom - height * tick
+            inner += f'<path class="grid" d="M40 {y:g}H460"/><text class="end" x="34" y="{y + 4:g}">{tick:g}</text>'
+    inner += "".join(f'<text class="mid" x="{at:g}" y="318">T = {t}</text>' for t, at in x.items())
+    kind, head, rate = str(first).split("|")
+    level = bottoms["NMI"] - height * chance[f"{kind}|{head}"]
+    line = f'<path data-chance="" transform="translate(0 {level:g})" d="M40 0H460" stroke="var(--warn)" {_DASHED}/>'
+    cursor = f'<path class="cursor" transform="translate({x[temperatures[0]]:g} 0)" d="M0 24V304" {_SHADE}/>'
+    label = "Share of the largest domain, and NMI, over the temperature T."
+    scene = f'<svg viewBox="0 0 464 326" role="img" aria-label="{label}">{cursor}{inner}{line}{drawn}</svg>'
+    columns = ["federation", "head", "rate", "T", "largest domain", "±", "NMI", "± "]
+    table = pd.DataFrame(lines, columns=columns).to_html(index=False, border=0, float_format="{:.2f}".format)
+    data = {
+        "kinds": list(dict.fromkeys(k for k, _ in arms)),
+        "heads": list(dict.fromkeys(h for _, h in arms)),
+        "rates": rates,
+        "T": temperatures,
+        "x": list(x.values()),
+        "runs": runs,
+        "chance": chance,
+        "first": {"kind": kind, "head": head, "rate": rate, "at": 0},
+        "bottom": bottoms["NMI"],
+        "height": height,
+    }
+    caption = f"Do all images fall to one domain? {kind}, {head}, rate {rate}: dots are seeds, bars 95 % intervals."
+    return _figure("teacher", scene, caption + " Dashed: four domains at random.", table, data)
+
+
+SUMS_SUFFICE = (  # of the scoreboard's methods: the server has no use for what a single client sends
+    "alone", "FedAvg", "FedAvg, fine-tuned", "FedProx", "SCAFFOLD", "FedAdam", "Ditto", "FedRep", "FedEM", "FedProto",
+    "LG-FedAvg",
+)  # fmt: skip
+_DIFFER_BY = {
+    "equal clients": "nothing: equal clients",
+    "label skew": "how often each class occurs",
+    "unequal sizes": "how much they hold",
+    "writers": "their handwriting",
+    "rotations": "how their images are turned",
+    "styles": "the style of their images",
+    "label names": "what they call the same image",
+    "label names, few take part": "what they call it; few take part",
+    "columns": "which pixels they see",
+    "features by position": "which pixels they see",
+    "columns without names": "columns, which have no names",
+}
+
+
+def chooser(figures: Mapping[str, Any], controls: Sequence[str] = ("true groups", "random groups")) -> Figure:
+    """Methods that may see and send so much, ordered by accuracy in the reader's kind of federation (chapter 12).
+
+    Parameters
+    ----------
+    figures : mapping
+        Those of the stored result ``scoreboard``, of which "grid" is used: kind -> method -> score -> seed.
+    controls : sequence of str
+        Rows of the grid that nobody can choose.
+
+    Returns
+    -------
+    Figure
+        Methods in the order of their mean accuracy, with 95 % intervals, and those marked that the seeds cannot tell
+        from the first, compared seed by seed.
+    """
+    from scipy.special import stdtrit
+
+    grid: dict[str, dict[str, Any]] = {}
+    for kind, rows in figures["grid"].items():
+        seeds = list(next(iter(rows.values()))["accuracy"])
+        grid[kind] = {
+            name: {
+                "seeds": [round(row["accuracy"][s], 4) for s in seeds],
+                "kB": round(sum(np.mean(list(row[f"kB {way}"].values())) for way in ("down", "up")), 3),
+            }
+            for name, row in rows.items()
+            if name not in controls
+        }
+    methods = list(dict.fromkeys(m for rows in grid.values() for m in rows))
+    lines = [
+        [kind, name, *interval(row["seeds"]), row["kB"], "yes" if name in SUMS_SUFFICE else "no"]
+        for kind, rows in grid.items()
+        for name, row in sorted(rows.items(), key=lambda item: -float(np.mean(item[1]["seeds"])))
+    ]
+    columns = ["clients", "method", "accuracy", "±", "kB a client and round", "sums suffice"]
+    table = pd.DataFrame(lines, columns=columns).to_html(index=False, border=0, float_format="{:.3f}".format)
+
+    plot = {"left": 136, "wide": 210, "top": 34, "row": 19}
+    kind, first = next(iter(grid.items()))
+    order = [line[1] for line in lines if line[0] == kind]
+    bottom = plot["top"] + plot["row"] * len(methods)
+    inner = "".join(
+        f'<path class="grid" d="M{136 + 210 * v:g} 22V{bottom}"/>'
+        f'<text class="mid" x="{136 + 210 * v:g}" y="14">{v:g}</text>'
+        for v in (0, 0.5, 1)
+    )
+    inner += '<text class="title" x="0" y="14">accuracy</text><text class="end" x="480" y="14">sent</text>'
+    for name in methods:
+        row = first.get(name, {"seeds": [0.0], "kB": 0.0})
+        (mean, half), where = np.nan_to_num(interval(row["seeds"])), order.index(name) if name in order else 0
+        x = [136 + 210 * float(np.clip(v, 0, 1)) for v in (mean, mean - half, mean + half)]
+        dots = "".join(f"M{136 + 210 * v:.1f} 0h0" for v in row["seeds"])
+        hidden = "" if name in order else ' style="visibility:hidden"'
+        inner += (
+            f'<g data-method="{escape(name)}" transform="translate(0 {plot["top"] + plot["row"] * where})"{hidden}>'
+            f'<text x="0" y="4">{escape(name)}</text><path class="span" d="M{x[1]:.1f} 0H{x[2]:.1f}"/>'
+            f'<path class="seeds" d="{dots}"/><circle cx="{x[0]:.1f}" cy="0" r="4" fill="var(--g0)"/>'
+            f'<text class="end" x="396" y="4">{mean:.2f}</text>'
+            f'<text class="end" x="480" y="4">{row["kB"]:.0f} kB</text></g>'
+        )
+    label = "Methods in the order of their accuracy, with intervals and bytes."
+    scene = f'<svg viewBox="0 0 484 {bottom}" role="img" aria-label="{label}">{inner}</svg>'
+    some = [row["kB"] for rows in grid.values() for row in rows.values() if row["kB"] > 0]
+    data = {
+        "grid": grid,
+        "sums": [m for m in methods if m in SUMS_SUFFICE],
+        "words": {k: w for k, w in _DIFFER_BY.items() if k in grid},
+        "t": float(stdtrit(len(seeds) - 1, 0.975)),
+        "range": [round(float(np.floor(np.log10(min(some)))), 1), round(float(np.ceil(np.log10(max(some)))), 1)],
+        "plot": plot,
+    }
+    words = f"Which method? Clients differ by {_DIFFER_BY.get(kind, kind)}. Small dots are seeds, bars 95 % intervals."
+    return _figure("chooser", scene, words + " Blue: the best, and what the seeds cannot tell from it.", table, data)
 
 
 def _read(name: str) -> str:
@@ -192,20 +602,24 @@ def _figure(kind: str, scene: str, caption: str, table: str, data: Any) -> Figur
     return Figure(f'<figure class="fedlib" data-fedlib="{kind}">{html}{_code(kind)}</figure>')
 
 
-def _matrix(cosines: np.ndarray, assignment: Any) -> str:
-    """Cosines by cluster: squares in two colours, the fuller the further from 0."""
-    order, levels = np.argsort(assignment.cpu().numpy(), kind="stable"), dict[int, list[str]]()
-    for (i, j), value in np.ndenumerate(np.round(10 * cosines[np.ix_(order, order)])):
+def _squares(values: np.ndarray, plus: str = "var(--plus)") -> str:
+    """Numbers from -1 to 1: squares of size 1 in two colours, the fuller the further from 0; NaN leaves a gap."""
+    levels = dict[int, list[str]]()
+    for (i, j), value in np.ndenumerate(np.round(10 * np.nan_to_num(values))):
         levels.setdefault(int(value), []).append(f"M{j} {i}h.95v.95h-.95z")
-    paths = "".join(
-        f'<path fill="var(--{"plus" if v > 0 else "minus"})" fill-opacity="{abs(v) / 10}" d="{"".join(d)}"/>'
+    return "".join(
+        f'<path fill="{plus if v > 0 else "var(--minus)"}" fill-opacity="{abs(v) / 10}" d="{"".join(d)}"/>'
         for v, d in sorted(levels.items())
         if v
     )
-    k = len(order)
-    label = f"Matrix of the cosines of the updates of {k} clients, rows and columns in the order of the split tree."
-    edge = k / 15  # as the script leaves it for labels
-    return f'<svg viewBox="{-edge} {-edge} {k + edge} {k + edge}" role="img" aria-label="{label}">{paths}</svg>'
+
+
+def _matrix(values: np.ndarray, label: str, plus: str = "var(--plus)", part: str = "") -> str:
+    """A matrix of squares, as a picture."""
+    k, edge = len(values), len(values) / 15  # as the script leaves it for labels
+    inner = f'<g data-part="{part}">{_squares(values, plus)}</g>'
+    box = f"{-edge} {-edge} {k + edge} {k + edge}"
+    return f'<svg viewBox="{box}" role="img" aria-label="{escape(label)}">{inner}</svg>'
 
 
 class _Chart:
@@ -220,16 +634,21 @@ class _Chart:
         return np.round(_LEFT + (_RIGHT - _LEFT) * (np.asarray(t) - 1) / max(1, self.rounds - 1), 1)
 
     def y(self, values: ArrayLike) -> Any:
-        share = np.minimum(1, np.asarray(values) / self.highest)
-        return np.round(self.top + (self.bottom - self.top) * (1 - share), 1)
+        low, high, at = (np.log10(v) if self.log else v for v in (self.lowest, self.highest, self.clipped(values)))
+        return np.round(self.bottom - (self.bottom - self.top) * (at - low) / (high - low), 1)
 
-    def panel(self, title: str, height: float, highest: float, ticks: Sequence[float]) -> None:
-        self.top, self.highest = self.bottom + 26, highest
+    def clipped(self, values: ArrayLike) -> Any:
+        return np.clip(np.asarray(values, float), self.lowest, self.highest)
+
+    def panel(
+        self, title: str, height: float, span: Sequence[float], ticks: Sequence[float], log: bool = False
+    ) -> None:
+        self.top, (self.lowest, self.highest), self.log = self.bottom + 26, span, log
         self.bottom = self.top + height
         self.text(0, self.top - 8, title, 'class="title"')
         for tick in ticks:
             self.always.append(f'<path class="grid" d="M{_LEFT} {self.y(tick)}H{_RIGHT}"/>')
-            self.text(_LEFT - 5, self.y(tick) + 4, f"{tick:.2g}", 'class="end"')
+            self.text(_LEFT - 5, self.y(tick) + 4, f"{tick:.2g}".replace("e-0", "e-").replace("-", "−"), 'class="end"')
 
     def text(self, x: float, y: float, words: str, more: str = "") -> None:
         self.always.append(f'<text x="{x:.4g}" y="{y:.4g}" {more}>{escape(words)}</text>')
@@ -238,6 +657,10 @@ class _Chart:
         points = " ".join(f"{a:g},{b:g}" for a, b in zip(self.x(t), self.y(values), strict=True))
         look = f'stroke="{colour}" stroke-dasharray="{dashes}"'
         self.past.append(f'<polyline class="curve" {look} points="{points}"/>')
+
+    def dots(self, t: ArrayLike, values: ArrayLike) -> None:
+        points = "".join(f"M{a:g} {b:g}h0" for a, b in zip(self.x(t), self.y(values), strict=True))
+        self.past.append(f'<path stroke="currentColor" stroke-width="5" stroke-linecap="round" d="{points}"/>')
 
     def svg(self, label: str) -> str:
         height = self.bottom + 22
@@ -265,7 +688,7 @@ def _chart(
 ) -> tuple[str, list[dict[str, Any]]]:
     """Accuracies, conditions and tree over the rounds, and for each condition what the script needs to know of it."""
     chart, plots = _Chart(rounds), []
-    chart.panel("accuracy of each true group", 100, 1, (0, 0.5, 1))
+    chart.panel("accuracy of each true group", 100, (0, 1), (0, 0.5, 1))
     for n, name in enumerate(np.unique(group)):
         colour, dashes, y = f"var(--g{name % 10})", _DASHES[n % len(_DASHES)], chart.top + 8 + 18 * n
         chart.curve(scores.index, scores.iloc[:, n], colour, dashes)
@@ -274,19 +697,32 @@ def _chart(
         chart.text(_RIGHT + 33, y + 4, f"group {name}")
         chart.text(_WIDTH, y + 4, f"{scores.iloc[-1, n]:.2f}", f'class="end" data-group="{n}"')
     for i, rule in enumerate(rules):
-        values = np.asarray(rule.values)
-        highest = round(max(1.6 * rule.eps, float(np.quantile(values, 0.98))), 2)
+        values = np.asarray(rule.values, float)
+        known = np.isfinite(values)
+        seen = values[known] if known.any() else np.array([rule.eps])
+        if rule.log:
+            least = max(1e-12, min(float(seen.min()), rule.eps / 10))
+            span, step = (10 ** np.floor(np.log10(least)), 1.0), 0.1
+        else:
+            low = min(0, 1.6 * rule.eps, np.floor(10 * float(np.quantile(seen, 0.02))) / 10)
+            high = max(1.6 * rule.eps, float(np.quantile(seen, 0.98)), 0.1)
+            span, step = (round(low, 2), round(high, 2)), 0.01
         needs = f"{rule.name} (a cut needs {'less than' if rule.below else 'at least'} {rule.symbol})"
-        chart.panel(needs, 62, highest, (0, highest))
+        chart.panel(needs, 62, span, sorted({*span, 0} if span[0] < 0 else span), rule.log)
         for c in np.unique(tests[:, 1]):
-            own = tests[:, 1] == c
-            chart.curve(tests[own, 0], values[own], "currentColor")
+            own = (tests[:, 1] == c) & known
+            if known.all():
+                chart.curve(tests[own, 0], values[own], "currentColor")
+            else:  # a test now and then
+                chart.dots(tests[own, 0], values[own])
         line = f'<path d="M{_LEFT} 0H{_RIGHT}" stroke="var(--warn)" stroke-width="2" stroke-dasharray="6 3"/>'
-        label = f'<text x="{_RIGHT + 12}" y="4">{rule.symbol} = {rule.eps:.2f}</text>'
+        written = f"{rule.eps:.1g}" if rule.log else f"{rule.eps:.2f}"
+        label = f'<text x="{_RIGHT + 12}" y="4">{rule.symbol} = {written}</text>'
         place = f'data-rule="{i}" transform="translate(0 {chart.y(rule.eps)})"'
         chart.always.append(f"<g {place}>{line}{label}</g>")
-        plot = {"top": chart.top, "bottom": chart.bottom, "highest": highest}
-        plots.append({"range": [0, highest, 0.01], "plot": plot})
+        plot = {"top": chart.top, "bottom": chart.bottom}
+        reach = [round(float(np.log10(v)), 1) for v in span] if rule.log else [*span]
+        plots.append({"range": [*reach, step], "plot": plot})
     _tree(chart, splits, group)
     return chart.svg("Accuracies, the conditions of the criterion and the split tree, over the rounds."), plots
 
@@ -298,7 +734,7 @@ def _tree(chart: _Chart, splits: Sequence[Any], group: np.ndarray) -> None:
         order.insert(order.index(s.model) + 1, s.new)
         born[s.model] = born[s.new] = s.round
         model[s.members[s.part == 1].cpu().numpy()] = s.new
-    chart.panel("the split tree, and whom each model serves", 30 * len(order), 1, ())
+    chart.panel("the split tree, and whom each model serves", 30 * len(order), (0, 1), ())
     heads = {name: (chart.rounds, chart.top + 15 + 30 * row) for row, name in enumerate(order)}
     lines = []
     for s in reversed(splits):

@@ -1,6 +1,6 @@
 // The playground: eight clients with a few points each, one model for all at rest, and what CFL would do with them.
 
-const CLIENTS = 8, POINTS = 8, EPS1 = 0.15;
+const CLIENTS = 8, POINTS = 8, RULE = { eps1: 0.15, eps2: 0.4 }; // interactive.LENGTHS
 const PRESETS = { // what the second kind of clients does to the points of the first; who is of which kind
   xor: { name: "XOR: above and below", kinds: [0, 0, 0, 0, 0, 1, 1, 1] },
   against: { name: "They contradict each other", kinds: [0, 0, 0, 0, 0, 1, 1, 1] },
@@ -122,7 +122,7 @@ function flatten(gradients) {
 /** Both conditions: the model stands still, and some client does not. */
 function verdict(end, eps2) {
   const still = end.mean / (end.longest || 1), hard = end.longest;
-  return { still, hard, cut: still < EPS1 && hard >= eps2 };
+  return { still, hard, cut: still < RULE.eps1 && hard >= eps2 };
 }
 
 function sentence(end, eps2) {
@@ -171,7 +171,7 @@ function scene(clients, hidden, end, eps2, chosen = -1) {
   return `<div class="columns"><div><div class="plane"><svg viewBox="0 0 300 300" role="img" aria-label="The points of eight clients, and where the model says plus."><rect width="300" height="300" fill="none" stroke="var(--line)"/><path d="${plane}" fill="var(--soft)"/>${points}</svg></div>`
     + `<div class="key">● label +1, × label −1; grey: the model says +1</div></div>`
     + `<div class="wide"><svg viewBox="0 0 460 340" role="img" aria-label="The clients' gradients, their cosines, and both conditions for a cut."><text class="title" x="0" y="10">gradients at rest</text>${arrows}<text class="title" x="228" y="10">cosines</text><g transform="translate(246 36)">${cells}${lines}</g>`
-    + `<g transform="translate(0 274)">${bar(0, `mean gradient / longest (a cut needs less than ε₁ = ${show(EPS1)})`, still, EPS1, 1, still < EPS1)}${bar(40, `longest gradient (a cut needs at least ε₂ = ${show(eps2)})`, hard, eps2, 2.5, hard >= eps2)}</g></svg></div></div>`;
+    + `<g transform="translate(0 274)">${bar(0, `mean gradient / longest (a cut needs less than ε₁ = ${show(RULE.eps1)})`, still, RULE.eps1, 1, still < RULE.eps1)}${bar(40, `longest gradient (a cut needs at least ε₂ = ${show(eps2)})`, hard, eps2, 2.5, hard >= eps2)}</g></svg></div></div>`;
 }
 
 /** The same numbers as a table. */
@@ -180,14 +180,14 @@ function table(end) {
   return `<table><thead><tr><th>client</th><th>length</th><th>right</th><th>part</th>${end.part.map((_, i) => `<th>cosine with ${i + 1}</th>`).join("")}</tr></thead><tbody>${rows.join("")}</tbody></table>`;
 }
 
-const FIRST = { preset: "xor", hidden: 0, noise: 0.4, eps2: 0.4 };
+const FIRST = { preset: "xor", hidden: 0, noise: 0.4, eps2: RULE.eps2 };
 const fresh = (preset, noise) => ({ points: base(preset), noise, turn: Array(CLIENTS).fill(0), flip: Array(CLIENTS).fill(false) });
 
 /** The figure before its script runs. */
 function still() {
   const clients = place(fresh(FIRST.preset, FIRST.noise)), end = solve(clients, FIRST.hidden);
   return `<div class="scene">${scene(clients, FIRST.hidden, end, FIRST.eps2)}</div>`
-    + "<figcaption>Eight clients, one model for all, trained until it rests. What pulls at it, and would CFL part them?</figcaption>"
+    + "<figcaption>Eight clients, one model for all, trained until it rests. What pulls at it, and would CFL part them by lengths, as in the paper?</figcaption>"
     + `<details><summary>The numbers as a table</summary><div class="scroll" tabindex="0" role="region" aria-label="numbers of the figure">${table(end)}</div></details>\n`;
 }
 
