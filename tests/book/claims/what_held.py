@@ -104,6 +104,15 @@ def a_twentieth_more_bytes(read):
     return 0.045 < mean(read("cfl"), "CFL", "megabytes") / mean(read("cfl"), "FedAvg", "megabytes") - 1 < 0.055
 
 
+def rule_table(read):
+    """Runs of congruent clients that each rule split, runs of them, planted runs whose groups were found, and runs."""
+    cases = [case for data in read("cfl_rule").values() for case in data.values()]
+    calm = [run for c in cases if "whole" not in c for run in c["rules"].values()]
+    ends = [run["ARI"] for c in cases if "whole" in c for run in c["whole"].values()]
+    parted = [sum(rule in run["first"] for run in calm) for rule in ("halves", "lengths")]
+    return *parted, len(calm), sum(ari >= 0.95 for ari in ends), len(ends)
+
+
 # ---- FedCG ----
 
 
@@ -432,6 +441,11 @@ CLAIMS = [
     ("Under label skew both split in every seed", skew_splits_both),
     ("the rule by halves split less often", skew_splits_both),
     ("in a twentieth of the rounds, and 5 % more bytes", a_twentieth_more_bytes),
+    (
+        "the rule by halves split them in none of 150 runs, the rule by lengths in 30",
+        lambda read: rule_table(read)[:3] == (0, 30, 150),
+    ),
+    ("found in 88 of 90 runs", lambda read: rule_table(read)[3:] == (88, 90)),
     ("Does not hold as printed: they put nearly all images into one", nearly_all_in_one),
     (
         "A mixture model fitted from sums finds them",
@@ -694,6 +708,9 @@ CLAIMS = [
 ]
 
 GIVEN = [
+    "equal ones with 20 to 400 examples or unequal ones",
+    "equal or 90 to 10",
+    "next to nothing in 120 rounds",
     "by a test at the level .001",
     "beyond the 95 % interval over their seeds",
     "with $T$ from 1 to 100",
