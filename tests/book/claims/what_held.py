@@ -113,6 +113,12 @@ def rule_table(read):
     return *parted, len(calm), sum(ari >= 0.95 for ari in ends), len(ends)
 
 
+def chances(read):
+    """Whether the test's probabilities of congruent clients are probabilities."""
+    cases = [case for data in read("cfl_rule").values() for case in data.values() if "whole" not in case]
+    return all(0 <= c <= 1 for case in cases for run in case["rules"].values() for c in run["chance"])
+
+
 # ---- FedCG ----
 
 
@@ -443,7 +449,7 @@ CLAIMS = [
     ("in a twentieth of the rounds, and 5 % more bytes", a_twentieth_more_bytes),
     (
         "the rule by halves split them in none of 150 runs, the rule by lengths in 30",
-        lambda read: rule_table(read)[:3] == (0, 30, 150),
+        lambda read: rule_table(read)[:3] == (0, 30, 150) and chances(read),
     ),
     ("found in 88 of 90 runs", lambda read: rule_table(read)[3:] == (88, 90)),
     ("Does not hold as printed: they put nearly all images into one", nearly_all_in_one),
