@@ -239,7 +239,8 @@ def local_steps() -> Figure:
     return _stored("steps")
 
 
-_LEVELS = {  # of `partition`: function, its words, its setting, values, and which comes first
+# Of `partition`: function, its words, its setting, values, and which comes first.
+_LEVELS: dict[str, tuple[Any, str, str, Sequence[float], int]] = {
     "Dirichlet": (dirichlet, "concentration α", "α", (0.1, 0.2, 0.3, 0.5, 1, 2, 5, 10, 100), 1),
     "pathological": (pathological, "shards of one class a client", "c", (1, 2, 3, 4, 5, 10), 1),
     "quantity": (quantity, "spread σ of the sizes", "σ", (0, 0.25, 0.5, 0.75, 1, 1.25, 1.5), 4),
@@ -273,7 +274,8 @@ def partition(y: ArrayLike, clients: int = 40, seed: int = 0, draws: int = 3, mi
     def counts(parts: Any) -> list[list[int]]:
         return [np.bincount(y[rows], minlength=classes).tolist() for rows in parts.rows]
 
-    kinds, lines = [], []
+    kinds: list[dict[str, Any]] = []
+    lines: list[list[Any]] = []
     for name, (draw, label, symbol, values, first) in _LEVELS.items():
         more = {"min_rows": min_rows} if draw is dirichlet else {}
         made = [[counts(draw(y, clients, v, seed=seed + d, **more)) for d in range(draws)] for v in values]
@@ -282,18 +284,16 @@ def partition(y: ArrayLike, clients: int = 40, seed: int = 0, draws: int = 3, mi
             lines.append([f"{name}, {symbol} = {v}", *_heterogeneity(np.array(one[0]))])
     control = _heterogeneity(np.array(counts(iid(y, clients, seed))))
     table = pd.DataFrame([["equal clients", *control], *lines], columns=["first draw", *_MEASURES]).round(2)
-    first, plot = (
-        np.array(kinds[0]["counts"][kinds[0]["first"]][0]),
-        {"left": 40, "bottom": 180, "height": 164, "wide": 13},
-    )
-    most, top = int(first.sum(1).max()), np.cumsum(first, 1)
+    start = np.array(kinds[0]["counts"][kinds[0]["first"]][0])
+    plot = {"left": 40, "bottom": 180, "height": 164, "wide": 13}
+    most, top = int(start.sum(1).max()), np.cumsum(start, 1)
     right = plot["left"] + clients * plot["wide"]
     inner = f'<path class="grid" d="M40 16H{right}M40 180H{right}"/><text class="end" x="34" y="184">0</text>'
     inner += f'<text class="end" x="34" y="21" data-most="">{most}</text>'
     inner += f'<text x="40" y="8">examples of each of {clients} clients, by class</text>'
     for c in range(classes):
         above = 180 - 164 * top[:, c] / most
-        bars = (f"M{40 + 13 * k} {above[k]:.1f}h11v{164 * n / most:.1f}h-11z" for k, n in enumerate(first[:, c]) if n)
+        bars = (f"M{40 + 13 * k} {above[k]:.1f}h11v{164 * n / most:.1f}h-11z" for k, n in enumerate(start[:, c]) if n)
         inner += f'<path data-class="" fill="var(--g{c % 10})" d="{"".join(bars)}"/>'
         x = 40 + (right - 40) * c / classes
         inner += f'<rect x="{x:g}" y="194" width="12" height="12" fill="var(--g{c % 10})"/>'
@@ -302,7 +302,7 @@ def partition(y: ArrayLike, clients: int = 40, seed: int = 0, draws: int = 3, mi
     scene = f'<svg viewBox="0 0 {right} 212" role="img" aria-label="{label}">{inner}</svg>'
     rows = "".join(
         f'<tr><th scope="row">{name}</th><td data-measure="">{v:.2f}</td><td>{c:.2f}</td></tr>'
-        for name, v, c in zip(_MEASURES, _heterogeneity(first), control, strict=True)
+        for name, v, c in zip(_MEASURES, _heterogeneity(start), control, strict=True)
     )
     head = "<tr><th>measure</th><th>here</th><th>IID</th></tr>"
     scene += f'<div class="scroll" tabindex="0" role="region" aria-label="measures"><table><thead>{head}</thead>'
