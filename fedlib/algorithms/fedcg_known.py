@@ -1,4 +1,4 @@
-"""FedCG with domains that are known, or found before round 1: the mend of its teacher. Chapters 8, 9 and 9."""
+"""FedCG with domains that are known, or found before round 1: the mend of its teacher. Chapters 08, 09 and 12."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -53,7 +53,7 @@ class FedCGKnownDomains(FedCG):
     Notes
     -----
     Beyond the paper: a client multiplies the student's probabilities by its own shares of the domains (Bayes' rule). A
-    new client estimates these with the student, without labels. Chapters 08, 09 and 09.
+    new client estimates these with the student, without labels. Chapters 08, 09 and 12.
     """
 
     teacher: Callable[[ClientData, Key], Tensor] = field(kw_only=True)

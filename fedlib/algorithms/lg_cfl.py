@@ -53,7 +53,7 @@ class LGCFL(CFL):
     Notes
     -----
     FedSGCNN section 5.1.2 calls CFL "not readily applicable" where feature spaces differ. All clients share the later
-    layers, though, and a split needs no more than their updates. Chapter 08.
+    layers, though, and a split needs no more than their updates. Chapter 11.
     """
 
     local: Sequence[str] = ("dense1",)

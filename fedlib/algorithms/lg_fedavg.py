@@ -101,7 +101,7 @@ class LGFedAvg(Algorithm):
     override `embed` (what is sent), `centroids`, `comparison` and `discrepancy` (what a client's embeddings are
     compared with, and how): chapters 10 and 11 do. With
     MMD, which needs a layer ``dense1``, clients first send embeddings before round 1; what these reveal is shown in
-    chapter 08. The training loss in the history includes the MMD. In the costs, purpose "mmd", embeddings count
+    chapter 11. The training loss in the history includes the MMD. In the costs, purpose "mmd", embeddings count
     without padding.
 
     Unlike the paper's print: the MMD in the loss is that of a mini-batch and of the client alone (no sum over i); line

@@ -32,7 +32,7 @@ def median_bandwidth(x: Tensor, y: Tensor, wx: Tensor | None = None, wy: Tensor 
 
     Notes
     -----
-    Works under `torch.vmap`. Chapter 07.
+    Works under `torch.vmap`. Chapter 10.
     """
     z, c = _joint(x.detach(), y.detach(), wx, wy)
     return _median(*_pairs(z, c))
@@ -75,7 +75,7 @@ def mmd2(
     Notes
     -----
     The mean over a sample includes the pairs of a row with itself (biased), hence a value above 0 for two samples of
-    one distribution, by about 1/n + 1/m. Works under `torch.vmap`. The paper names no kernel. Chapter 07.
+    one distribution, by about 1/n + 1/m. Works under `torch.vmap`. The paper names no kernel. Chapter 10.
     """
     if kernel not in ("rbf", "linear"):
         raise ValueError(f"kernel must be 'rbf' or 'linear', got {kernel!r}")
@@ -113,7 +113,7 @@ def mmd(x: Tensor, y: Tensor, wx: Tensor | None = None, wy: Tensor | None = None
 
     Notes
     -----
-    Chapter 07.
+    Chapter 10.
     """
     return (mmd2(x, y, wx, wy, kernel) + 1e-12).sqrt()
 

@@ -47,7 +47,7 @@ def over_processes(algorithm: Algorithm) -> Algorithm:
     Notes
     -----
     Work before round 1 is done by each process for itself. Updates travel as safetensors: nothing is pickled.
-    Chapter 10.
+    Chapter 13.
     """
     if not _several():
         return algorithm

@@ -167,7 +167,7 @@ def split_slider(
     -------
     Figure
         Where other thresholds decide otherwise than the run did, it says that nothing is known from there on, as
-        `fedlib.server.split_tree.replay` does. Chapter 04.
+        `fedlib.server.split_tree.replay` does. Chapter 06.
     """
     cosines, group = np.asarray(state.cosines.cpu(), float), np.asarray(groups)
     rules = cfl_rules(algorithm, state) if rules is None else rules
@@ -416,7 +416,7 @@ def _places(distance: np.ndarray) -> np.ndarray:
 
 
 def teachers_t(figures: Mapping[str, Any]) -> Figure:
-    """FedCG's teacher over its temperature T: how full the largest domain is, and the NMI with the truth.
+    """FedCG's teacher over T, the rounds to a new teacher: how full the largest domain is, and the NMI with the truth.
 
     Parameters
     ----------
@@ -464,7 +464,7 @@ def teachers_t(figures: Mapping[str, Any]) -> Figure:
     level = bottoms["NMI"] - height * chance[f"{kind}|{head}"]
     line = f'<path data-chance="" transform="translate(0 {level:g})" d="M40 0H460" stroke="var(--warn)" {_DASHED}/>'
     cursor = f'<path class="cursor" transform="translate({x[temperatures[0]]:g} 0)" d="M0 24V304" {_SHADE}/>'
-    label = "Share of the largest domain, and NMI, over the temperature T."
+    label = "Share of the largest domain, and NMI, over T, the rounds to a new teacher."
     scene = f'<svg viewBox="0 0 464 326" role="img" aria-label="{label}">{cursor}{inner}{line}{drawn}</svg>'
     columns = ["federation", "head", "rate", "T", "largest domain", "±", "NMI", "± "]
     table = pd.DataFrame(lines, columns=columns).to_html(index=False, border=0, float_format="{:.2f}".format)

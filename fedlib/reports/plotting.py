@@ -201,7 +201,7 @@ def similarity_map(
 
     Notes
     -----
-    A run of fewer than K / 25 clients is too narrow for a number and gets none. Chapter 04.
+    A run of fewer than K / 25 clients is too narrow for a number and gets none. Chapter 06.
     """
     ax = ax or plt.gca()
     cosines, cluster, group = map(_numpy, (similarity, clusters, groups))
@@ -247,7 +247,7 @@ def split_tree(splits: Sequence[Any], groups: ArrayLike, ax: Axes | None = None)
 
     Notes
     -----
-    Six leaves need a height of 3 inches. Chapter 04.
+    Six leaves need a height of 3 inches. Chapter 06.
     """
     ax, group = ax or plt.gca(), _numpy(groups)
     order, model = [0], np.zeros(len(group), int)  # leaves from top to bottom: a new one stands just below its origin
@@ -302,7 +302,7 @@ def group_curves(
 
     Notes
     -----
-    The band is no interval of confidence. Chapter 04.
+    The band is no interval of confidence. Chapter 06.
     """
     ax = ax or plt.gca()
     values, group = np.asarray(scores), _numpy(groups)
@@ -347,7 +347,7 @@ def cosines_over_rounds(
 
     Notes
     -----
-    After Figure 3 (right) of CFL, which shows each pair as a dot. Chapter 04.
+    After Figure 3 (right) of CFL, which shows each pair as a dot. Chapter 06.
     """
     ax = ax or plt.gca()
     group, alpha, cluster = map(_numpy, (groups, similarities, assignments))

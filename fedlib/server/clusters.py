@@ -60,7 +60,7 @@ def cosine_similarity(updates: Params | Tensor, block: int = 256) -> Tensor:
     vanish. Rounding errors, which depend on the machine and on `block`, must not decide who is nearer to whom. So the
     result is rounded to multiples of 2^-40, about 1e-12: 0, 1 and -1 come out exactly. Clients whose similarity is then
     1 have the same direction and get the same row, that of the first of them. The cost is K^2 P / 2 multiplications for
-    P parameters; beside the updates, a few matrices of the result's size and a few blocks are in memory. Chapter 03.
+    P parameters; beside the updates, a few matrices of the result's size and a few blocks are in memory. Chapter 05.
     """
     stack = updates if isinstance(updates, dict) else {"": updates}
     clients = number_of_rows(stack)
@@ -148,7 +148,7 @@ def bipartition(similarity: Tensor | ArrayLike, method: str = "exact") -> Bipart
     Ties: no best cut parts two clients that a chain of similarities above the minimum connects, but there may be more
     than two such groups. "exact" then makes the first client's group cluster 0 and all other groups cluster 1; of all
     best assignments that start with 0 it is the last in alphabetical order. So the answer depends on the matrix and the
-    order of its clients only. "complete" and "average" leave ties to SciPy. Chapters 05 and 04.
+    order of its clients only. "complete" and "average" leave ties to SciPy. Chapters 05 and 06.
     """
     from scipy.cluster.hierarchy import linkage
     from scipy.sparse.csgraph import connected_components
@@ -263,7 +263,7 @@ def kmeans(updates: Params | Tensor, clusters: int, seed: int) -> Centres:
     -----
     The paper leaves the details open. Here the updates are projected to their first min(50, K, P) principal components,
     k-means++ starts 20 times, and the best result counts. The centres are given in the space of the updates, and the
-    nearest of them is the nearest after projection too, since all lie in the plane of the components. Chapter 04.
+    nearest of them is the nearest after projection too, since all lie in the plane of the components. Chapter 06.
     """
     from sklearn.cluster import KMeans
     from sklearn.decomposition import PCA
@@ -299,7 +299,7 @@ def nearest(centres: Tensor, updates: Params | Tensor) -> Tensor:
     Returns
     -------
     Tensor of shape (K,), int64
-        Of equally near centres the first. Chapter 04.
+        Of equally near centres the first. Chapter 06.
 
     Raises
     ------
@@ -360,7 +360,7 @@ def shuffle_within(cluster: Tensor, bits: Tensor, clusters: int) -> tuple[Tensor
     order : Tensor of shape (N,), int64
         Positions, cluster by cluster.
     first, size : Tensor of shape (M,), int64
-        Where each cluster begins in `order`, and how many are in it. Chapter 07.
+        Where each cluster begins in `order`, and how many are in it. Chapter 10.
     """
     order, size = bits.argsort(stable=True), torch.bincount(cluster, minlength=clusters)
     return order[cluster[order].argsort(stable=True)], size.cumsum(0) - size, size

@@ -44,7 +44,7 @@ def occupancy(counts: Tensor) -> tuple[Tensor, float]:
     Warns
     -----
     UserWarning
-        The entropy is below 0.5: most domain modules never learn. Chapter 05.
+        The entropy is below 0.5: most domain modules never learn. Chapter 08.
     """
     share = counts / counts.sum()
     entropy = float(torch.special.entr(share).sum()) / math.log(len(share)) if len(share) > 1 else 1.0
@@ -72,7 +72,7 @@ def nmi(true: Sequence[ArrayLike], w: Tensor) -> float:
     Raises
     ------
     ValueError
-        Not as many true domains as samples. Chapter 05.
+        Not as many true domains as samples. Chapter 08.
     """
     from sklearn.metrics import normalized_mutual_info_score
 
@@ -104,7 +104,7 @@ class RandomFeatures:
     Raises
     ------
     ValueError
-        Images with fewer numbers behind the convolution than `size`. Chapter 05.
+        Images with fewer numbers behind the convolution than `size`. Chapter 08.
     """
 
     image: tuple[int, int, int]
@@ -261,7 +261,7 @@ def federated_em(
 
     A domain without samples has the mean of each class and the variance v0; a class without samples has mean 0. With
     one sample of a class at a client, the sums are its features, unless they are summed by secure aggregation.
-    Chapter 05.
+    Chapter 08.
 
     References
     ----------

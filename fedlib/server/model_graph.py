@@ -87,7 +87,7 @@ def model_graph(stack: Params, layers: Sequence[str]) -> ModelGraphs:
     Notes
     -----
     The paper does not say what describes a node or an edge (section 4.2, Step 4). Signed weights have signed degrees,
-    whose roots are NaN; so positive and negative weights are two kinds of edges. Chapter 08.
+    whose roots are NaN; so positive and negative weights are two kinds of edges. Chapter 11.
     """
     weights = [stack[f"{name}.weight"] for name in layers]
     chain = all(w.ndim == 3 for w in weights) and all(w.shape[1] == v.shape[2] for w, v in pairwise(weights))
@@ -138,7 +138,7 @@ class SiameseGCN(nn.Module):
     Notes
     -----
     Section 4.1 of the paper: "two GCN layers with one fully connected layer". Nodes are averaged layer by layer, so
-    the order of the neurons in a layer does not matter; all pair features are symmetric. Chapter 08.
+    the order of the neurons in a layer does not matter; all pair features are symmetric. Chapter 11.
     """
 
     def __init__(self, features: int, layers: int, hidden: int = 32, recipe: Recipe = "paper", seed: int = 0):
@@ -268,7 +268,7 @@ def train_siamese(
     "book": regression on the gain, in units of its median size and clipped at 2 of them; Adam with learning rate .02
     and weight decay .01; convolutions 16 wide. The outputs of the snapshots are summed in units of their own deviation.
 
-    Node features are standardised layer by layer by those of the training clients, in both recipes. Chapter 08.
+    Node features are standardised layer by layer by those of the training clients, in both recipes. Chapter 11.
     """
     gain = torch.as_tensor(gain)
     if (pairs[:, 0] == pairs[:, 1]).any():

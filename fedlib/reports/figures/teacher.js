@@ -22,7 +22,7 @@ function live(figure, data) {
   const set = (name) => (v) => { state[name] = v; draw(); };
   const pairs = (values) => values.map((v) => [v, v]);
   const kind = menu("Federation", pairs(data.kinds), state.kind, set("kind"));
-  const at = slider("temperature T", [0, data.T.length - 1, 1], state.at, set("at"), (v) => String(data.T[v]));
+  const at = slider("rounds to a new teacher, T", [0, data.T.length - 1, 1], state.at, set("at"), (v) => String(data.T[v]));
   const rate = slider("learning rate", [0, data.rates.length - 1, 1], data.rates.indexOf(state.rate), (v) => set("rate")(data.rates[v]), (v) => data.rates[v]);
   const head = choice("Head", pairs(data.heads), state.head, set("head"));
   figure.prepend(make("div", { className: "controls" }, kind.label, at.label, rate.label), make("div", { className: "controls" }, head.label), says);
