@@ -150,7 +150,7 @@ WRONG = {
         ],
         "5": [
             ("training accuracy", '"eval_data": test', '"eval_data": train'),
-            ("never cut", "ForcedCut(loss, min_size=1", "CFL(loss, eps1=0"),
+            ("never cut", "ForcedCut(loss, level=1, min_size=1", "CFL(loss, level=0, min_size=1"),
             ("the wrong way round", "tuple(accuracies)", "tuple(accuracies[::-1])"),
         ],
     },
