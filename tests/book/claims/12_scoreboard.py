@@ -50,12 +50,14 @@ def others(read, kind):
 
 
 def no_row_is_orange(read):
-    """Each method fails to beat FedAvg for certain in some column, and its mean is not above FedAvg's in all."""
-    found = grid(read)
-    return all(
-        any(mean(cells[m], "accuracy") <= mean(cells["FedAvg"], "accuracy") for cells in found.values() if m in cells)
-        for m in others(read, "rotations")
-    )
+    """Each method's mean is not above FedAvg's in some column, though most methods beat it in another."""
+    found, winners = grid(read), 0
+    for m in others(read, "rotations"):
+        means = {k: (mean(c[m], "accuracy"), mean(c["FedAvg"], "accuracy")) for k, c in found.items() if m in c}
+        if all(own > fedavg for own, fedavg in means.values()):
+            return False
+        winners += against(read, "label names", m) == HOLDS
+    return winners > 10
 
 
 def same_scores(kind, a, b):
@@ -94,7 +96,9 @@ CLAIMS = [
         every(
             same_scores("label names", "PACFL", "FedAvg"),
             so(HOLDS, "label names", "alone"),
-            lambda read: all(against(read, "label names", m, "true groups") != HOLDS for m in others(read, "rotations")),
+            lambda read: all(
+                against(read, "label names", m, "true groups") != HOLDS for m in others(read, "rotations")
+            ),
         ),
     ),
     (
@@ -155,7 +159,10 @@ CLAIMS = [
             prints("0.631", "rotations", "FedAvg"),
         ),
     ),
-    ("pFedGraph is level with it", so(UNDECIDED, "rotations", "pFedGraph", other="PACFL")),
+    (
+        "pFedGraph is level with it",
+        every(so(UNDECIDED, "rotations", "pFedGraph", other="PACFL"), so(HOLDS, "rotations", "pFedGraph")),
+    ),
     (
         "CFL cannot be told from FedAvg: with fifty images a client it hardly splits",
         every(
@@ -207,12 +214,22 @@ CLAIMS = [
         ),
     ),
     (
-        "Cluster methods are for groups that contradict each other, and lose where there are none.",
-        so(OPPOSITE, "equal clients", "FeSEM", "k-means", "FedGroup"),
+        "FeSEM, k-means and FedGroup always make four clusters, and lose where clients are equal.",
+        every(
+            so(OPPOSITE, "equal clients", "FeSEM", "k-means", "FedGroup"),
+            *(as_many_as("equal clients", method, 4.0) for method in ("FeSEM", "k-means", "FedGroup")),
+        ),
+    ),
+    (
+        "CFL loses for certain in no column, since it seldom cuts; so it also wins in few.",
+        lambda read: sorted(against(read, kind, "CFL") for kind in grid(read)) == [HOLDS] * 2 + [UNDECIDED] * 8,
     ),
     (
         "FedAdam, SCAFFOLD and FedProx help one model and cannot help where one model is wrong.",
-        every(*(none_beats(("label names", FEW), ("FedAdam", "SCAFFOLD", "FedProx")),), prints("0.21", "label names", "FedAvg")),
+        every(
+            *(none_beats(("label names", FEW), ("FedAdam", "SCAFFOLD", "FedProx")),),
+            prints("0.21", "label names", "FedAvg"),
+        ),
     ),
 ]
 
