@@ -94,7 +94,7 @@ def beside(paper, table, dataset=None):
         line = [what, row["published"], row["ours"] or "–", row["verdict"], why]
         body.append(line if run else [line[0], line[1], line[4]])
     head = ["What", "Published", "Ours", "Verdict", "Why"] if run else ["What", "Published", "Why it was not run"]
-    return head, body, (30, 12, 14, 14, 30) if run else (45, 12, 43), sorted({f for f in rows["file"] if f})
+    return head, body, (28, 14, 14, 15, 29) if run else (42, 15, 43), sorted({f for f in rows["file"] if f})
 
 
 class Beside(Table, SphinxDirective):
@@ -133,7 +133,7 @@ class Counts(Beside):
         """The table."""
         self.depends_on()
         head, body = counts()
-        return [self.table(head, body, (25, *[75 // (len(head) - 1)] * (len(head) - 1)))]
+        return [self.table(head, body, (16, *[84 // (len(head) - 1)] * (len(head) - 1)))]
 
 
 def setup(app):

@@ -131,11 +131,12 @@ CLAIMS = [
         lambda read: not any(against(read, "equal clients", m) == HOLDS for m in others(read, "equal clients")),
     ),
     (
-        "FedGroup, told to make four clusters, loses 6.0 points there",
+        "FedGroup, which makes four clusters, loses 6.0 points there",
         every(points("-6.0", "equal clients", "FedGroup"), as_many_as("equal clients", "FedGroup", 4.0)),
     ),
     (
-        "Fine-tuning has the highest mean, 0.920, and beats FedAvg by 3.0 points; it cannot be told from FedAdam",
+        "Fine-tuning has the highest mean, 0.920, and beats FedAvg by 3.0 points; "
+        "it cannot be distinguished from FedAdam",
         every(
             highest("label skew", "FedAvg, fine-tuned"),
             prints("0.920", "label skew", "FedAvg, fine-tuned"),
@@ -164,7 +165,7 @@ CLAIMS = [
         every(so(UNDECIDED, "rotations", "pFedGraph", other="PACFL"), so(HOLDS, "rotations", "pFedGraph")),
     ),
     (
-        "CFL cannot be told from FedAvg: with fifty images a client it hardly splits",
+        "CFL cannot be distinguished from FedAvg: with fifty images a client it hardly splits",
         every(
             so(UNDECIDED, "rotations", "CFL"), lambda read: 1 <= mean(grid(read), "rotations", "CFL", "clusters") < 2
         ),
@@ -175,7 +176,7 @@ CLAIMS = [
     ),
     ("True groups reach 0.821", prints("0.821", "label names", "true groups")),
     (
-        "pFedGraph, k-means and FeSEM cannot be told from them, and CFL is 1.4 points behind",
+        "pFedGraph, k-means and FeSEM cannot be distinguished from them, and CFL is 1.4 points behind",
         every(
             so(UNDECIDED, "label names", "pFedGraph", "k-means", "FeSEM", other="true groups"),
             so(OPPOSITE, "label names", "CFL", other="true groups"),
@@ -200,7 +201,7 @@ CLAIMS = [
     ),
     (
         "To keep the first layer at home and share the rest (LG-FedAvg) avoids that, "
-        "but cannot be told from training alone either",
+        "but cannot be distinguished from training alone either",
         every(
             so(HOLDS, "columns without names", "LG-FedAvg"),
             so(UNDECIDED, "columns without names", "LG-FedAvg", other="alone"),
