@@ -71,7 +71,7 @@ def test_setup_never_fetches_the_head_of_a_branch(machine, tmp_path):
 
 
 def test_setup_installs_what_colab_lacks_and_nothing_else():
-    used = {"11_who_helps_whom", "12_scoreboard"}
+    used = {"11_who_helps_whom"}
     for path in PATHS:
         installed = colab.installed_by(badges.setup_cell(path.stem, ADDRESS, "1"))
         assert installed == ({"torch-geometric"} if path.stem in used else set())
