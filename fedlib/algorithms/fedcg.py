@@ -46,7 +46,7 @@ class FedCGState:
         Stacks of one row, varphi and phi, both named ``student.*``; `teacher` is empty where it is a function
         (`fedlib.algorithms.fedcg_known`).
     bias : Tensor of shape (D,)
-        Added to the teacher's logits. Zeros here, as in the paper; subclasses in chapter 08 balance the domains by it.
+        Added to the teacher's logits. Zeros here, as in the paper; subclasses balance the domains by it.
         Zeros again with each new teacher.
     adjacency : Tensor of shape (D, D)
         A, which the server computes and sends.
