@@ -89,22 +89,6 @@ def test_embedding_is_two_graph_convolutions_and_a_mean_for_each_layer():
             torch.testing.assert_close(net(graphs, torch.tensor([[k, 0]])), net.compare(both), atol=1e-10, rtol=0)
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore::DeprecationWarning")
-def test_its_convolutions_are_those_of_torch_geometric():
-    conv = pytest.importorskip("torch_geometric.nn").DenseGCNConv
-    graphs = model_graph(networks(3), LAYERS)
-    net, x = siamese(graphs), graphs.x
-    with torch.no_grad():
-        for ours in (net.first, net.second):
-            theirs = [conv(o.lin.in_features, o.lin.out_features).double() for o in ours]
-            for o, t in zip(ours, theirs, strict=True):
-                t.lin.weight.copy_(o.lin.weight)
-                t.bias.copy_(o.bias)
-            x = sum(t(x, graphs.adjacency[:, i]) for i, t in enumerate(theirs)).relu()
-        means = torch.cat([x[:, graphs.layer == j].mean(1) for j in range(4)], 1)
-        torch.testing.assert_close(net.embed(graphs), means, atol=1e-10, rtol=0)
-
-
 @pytest.mark.parametrize("recipe", RECIPES)
 def test_exactly_symmetric(recipe):
     graphs = model_graph(networks(9, dtype=torch.float32), LAYERS)

@@ -5,9 +5,9 @@ clients of a pair, turn each graph into a vector; one fully connected layer comp
 """
 
 import math
+import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import cached_property
 from itertools import pairwise
 from typing import Literal
 
@@ -48,18 +48,6 @@ class ModelGraphs:
 
     def __getitem__(self, networks: Tensor | slice) -> "ModelGraphs":
         return ModelGraphs(self.x[networks], self.adjacency[networks], self.layer)
-
-    @cached_property
-    def propagation(self) -> Tensor:
-        """What a graph convolution multiplies with, D^-1/2 (A + I) D^-1/2 of each kind of edges; (K, 2, N, N)."""
-        loops = self.adjacency + torch.eye(self.adjacency.shape[-1]).to(self.adjacency)
-        scale = loops.sum(-1).rsqrt()
-        return scale[..., None] * loops * scale[..., None, :]
-
-    @cached_property
-    def seen(self) -> Tensor:
-        """The neurons' features after one propagation, of shape (K, 2, N, F): the same in all steps of a training."""
-        return self.propagation @ self.x[:, None]
 
 
 def model_graph(stack: Params, layers: Sequence[str]) -> ModelGraphs:
@@ -108,17 +96,6 @@ def model_graph(stack: Params, layers: Sequence[str]) -> ModelGraphs:
     return ModelGraphs(x, torch.stack([signed.clamp(min=0), (-signed).clamp(min=0)], 1), layer)
 
 
-class _Convolution(nn.Module):
-    """The learned part of a graph convolution, for one kind of edges: of features that were propagated already."""
-
-    def __init__(self, features: int, hidden: int):
-        super().__init__()
-        self.lin, self.bias = nn.Linear(features, hidden, bias=False), nn.Parameter(torch.zeros(hidden))
-
-    def forward(self, x: Tensor) -> Tensor:
-        return self.lin(x) + self.bias
-
-
 class SiameseGCN(nn.Module):
     """Compare two networks by what two graph convolutions see in each.
 
@@ -142,13 +119,17 @@ class SiameseGCN(nn.Module):
     """
 
     def __init__(self, features: int, layers: int, hidden: int = 32, recipe: Recipe = "paper", seed: int = 0):
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore", FutureWarning)  # importing torch-geometric uses what newer torch deprecates
+            from torch_geometric.nn import DenseGCNConv
+
         super().__init__()
         if recipe not in ("paper", "book"):
             raise ValueError(f"recipe must be 'paper' or 'book', got {recipe!r}")
         self.layers, self.recipe = layers, recipe
         with torch.random.fork_rng(devices=[]):  # the layers draw a start of their own
-            self.first = nn.ModuleList(_Convolution(features, hidden) for _ in range(2))
-            self.second = nn.ModuleList(_Convolution(hidden, hidden) for _ in range(2))
+            self.first = nn.ModuleList(DenseGCNConv(features, hidden) for _ in range(2))
+            self.second = nn.ModuleList(DenseGCNConv(hidden, hidden) for _ in range(2))
             self.compare = nn.Linear((2 + (recipe == "book")) * layers * hidden, 1)
         for name, p in self.named_parameters():
             draw = Key(seed).uniform(torch.zeros(1, dtype=torch.int64), name, *p.shape)[0]
@@ -156,8 +137,9 @@ class SiameseGCN(nn.Module):
 
     def embed(self, graphs: ModelGraphs) -> Tensor:
         """One vector for each network, of shape (K, layers * hidden)."""
-        x = torch.stack([c(graphs.seen[:, i]) for i, c in enumerate(self.first)]).sum(0).relu()
-        x = torch.stack([c(graphs.propagation[:, i] @ x) for i, c in enumerate(self.second)]).sum(0).relu()
+        x = graphs.x
+        for convolutions in (self.first, self.second):
+            x = torch.stack([c(x, graphs.adjacency[:, i]) for i, c in enumerate(convolutions)]).sum(0).relu()
         kind = F.one_hot(graphs.layer, self.layers).to(x)
         return ((kind / kind.sum(0)).mT @ x).flatten(1)
 
