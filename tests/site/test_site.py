@@ -72,6 +72,10 @@ CUT = """() => {
     return Object.entries(cut).flatMap(([kind, all]) =>
         all.filter(e => e.checkVisibility()).map(e => `${kind}: ${e.innerText.slice(0, 60)}`));
 }"""
+SCREENS = """() => {
+    const tall = e => e.getBoundingClientRect().height / innerHeight;
+    return tall(document.querySelector("article")) - tall(document.querySelector("#exercises"));
+}"""
 # Text of figures that follows the page, and lines that keep their colour, with less contrast than WCAG asks for.
 PALE = """() => {
     const canvas = document.createElement("canvas").getContext("2d", { willReadFrequently: true });
@@ -152,6 +156,8 @@ def test_page(page, base, path):
     if page.view == "dark":
         assert page.evaluate(PALE) == [], "pale in the dark"
     if page.view == "desktop":
+        if path.startswith("notebooks/"):
+            assert page.evaluate(SCREENS) <= 14, "too long for a class: screens without exercises"
         page.set_viewport_size(WIDE)
         assert page.evaluate(CUT) == [], "out of sight at 1440 pixels"
     bad = [
@@ -187,11 +193,17 @@ def test_links_lead_somewhere(browser, base):
     assert unsafe <= HTTP_ONLY, "a link that is neither ours nor safe"
 
 
-def test_search_finds_fedavg(browser, base):
+@pytest.mark.parametrize(
+    ("words", "chapter", "places"),
+    [("FedAvg", "01_fedavg", 100), ("non-IID", "02_clients_differ", 1), ("personalised", "04_personal_models", 3)],
+)
+def test_search_finds(browser, base, words, chapter, places):
     page = browser.new_page()
     page.set_default_timeout(PATIENCE)
-    page.goto(base + "search.html?q=FedAvg")
-    page.locator('#search-results li a[href*="01_fedavg"]').first.wait_for()  # hits come in one by one
+    page.goto(f"{base}search.html?q={words}")
+    page.get_by_text("Search finished").first.wait_for()  # hits come in one by one
+    links = page.locator("#search-results li a").evaluate_all("links => links.map(a => a.getAttribute('href'))")
+    assert any(chapter in link for link in links[:places]), links
     page.close()
 
 
