@@ -82,6 +82,36 @@ WRONG = {
             ("another rate", "lr=0.1", "lr=0.3"),
         ],
     },
+    "03_taming_drift": {
+        "1": [
+            ("momentum moves the end", "(False, True, True)", "(True, True, True)", "know nothing of beta"),
+            ("the band does not", "(False, True, True)", "(False, False, True)", "where the clients stop"),
+            ("SCAFFOLD corrects at once", "(False, True, True)", "(False, True, False)", "begin at zero"),
+            ("one of three", "(False, True, True)", "False", "three of True and False"),
+        ],
+        "2": [
+            ("no half", "mu / 2", "mu", "half of mu"),
+            (
+                "length, not its square",
+                "((p - start[name]) ** 2).sum()",
+                "(p - start[name]).norm()",
+                "add up the squares",
+            ),
+            ("mean of the squares", "** 2).sum()", "** 2).mean()", "no means"),
+            ("the start forgotten", "(p - start[name])", "p", "does not pull"),
+        ],
+        "3": [
+            ("the other way", "mean - theta", "theta - mean", "towards the mean"),
+            ("as FedAvgM", "(1 - beta1) * delta", "delta", "1 - beta1 of Delta"),
+            ("no square", "delta**2", "delta.abs()", "square of Delta"),
+            ("tau below the root", "(v.sqrt() + tau)", "(v + tau).sqrt()", "then tau"),
+        ],
+        "4": [
+            ("best point of the mean loss", "1 - (1 - lr * curvature) ** steps", "curvature", "arrives at its own"),
+            ("mean of the optima", "1 - (1 - lr * curvature) ** steps", "1", "4 to 1"),
+            ("one step too many", "** steps for", "** (steps + 1) for", "gradient descent on the mean loss"),
+        ],
+    },
     "04_personal_models": {
         "1": [
             ("from FedAvg's end", '"alone"', '"fine-tuning"', "where w *started*"),
