@@ -49,37 +49,27 @@ WRONG = {
     },
     "02_clients_differ": {
         "1": [
-            ("no half", "mu / 2", "mu"),
-            ("length, not its square", "((p - start[name]) ** 2).sum()", "(p - start[name]).norm()"),
-            ("mean of the squares", "** 2).sum()", "** 2).mean()"),
+            ("new names are skew", "(False, False, True)", "(True, False, True)", "as frequent as before"),
+            ("new names for all", "(False, False, True)", "(False, True, True)", "agree with each other"),
+            ("half of them", "(False, False, True)", "(False, False, False)", "pull against the other half"),
+            ("one of three", "(False, False, True)", "True", "three of True and False"),
         ],
         "2": [
-            ("SCAFFOLD sends one model", '2 if method == "SCAFFOLD" else 1', "1"),
-            ("number of examples forgotten", "(models * parameters + 1)", "(models * parameters)"),
-            (
-                "number of examples sent down too",
-                "4 * models * parameters * n, ",
-                "4 * (models * parameters + 1) * n, ",
-            ),
+            ("0 log 0", "np.where(p > 0, p, 1)", "p", "adds nothing"),
+            ("the entropy itself", "np.exp(-(p * logs).sum(1))", "-(p * logs).sum(1)", "not the entropy"),
+            ("no minus", "np.exp(-(p", "np.exp((p", "has a minus"),
+            ("shares of everybody", "counts.sum(1, keepdims=True)", "counts.sum()", "add up to 1 for each client"),
+            ("one number", ".sum(1))\n", ".sum())\n", "one number for each client"),
         ],
         "3": [
-            ("best point of the mean loss", "1 - (1 - lr * curvature) ** steps", "curvature"),
-            ("mean of the optima", "1 - (1 - lr * curvature) ** steps", "1"),
-            ("one step too many", "** steps for", "** (steps + 1) for"),
+            ("first epoch, not last", "epochs)[-1]", "epochs)[0]", "not the first"),
+            ("upside down", "apart / moved", "moved / apart", "not the other way"),
+            ("one epoch more", "epochs)[-1]", "epochs + 1)[-1]", "for alpha = 1"),
         ],
         "4": [
-            ("first epoch, not last", "drift(data, epochs).iloc[-1]", "drift(data, epochs).iloc[0]"),
-            (
-                "upside down",
-                'end["clients from their mean"] / end["mean from the start"]',
-                'end["mean from the start"] / end["clients from their mean"]',
-            ),
-        ],
-        "5": [
-            ("stragglers instead of drop-outs", "server(lost=0.5)", "server(stragglers=0.5)"),
-            ("all clients in each round", 'SETTINGS["cohort"]\n', "K\n"),
-            ("one round too many", '// 2), SETTINGS["cohort"]', '// 2) + 1, SETTINGS["cohort"]'),
-            ("another rate", "lr=0.1", "lr=0.3"),
+            ("clients count alike", "votes.get(name, 0) + share", "votes.get(name, 0) + 1 / len(shares)", "use their shares"),
+            ("the largest group only", "votes.get(name, 0) + share", "max(votes.get(name, 0), share)", "count together"),
+            ("the model of one group", "max(votes.values())", "list(votes.values())[-1]", "the largest group"),
         ],
     },
     "03_taming_drift": {
