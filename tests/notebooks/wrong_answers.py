@@ -179,6 +179,42 @@ WRONG = {
             ("one cut only", "open_ += [members[side], members[~side]]", "pass"),
         ],
     },
+    "07_clustering_rivals": {
+        "1": [
+            ("all of them", "used = 1", "used = GROUPS", "no client has a reason"),
+            ("one more than one", "used = 1", "used = 2", "a model that has trained"),
+            ("none", "used = 1", "used = 0", "every client takes a model"),
+        ],
+        "2": [
+            ("pi, not its logarithm", "pi.log()", "pi", "pi.log(), not pi"),
+            ("pi forgotten", "(pi.log() - losses)", "(-losses)", "with equal losses q is pi"),
+            ("softmax over examples", ".softmax(1)", ".softmax(0)", "sum to 1"),
+            ("sign", "pi.log() - losses", "pi.log() + losses", "a small loss makes"),
+            ("mean over models", "q.mean(0)", "q.mean(1)", "a mean over the examples"),
+            (
+                "overflow",
+                "(pi.log() - losses).softmax(1)",
+                "pi * (-losses).exp() / (pi * (-losses).exp()).sum(1, keepdim=True)",
+                "the same loss more",
+            ),
+            ("pi stays", "q.mean(0)", "pi", "the new pi is the mean of q"),
+        ],
+        "3": [
+            ("radians", ".rad2deg()", "", "in degrees"),
+            ("smallest singular value", "(a @ b.T)[0]", "(a @ b.T)[-1]", "the planes share a line"),
+            ("first vectors only", "(a @ b.T)[0]", "(a[:1] @ b[:1].T)[0]", "the planes share a line"),
+            ("not clamped", ".clamp(max=1)", "", "clamp"),
+            ("columns for rows", "a @ b.T", "a.T @ b", ""),
+        ],
+        "4": [
+            ("k-means too", '{"IFCA", "FedEM"}', '{"IFCA", "FedEM", "k-means on updates"}', "who groups updates"),
+            ("PACFL sends no model", '{"IFCA", "FedEM"}', '{"IFCA", "FedEM", "PACFL"}', "compares the vectors"),
+            ("only FedEM", '{"IFCA", "FedEM"}', '{"FedEM"}', "chooses itself"),
+            ("only IFCA", '{"IFCA", "FedEM"}', '{"IFCA"}', "pi stays at home"),
+            ("nobody blind", '{"PACFL"}', "set()", "a code is a label"),
+            ("updates blind too", '{"PACFL"}', '{"PACFL", "CFL"}', "other labels change losses"),
+        ],
+    },
     "08_fedcg_domains": {
         "1": [
             ("the student's answer", "upside_down / (upright + upside_down)", "0.2", "student's answer"),
