@@ -156,27 +156,51 @@ WRONG = {
     },
     "06_cfl": {
         "1": [
-            ("beside the mean length", "max(lengths)", "sum(lengths) / len(lengths)"),
-            ("not strict where it is", "mean < eps1", "mean <= eps1"),
-            ("strict where it is not", "pace >= eps2", "pace > eps2"),
-            ("rate forgotten", "(lr * s)", "s"),
+            ("orthogonal", "-1 / 4", "0", "do not add up to nothing"),
+            ("opposite", "-1 / 4", "-1", "come in twos"),
+            ("all 25 products", "-1 / 4", "-1 / 5", "20 are left"),
+            ("sign", "-1 / 4", "1 / 4", "0 = 5 + 20 times"),
+            ("a sum, no mean", "-1 / 4", "-5", "between -1 and 1"),
         ],
         "2": [
-            ("rows, not clients", "both = list(zip(members, side, strict=True))", "both = list(enumerate(side))"),
-            ("sides exchanged", "list(zip(members, side, strict=True))", "[(k, 1 - s) for k, s in zip(members, side)]"),
+            (
+                "rows, not clients",
+                "both = list(zip(members, side, strict=True))",
+                "both = list(enumerate(side))",
+                "rows of the matrix",
+            ),
+            (
+                "sides exchanged",
+                "list(zip(members, side, strict=True))",
+                "[(k, 1 - s) for k, s in zip(members, side)]",
+                "first the clients of side 0",
+            ),
         ],
         "3": [
-            ("groups count alike", "shares[names[:, d] == answer].sum()", "(names[:, d] == answer).mean()"),
-            ("the largest group decides all", "", "def best_single(names, shares):\n    return max(shares)"),
-            ("best digit, not the mean", "np.mean(votes)", "np.max(votes)"),
+            (
+                "groups count alike",
+                "shares[column == answer].sum()",
+                "(column == answer).mean()",
+                "larger groups count more",
+            ),
+            (
+                "the largest group decides all",
+                "",
+                "def best_single(names, shares):\n    return max(shares)",
+                "groups that agree",
+            ),
+            ("best digit, not the mean", "np.mean(votes)", "np.max(votes)", "not the best digit"),
+            ("worst digit, not the mean", "np.mean(votes)", "np.min(votes)", "on the first one both groups agree"),
         ],
         "4": [
-            ("largest pace", ".min()", ".max()"),
-            ("rows that were not due too", "pace[was_due]", "pace"),
-        ],
-        "5": [
-            ("the wrong way round", "cut.objective < threshold", "cut.objective > threshold"),
-            ("one cut only", "open_ += [members[side], members[~side]]", "pass"),
+            (
+                "the wrong way round",
+                "parted.objective < threshold",
+                "parted.objective > threshold",
+                "nothing to cut",
+            ),
+            ("one cut only", "waiting += [members[side].tolist(), members[~side].tolist()]", "pass", "both parts"),
+            ("rows, not clients", "found[members[side]]", "found[: len(side)][side]", ""),
         ],
     },
     "07_clustering_rivals": {
