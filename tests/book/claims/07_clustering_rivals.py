@@ -55,7 +55,7 @@ def photos(read):
 CLAIMS = [
     ("CFL, k-means on updates, FeSEM and FedGroup found all four groups in every seed", chapter(alike)),
     ("end within a point of each other and of clusters given from the start", chapter(alike)),
-    ("on these clients they find the same groups as k-means", chapter(alike)),
+    ("on such clients they find the same groups as k-means", chapter(alike)),
     (
         "Random clusters of the same sizes stay below 0.36",
         chapter(lambda f: five(accuracies(f, "random clusters"), lambda v: v < 0.36)),
