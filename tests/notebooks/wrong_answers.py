@@ -67,8 +67,18 @@ WRONG = {
             ("one epoch more", "epochs)[-1]", "epochs + 1)[-1]", "for alpha = 1"),
         ],
         "4": [
-            ("clients count alike", "votes.get(name, 0) + share", "votes.get(name, 0) + 1 / len(shares)", "use their shares"),
-            ("the largest group only", "votes.get(name, 0) + share", "max(votes.get(name, 0), share)", "count together"),
+            (
+                "clients count alike",
+                "votes.get(name, 0) + share",
+                "votes.get(name, 0) + 1 / len(shares)",
+                "use their shares",
+            ),
+            (
+                "the largest group only",
+                "votes.get(name, 0) + share",
+                "max(votes.get(name, 0), share)",
+                "count together",
+            ),
             ("the model of one group", "max(votes.values())", "list(votes.values())[-1]", "the largest group"),
         ],
     },
