@@ -1,7 +1,7 @@
 """Sphinx extension: the computed tables of the teaching pages.
 
-``minutes-table`` shows how long each chapter takes; ``exercise-table`` lists the exercises of the chapter it names;
-``deck-links`` and ``pdf-links`` lead to the downloads.
+``minutes-table`` shows how long each chapter takes; ``hours-table`` shows how many hours a student needs;
+``exercise-table`` lists the exercises of the chapter it names; ``deck-links`` and ``pdf-links`` lead to the downloads.
 """
 
 import sys
@@ -49,6 +49,14 @@ class MinutesTable(Table):
         return teaching.minutes_table(executed), [*paths, *(executed / p.name for p in paths)]
 
 
+class HoursTable(Table):
+    """Hours that each chapter takes a student, and all of them together."""
+
+    def rows(self):
+        """As `Table.rows`."""
+        return teaching.hours_table(), notebooks.paths()
+
+
 class ExerciseTable(Table):
     """The exercises of one chapter."""
 
@@ -75,6 +83,7 @@ class Links(SphinxDirective):
 def setup(app):
     """Connect the extension."""
     app.add_directive("minutes-table", MinutesTable)
+    app.add_directive("hours-table", HoursTable)
     app.add_directive("exercise-table", ExerciseTable)
     app.add_directive("deck-links", Links)
     app.add_directive("pdf-links", Links)
