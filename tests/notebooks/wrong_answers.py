@@ -79,7 +79,7 @@ WRONG = {
                 "max(votes.get(name, 0), share)",
                 "count together",
             ),
-            ("the model of one group", "max(votes.values())", "list(votes.values())[-1]", "the largest group"),
+            ("the model of one group", "max(votes.values())", "list(votes.values())[-1]", "each digit anew"),
         ],
     },
     "03_taming_drift": {
