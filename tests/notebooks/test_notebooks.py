@@ -25,6 +25,7 @@ SHORT = {
     "06_cfl",
     "07_clustering_rivals",
     "08_fedcg_domains",
+    "09_fedcg_graph",
     "11_who_helps_whom",
     "12_scoreboard",
 }
