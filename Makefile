@@ -76,8 +76,11 @@ bench-peers: $(READY)  ## the same work in Flower, pfl, BlazeFL, FedLab and FedJ
 bench-gpu: $(READY)  ## kernels, precisions and CUDA graphs on this machine's GPU, up to 1,000 clients; eight minutes at most
 	$(PY) -m benchmarks.gpu
 
-student: $(READY)  ## copies of the chapters without solutions, with nbgrader's marks
-	$(PY) -m tools.student
+student: $(READY)  ## copies of the chapters without solutions, with nbgrader's marks (ONLY=1.2,4.1 for some exercises)
+	$(PY) -m tools.student $(ONLY)
+
+pdf: $(HTML)  ## print the chapters and the whole book with headless Chromium, beside the pages' other downloads
+	$(PY) -m tools.pdf
 
 slides: $(RUN) $(READY)  ## a slide deck for each chapter: its figures, equations and recap
 	$(PY) -m tools.slides
@@ -138,5 +141,6 @@ _build/executed/notebooks/%.ipynb: notebooks/%.ipynb $(LIB) $(READY) $$(wildcard
 $(HTML): $(RUN) $(PAGES) $(LIB) $(READY)
 	@rm -rf _build/html
 	$(VENV)/bin/jupyter-book build . --all -W -n --keep-going --quiet
+	@$(PY) -m tools.downloads
 
-.PHONY: help book page pages test rounding-test data-test flower-test site-test results paper bench bench-peers bench-gpu student slides golden mutants badges fold lines licences links figures serve clean
+.PHONY: help book page pages test rounding-test data-test flower-test site-test results paper bench bench-peers bench-gpu student pdf slides golden mutants badges fold lines licences links figures serve clean

@@ -91,7 +91,7 @@ class Algorithm(ABC):
         Clients trained at once at the most; rounding apart, no result depends on it.
     stragglers : float
         Chance that a client is slow in a round: it then takes a random number of its steps, each number from 1 to all
-        equally likely. 0: nobody is slow. Chapter 02.
+        equally likely. 0: nobody is slow.
 
     Raises
     ------

@@ -63,7 +63,7 @@ def fit(
         `record` become columns of the history. One that raises StopIteration ends the run after this round.
     lost : float
         Chance that a client of the cohort is lost in mid-round: it gets the model, but nothing of it comes back, and
-        it forgets the round. A round in which all are lost changes nothing. 0: nobody is lost. Chapter 02.
+        it forgets the round. A round in which all are lost changes nothing. 0: nobody is lost.
     checkpoint : Checkpoint, optional
         Where the run is stored from time to time (`fedlib.engines.checkpoint.Checkpoint`). If the file is there, the
         run goes on from it and ends as if it had never stopped. More `rounds` make a finished run longer; its old last
@@ -209,10 +209,6 @@ def new_clients(algorithm: Algorithm, result: Result, data: ClientData, rounds: 
         A client that was in training.
     FloatingPointError
         Local training of the new clients diverged.
-
-    Notes
-    -----
-    Chapter 02.
 
     Examples
     --------

@@ -20,7 +20,7 @@ params, predict, _ = twin("MLP")
 loss = classification_loss(predict)
 data = client_data(ragged_clients(sizes=(1, 7, 20, 21, 40))).sorted()
 K, ROUNDS, SEED = len(data), 4, 3
-SPLITS = {"eps1": 1.0, "eps2": 0.0, "rest": 1, "min_size": 1}
+SPLITS = {"level": 1.0, "eps1": 1.0, "eps2": 0.0, "rest": 1, "min_size": 1}
 
 SERVED = {
     "FedAvg": algorithms.FedAvg(loss, batch_size=10, stragglers=0.4),

@@ -25,6 +25,7 @@ LEVELS = {
     "analyse": ("attack", "derive", "explore", "find the mistake", "prove it in code", "think"),
     "project": ("a small project", "project"),
 }
+GOES_ON = {"1.3": "1.2"}  # exercises that use the answer of another
 POINTS = {"recall": 1, "apply": 2, "analyse": 3, "project": 4}
 
 

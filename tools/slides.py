@@ -1,7 +1,9 @@
 """A slide deck for each chapter, from its executed copy: ``make slides``.
 
-_build/slides/NN_slug.html holds the title, what one learns, the equations, each figure with its caption, and the recap.
-A deck is one file that asks nobody for anything: figures and MathJax are inside. Printed, each slide is a page.
+_build/slides/NN_slug.html holds the title, what one learns, the equations, the recap, and for each figure up to three
+slides: *predict*, the chapter's question; *look*, the figure alone; *discuss*, what its caption says. The key N shows
+and hides notes, which are the chapter's own words on what is to be seen. A deck is one file that asks nobody for
+anything: figures and MathJax are inside. Printed, each slide is a page, with its notes.
 """
 
 import base64
@@ -16,7 +18,7 @@ import nbformat
 from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
-from . import notebooks
+from . import notebooks, teaching
 
 OUT = notebooks.ROOT / "_build/slides"
 EQUATIONS = 3  # on one slide
@@ -34,20 +36,27 @@ PAGE = """<!doctype html>
 html {{ scroll-snap-type: y proximity; }}
 body {{ margin: 0; font: clamp(16px, 1.7vw, 26px)/1.45 system-ui, sans-serif; color: #1a1a1a; background: #fff; }}
 section {{ box-sizing: border-box; min-height: 100vh; padding: 5vh 6vw; scroll-snap-align: start; break-after: page;
-  break-inside: avoid; display: flex; flex-direction: column; justify-content: center; overflow-x: auto; }}
+  break-inside: avoid; display: flex; flex-direction: column; justify-content: center; align-items: center;
+  overflow-x: auto; }}
+section > * {{ max-width: min(100%, 48em); }}
 h1 {{ font-size: 2.2em; line-height: 1.15; }}
 h2 {{ font-size: 1.4em; margin: 0 0 .6em; }}
-figure {{ margin: 0; text-align: center; }}
-figure img {{ max-width: 100%; height: 58vh; object-fit: contain; }}
-figcaption {{ margin-top: .6em; }}
+h1 {{ text-align: center; }}
+figure {{ margin: 0; text-align: center; max-width: 100%; }}
+figure img {{ max-width: 100%; height: 70vh; object-fit: contain; }}
+.ask {{ font-size: 1.3em; text-align: center; }}
+aside {{ display: none; margin-top: 1.5em; padding: .2em 1em; font-size: .8em; border-left: 4px solid #bbb; }}
+.notes aside {{ display: block; }}
 table {{ border-collapse: collapse; font-size: .72em; }}
 th, td {{ border-bottom: 1px solid #bbb; padding: .3em .7em; text-align: left; vertical-align: top; }}
 footer {{ margin-top: auto; padding-top: 1em; font-size: .6em; color: #595959; }}
-@media print {{ section {{ height: 7.5in; min-height: 0; }} figure img {{ height: 4.6in; }} }}
+@media print {{ section {{ height: 7.5in; min-height: 0; }} figure img {{ height: 5.2in; }}
+  aside {{ display: block; }} }}
 </style>
 <script>
 MathJax = {{ tex: {{ inlineMath: [["\\\\(", "\\\\)"]] }}, options: {{ enableMenu: false }} }};
 addEventListener("keydown", (event) => {{
+  if (event.key === "n") document.body.classList.toggle("notes");
   const step = {{ ArrowRight: 1, PageDown: 1, " ": 1, ArrowLeft: -1, PageUp: -1 }}[event.key];
   if (!step) return;
   event.preventDefault();
@@ -97,14 +106,20 @@ def deck(notebook: Any) -> str:
     for i in range(0, len(equations), EQUATIONS):
         some = "\n\n".join(equations[i : i + EQUATIONS])
         slides.append(_slide("The equations" if len(equations) > 1 else "The equation", _markdown.render(some)))
-    section = ""
-    for cell in notebook.cells:
+    section = ask = ""
+    for i, cell in enumerate(notebook.cells):
         if cell.cell_type == "markdown":
             section = (re.findall(r"^## (.+)$", cell.source, re.M) or [section])[-1]
+            ask = (re.findall(r"\*\*Predict\.\*\* (.+?)(?:\n\n|\Z)", cell.source, re.S) or [ask])[-1]
         elif "figure" in cell.metadata.get("mystnb", {}):
-            slides.append(_slide(section, _figure(cell)))
+            if ask:
+                slides.append(_slide(f"{section}: predict", f'<div class="ask">{_markdown.render(ask)}</div>'))
+            slides.append(_slide(f"{section}: look", _figure(cell)))
+            claim = f'<div class="ask">{_markdown.render(cell.metadata.mystnb.figure.caption)}</div>'
+            slides.append(_slide(f"{section}: discuss", claim + _notes(notebook.cells[i + 1 :])))
+            ask = ""
     slides.append(_slide("Recap", _markdown.render(recap)))
-    foot = "<footer>{}, {} of {}. CC BY 4.0.</footer>"
+    foot = "<footer>{}, {} of {}. CC BY 4.0. Arrows: next, back. N: notes.</footer>"
     short = _inline(title)
     body = "\n".join(
         f"<section>{slide}{foot.format(short, i, len(slides))}</section>" for i, slide in enumerate(slides, 1)
@@ -138,11 +153,18 @@ def _figure(cell: Any) -> str:
         f'<img alt="{alt}" src="data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}">'
         for svg in pictures
     ]
-    return f"<figure>{''.join(images)}<figcaption>{_inline(meta.figure.caption)}</figcaption></figure>"
+    return f"<figure>{''.join(images)}</figure>"
 
 
-def main(executed: Path = notebooks.ROOT / "_build/executed/notebooks", out: Path = OUT) -> None:
-    """Write the decks of all chapters that have been run."""
+def _notes(cells: Any) -> str:
+    """What the chapter says after a figure of what is to be seen there, if it does."""
+    text = next((c.source for c in cells if c.cell_type == "markdown" or "figure" in c.metadata.get("mystnb", {})), "")
+    found = re.search(r"\*\*What to see\.\*\* (.+?)(?=^## |\*\*Predict|\Z)", text, re.M | re.S)
+    return f"<aside>{_markdown.render(found[1])}</aside>" if found else ""
+
+
+def write(executed: Path, out: Path) -> None:
+    """Write the decks of all chapters."""
     out.mkdir(parents=True, exist_ok=True)
     for path in notebooks.paths():
         done = executed / path.name
@@ -151,6 +173,11 @@ def main(executed: Path = notebooks.ROOT / "_build/executed/notebooks", out: Pat
         part = out / f"{path.stem}.part"
         part.write_text(deck(nbformat.read(done, as_version=4)), encoding="utf8")
         part.replace(out / f"{path.stem}.html")
+
+
+def main(executed: Path = teaching.EXECUTED, out: Path = OUT) -> None:
+    """Write the decks of all chapters that have been run, and say where they are."""
+    write(executed, out)
     print(f"The slides are {out}/*.html; open one in a browser, and print it for a PDF.")
 
 

@@ -1,17 +1,21 @@
 """Copies of the chapters for students, without solutions and with nbgrader's marks: ``make student``.
 
 _build/student/NN_slug.ipynb is what a student gets. _build/student is also a course of nbgrader: source/NN_slug/ holds
-the chapter with its solutions and the same marks, which ``nbgrader generate_assignment NN_slug`` reads.
+the chapter with its solutions and the same marks, which ``nbgrader generate_assignment NN_slug`` reads. With
+``make student ONLY=1.2,4.1`` there are these exercises only, and the chapters that have one of them.
 """
 
 import copy
 import re
+import shutil
+import sys
+from collections.abc import Collection
 from pathlib import Path
 from typing import Any
 
 import nbformat
 
-from . import exercises, notebooks
+from . import exercises, notebooks, teaching
 
 OUT = notebooks.ROOT / "_build/student"
 CONFIG = """c = get_config()
@@ -66,13 +70,61 @@ def released(source: Any) -> Any:
     return found
 
 
-def main(out: Path = OUT) -> None:
-    """Write the copies of all chapters, and say where they are."""
+def chosen(path: Path, only: Collection[str] = ()) -> Any:
+    """A chapter with some of its exercises; with all of them if `only` is empty.
+
+    Parameters
+    ----------
+    path : Path
+    only : collection of str
+        Numbers of exercises such as "4.1". Those of other chapters are ignored.
+
+    Returns
+    -------
+    notebook
+        The exercises keep their numbers; one that another goes on from comes with it.
+    """
+    notebook = notebooks.read(path)
+    only = {*only, *(exercises.GOES_ON[n] for n in only if n in exercises.GOES_ON)}
+    dropped = [e for e in exercises.of(notebook) if only and teaching.number(path, e) not in only]
+    for cell in notebook.cells:
+        for e in dropped:
+            cell.source = cell.source.replace(e.prompt, "").rstrip()
+    gone = {id(c) for e in dropped for c in e.cells}
+    notebook.cells = [c for c in notebook.cells if id(c) not in gone and (c.source or c.cell_type == "code")]
+    return notebook
+
+
+def numbers() -> dict[str, Path]:
+    """All exercises, such as "4.1", and the chapter of each."""
+    return {teaching.number(p, e): p for p in notebooks.paths() for e in exercises.of(notebooks.read(p))}
+
+
+def write(out: Path, only: Collection[str] = ()) -> None:
+    """Write the copies of all chapters, or of those that have one of some exercises, in place of older ones.
+
+    Raises
+    ------
+    SystemExit
+        There is no such exercise; says which there are.
+    """
+    there = numbers()
+    if unknown := sorted(set(only) - set(there)):
+        sys.exit(f"there is no exercise {', '.join(unknown)}; there are {', '.join(there)}")
+    shutil.rmtree(out / "source", ignore_errors=True)
+    for old in out.glob("*.ipynb"):
+        old.unlink()
     for path in notebooks.paths():
-        source = marked(notebooks.read(path))
-        _write(out / "source" / path.stem / path.name, nbformat.writes(source))
-        _write(out / path.name, nbformat.writes(released(source)))
+        if not only or path in {there[n] for n in only}:
+            source = marked(chosen(path, only))
+            _write(out / "source" / path.stem / path.name, nbformat.writes(source))
+            _write(out / path.name, nbformat.writes(released(source)))
     _write(out / "nbgrader_config.py", CONFIG)
+
+
+def main(out: Path = OUT, only: Collection[str] = ()) -> None:
+    """Write the copies and say where they are."""
+    write(out, only)
     print(f"The students' copies are {out}/*.ipynb; {out} is also a course of nbgrader.")
 
 
@@ -85,4 +137,4 @@ def _write(path: Path, text: str) -> None:
 
 
 if __name__ == "__main__":
-    main()
+    main(only=[n for given in sys.argv[1:] for n in given.split(",") if n])

@@ -8,6 +8,7 @@ from pathlib import Path
 from . import exercises, notebooks
 
 WORDS, LINES = 75, 40  # of text, and of code, that we suppose a student reads in a minute
+CLASS, IN_CLASS, POINT = 90, 20, 15  # minutes of a class, those of it for exercises, and for each point of an exercise
 EXECUTED = notebooks.ROOT / "_build/executed/notebooks"
 
 
@@ -54,6 +55,29 @@ def minutes_table(executed: Path = EXECUTED) -> list[str]:
         link = f"{{doc}}`/notebooks/{path.stem}`"
         lines.append(f"| {link} | {minutes_to_read(notebook)} min | {run:.1f} min | {len(asked)} | {points} |")
     return lines
+
+
+def hours(path: Path) -> list[float]:
+    """What a chapter takes a student: hours to read, in class, and for the exercises at home."""
+    notebook = notebooks.read(path)
+    points = sum(e.points for e in exercises.of(notebook))
+    return [minutes_to_read(notebook) / 60, CLASS / 60, max(0, POINT * points - IN_CLASS) / 60]
+
+
+def hours_table() -> list[str]:
+    """Lines of a Markdown table with a row for each chapter, and a last one for all of them."""
+    lines = ["| Chapter | To read | Class | Exercises at home | In all |", "| --- | --- | --- | --- | --- |"]
+    total = [0.0, 0.0, 0.0]
+    for path in notebooks.paths():
+        chapter = hours(path)
+        total = [a + b for a, b in zip(total, chapter, strict=True)]
+        lines.append(_row(f"{{doc}}`/notebooks/{path.stem}`", chapter, 1))
+    return [*lines, _row("All chapters", total, 0)]
+
+
+def _row(name, parts, digits):
+    """A row of `hours_table`."""
+    return f"| {name} | {' | '.join(f'{part:.{digits}f} h' for part in [*parts, sum(parts)])} |"
 
 
 def exercise_table(path: Path) -> list[str]:

@@ -1,6 +1,7 @@
 """Sphinx extension: the computed tables of the teaching pages.
 
-``minutes-table`` shows how long each chapter takes; ``exercise-table`` lists the exercises of the chapter it names.
+``minutes-table`` shows how long each chapter takes; ``hours-table`` shows how many hours a student needs;
+``exercise-table`` lists the exercises of the chapter it names; ``deck-links`` and ``pdf-links`` lead to the downloads.
 """
 
 import sys
@@ -48,6 +49,14 @@ class MinutesTable(Table):
         return teaching.minutes_table(executed), [*paths, *(executed / p.name for p in paths)]
 
 
+class HoursTable(Table):
+    """Hours that each chapter takes a student, and all of them together."""
+
+    def rows(self):
+        """As `Table.rows`."""
+        return teaching.hours_table(), notebooks.paths()
+
+
 class ExerciseTable(Table):
     """The exercises of one chapter."""
 
@@ -59,8 +68,23 @@ class ExerciseTable(Table):
         return teaching.exercise_table(path), [path, notebooks.ROOT / "tests/notebooks/wrong_answers.py"]
 
 
+class Links(SphinxDirective):
+    """Links to one download for each chapter, named by its number."""
+
+    def run(self):
+        """Nodes of a paragraph."""
+        home = "../" * self.env.docname.count("/") + "downloads"
+        place, more = ("slides/{}.html", []) if self.name == "deck-links" else ("{}.pdf", [("book", "the whole book")])
+        found = [(p.stem, f"chapter {int(p.stem[:2])}") for p in notebooks.paths()] + more
+        links = ", ".join(f'<a href="{home}/{place.format(stem)}">{words}</a>' for stem, words in found)
+        return [nodes.raw("", f"<p>{links}</p>", format="html")]
+
+
 def setup(app):
     """Connect the extension."""
     app.add_directive("minutes-table", MinutesTable)
+    app.add_directive("hours-table", HoursTable)
     app.add_directive("exercise-table", ExerciseTable)
+    app.add_directive("deck-links", Links)
+    app.add_directive("pdf-links", Links)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -72,7 +72,7 @@ class FedGroup(ClusteredKMeans):
     Left out: the step that moves groups towards each other after each round (here eta_G = 0), the proximal term of
     FedGrouProx, and groups around single random clients. In the paper a client joins its group in
     the first round that it is drawn for, here all do before round 1, which costs the same once all have been drawn.
-    Costs have the purpose "clustering" in round 0 of the history. Chapter 06.
+    Costs have the purpose "clustering" in round 0 of the history. Chapter 07.
 
     References
     ----------

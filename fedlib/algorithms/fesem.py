@@ -49,7 +49,7 @@ class FeSEM(ClusteredKMeans):
     k-means on their models gives them, at the same cost as for `fedlib.algorithms.kmeans.ClusteredKMeans`. A client
     starts from its own centre, and local training seldom carries it to another one, so the first centres decide nearly
     everything. The server sees every client's model. For clients never seen the paper has no rule; here they do the
-    first training and take the cluster whose first centre is nearest. Chapter 06.
+    first training and take the cluster whose first centre is nearest. Chapter 07.
 
     References
     ----------

@@ -64,7 +64,7 @@ class IFCA(Algorithm):
     Between its rounds a client holds the current state of the model that it took last.
 
     All models cross the wire. In the costs those that a client does not take, the number of the one that it does, and
-    the operations of comparing them have the purpose "clustering". Chapter 06.
+    the operations of comparing them have the purpose "clustering". Chapter 07.
 
     References
     ----------

@@ -68,7 +68,7 @@ class ClusteredKMeans(Algorithm):
     `fedlib.server.clusters.kmeans`. All clients take part in the first training and none is slow or lost. It costs a
     model to each client and an update back, with the purpose "clustering" in round 0 of the history. The server sees
     every first update, and K updates are in memory at once. A cluster none of whose clients is in a cohort keeps its
-    model. Chapter 06.
+    model. Chapter 07.
     """
 
     clusters: int = 2

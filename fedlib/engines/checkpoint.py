@@ -50,7 +50,7 @@ class Checkpoint:
     -----
     A lost runtime costs at most the rounds of one interval. Of several processes (`fedlib.engines.processes`) the first
     one writes. A run is known by its settings, by checksums of its data and first parameters, and by its loss on a few
-    rows; a function is not known by how it is written, so a cell may run again. Chapter 02.
+    rows; a function is not known by how it is written, so a cell may run again.
     """
 
     def __init__(

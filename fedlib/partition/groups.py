@@ -146,7 +146,7 @@ def style(
 def feature_subsets(
     base: Partition, columns: int, k: int | tuple[int, int], groups: int = 1, seed: int = 0
 ) -> Partition:
-    """Each client sees some of the columns of a table only (chapter 02, used in chapter 10).
+    """Each client sees some of the columns of a table only (chapter 10).
 
     Parameters
     ----------
@@ -188,7 +188,7 @@ def feature_subsets(
 
 
 def mixture(base: Partition, fraction: float = 0.5, share: float = 0.3, seed: int = 0) -> Partition:
-    """Some clients get samples of a second group (chapter 02, used in chapter 08).
+    """Some clients get samples of a second group (chapter 08).
 
     Parameters
     ----------

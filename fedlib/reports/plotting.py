@@ -247,7 +247,7 @@ def split_tree(splits: Sequence[Any], groups: ArrayLike, ax: Axes | None = None)
 
     Notes
     -----
-    Six leaves need a height of 3 inches. Chapter 06.
+    Six leaves need a height of 3 inches.
     """
     ax, group = ax or plt.gca(), _numpy(groups)
     order, model = [0], np.zeros(len(group), int)  # leaves from top to bottom: a new one stands just below its origin

@@ -263,7 +263,7 @@ def kmeans(updates: Params | Tensor, clusters: int, seed: int) -> Centres:
     -----
     The paper leaves the details open. Here the updates are projected to their first min(50, K, P) principal components,
     k-means++ starts 20 times, and the best result counts. The centres are given in the space of the updates, and the
-    nearest of them is the nearest after projection too, since all lie in the plane of the components. Chapter 06.
+    nearest of them is the nearest after projection too, since all lie in the plane of the components. Chapter 07.
     """
     from sklearn.cluster import KMeans
     from sklearn.decomposition import PCA
@@ -299,7 +299,7 @@ def nearest(centres: Tensor, updates: Params | Tensor) -> Tensor:
     Returns
     -------
     Tensor of shape (K,), int64
-        Of equally near centres the first. Chapter 06.
+        Of equally near centres the first. Chapter 07.
 
     Raises
     ------

@@ -2,8 +2,11 @@
 
 import json
 import re
+from itertools import combinations
 
+import numpy as np
 import pytest
+from sklearn.metrics import adjusted_rand_score
 
 from tools import exercises, notebooks, teaching
 
@@ -87,6 +90,73 @@ def test_minutes_table(tmp_path):
         assert minutes % 5 == 0 and 20 <= minutes <= 180
     with pytest.raises(FileNotFoundError, match="make book"):
         teaching.minutes_table(tmp_path / "nothing")
+
+
+def test_hours_table():
+    head, rule, *rows, total = teaching.hours_table()
+    assert head.count("|") == rule.count("|") and len(rows) == len(PATHS)
+    for path, row in zip(PATHS, rows, strict=True):
+        points = sum(e.points for number, e in asked().items() if int(number.split(".")[0]) == int(path.stem[:2]))
+        read, lesson, home, everything = map(float, re.findall(r"([\d.]+) h", row))
+        assert f"{{doc}}`/notebooks/{path.stem}`" in row and lesson == 1.5
+        assert abs(home - (15 * points - 20) / 60) < 0.051 and abs(everything - read - lesson - home) < 0.16
+    *parts, everything = map(float, re.findall(r"([\d.]+) h", total))
+    assert abs(everything - sum(parts)) <= 2 and parts[1] == round(1.5 * len(PATHS))
+
+
+def test_classes_have_ninety_minutes_and_name_what_there_is():
+    page, thirteen = text("hours"), questions()
+    assert f"the {teaching.IN_CLASS} minutes of the class" in page and f"One class of {teaching.CLASS} minutes" in page
+    classes = re.findall(r"^## Chapter (\d+):(.+?)(?=^## |\Z)", page, re.M | re.S)
+    assert [int(n) for n, _ in classes] == list(range(1, 14))
+    for n, plan in classes:
+        blocks = re.findall(r"^\| (\d+) \| ([a-z ]+) \| (.+) \|$", plan, re.M)
+        assert sum(int(minutes) for minutes, *_ in blocks) == teaching.CLASS, n
+        assert [name for _, name, _ in blocks] == ["recall", "predict", "look", "by hand", "discuss", "exercises"]
+        assert int(blocks[-1][0]) == teaching.IN_CLASS
+        opened = int(re.match(r"Open with question (\d+)", blocks[1][2])[1])
+        assert opened in thirteen[int(n)], f"chapter {n} opens with a question about another one"
+        assert {int(q) for q in re.findall(r"[Qq]uestion (\d+)", plan)} >= set(thirteen[int(n)]), "each has its place"
+    named = re.findall(r"\b(\d+\.\d)\b", "".join(row for _, plan in classes for row in plan.splitlines()))
+    assert named and set(named) <= set(asked())
+
+
+def questions():
+    """Numbers of the questions for each chapter."""
+    parts = re.findall(r"^## Chapter (\d+):(.+?)(?=^## |\Z)", text("questions"), re.M | re.S)
+    return {int(n): [int(q) for q in re.findall(r"^### Question (\d+):", part, re.M)] for n, part in parts}
+
+
+def test_thirty_questions():
+    of = questions()
+    assert list(of) == list(range(1, 14)) and all(2 <= len(numbers) <= 3 for numbers in of.values())
+    assert [q for numbers in of.values() for q in numbers] == list(range(1, 31))
+    right = []
+    for part in text("questions").split("### Question ")[1:]:
+        said, answer = part.split("```{dropdown} Answer\n")
+        letters = re.findall(r"^- \*\*\((\w)\)\*\*", said, re.M)
+        assert "".join(letters) in ("abc", "abcd"), part
+        right += re.match(r"\*\*\((\w)\)\*\* is right", answer)[1]
+        wrong = re.findall(r"^- \*\*\((\w)\)\*\* \w", answer, re.M)
+        assert sorted([*wrong, right[-1]]) == letters, "each wrong answer shows a mistake"
+    assert all(4 <= right.count(letter) <= 12 for letter in "abcd"), "no letter is a good guess"
+
+
+def test_the_arithmetic_of_the_questions():
+    """By other ways than the page's."""
+    x = np.linspace(-1, 5, 60001)
+    assert abs(x[np.argmin(3 * x**2 + (x - 4) ** 2)] - 1) < 1e-4
+    cards = [1] + [1] * 3 + [0] * 6
+    assert np.mean(cards) == 4 / 10
+    rng = np.random.default_rng(0)
+    a, b, c = (rng.normal(m, 1, 100_000) for m in (0, 1, 2))
+    for one, other, m, gain in ((a, b, 1, 1 / 4), (a, c, 2, -1 / 2)):
+        alone, together = (one**2).mean(), (((one + other) / 2) ** 2).mean()
+        assert abs(alone - together - gain) < 0.05, m
+    assert adjusted_rand_score([0, 1, 2, 3] * 5, [0] * 20) == 0
+    page = text("questions")
+    assert len(list(combinations(range(100), 2))) == 4950 and "4,950 before" in page
+    assert len(list(combinations(range(1000), 2))) == 499_500 and "499,500 now" in page
 
 
 def test_size_counts_what_is_read():

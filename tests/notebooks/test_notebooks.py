@@ -17,7 +17,17 @@ from tools import badges, exercises, fold, notebooks
 PATHS = notebooks.paths()
 SITES = notebooks.ROOT / "tests/notebooks/sites"
 PRESETS = ("smoke", "book")
-SHORT = {"01_fedavg", "04_personal_models", "08_fedcg_domains", "11_who_helps_whom", "12_scoreboard"}
+SHORT = {
+    "01_fedavg",
+    "02_clients_differ",
+    "03_taming_drift",
+    "04_personal_models",
+    "06_cfl",
+    "07_clustering_rivals",
+    "08_fedcg_domains",
+    "11_who_helps_whom",
+    "12_scoreboard",
+}
 LONG = {p.stem for p in PATHS} - SHORT  # chapters that are still to be made short
 HINT = r"\n\n<details><summary>Hint</summary>\n\n.{20,}\n\n</details>$"
 

@@ -17,7 +17,8 @@ def chapter():
     text = [
         "# 1. Circles\n\n| | |\n| --- | --- |\n| **You will learn** | to draw; to look |",
         "## The equations\n\nAs here,\n\n$$a < b \\tag{C 1}$$\n\nand here, $$c$$ and $$d$$\n\n$$\ne\n$$",
-        "## Experiment",
+        "## Experiment\n\n**Predict.** How *round*\nis it?\n\nWe draw.",
+        "**What to see.** All of it.\n\nAnd $r$.",
         "## Recap\n\n| | FedAvg |\n| --- | --- |\n| sends | $\\theta_k$ |\n\n**Read on.** Elsewhere.",
     ]
     cells = [new.new_markdown_cell(t) for t in text]
@@ -29,13 +30,17 @@ def chapter():
 def test_a_deck_has_all_parts(chapter):
     deck = slides.deck(chapter)
     found = re.findall(r"<section>(.*?)</section>", deck, re.S)
+    steps = [f"Experiment: {step}" for step in ("predict", "look", "discuss")]
     headings = [re.search(r"<h[12]>(.*?)</h", s)[1] for s in found]
-    assert headings == ["1. Circles", "You will learn", "The equations", "The equations", "Experiment", "Recap"]
+    assert headings == ["1. Circles", "You will learn", "The equations", "The equations", *steps, "Recap"]
     assert "<li>to draw</li>" in found[1] and "<li>to look</li>" in found[1]
     assert r"\[a &lt; b \tag{C 1}\]" in found[2] and r"\[e" in found[3]
-    assert 'alt="A &quot;round&quot; circle."' in found[4] and r"A <em>circle</em> with" in found[4]
-    assert r"\(r &lt; 2\)" in found[4]
-    assert "<th>FedAvg</th>" in found[5] and "Read on" not in deck
+    assert "How <em>round</em>\nis it?" in found[4] and "We draw" not in deck
+    assert 'alt="A &quot;round&quot; circle."' in found[5] and "<em>circle" not in found[5], "first look"
+    assert r"A <em>circle</em> with" in found[6] and r"\(r &lt; 2\)" in found[6]
+    notes = re.search(r"<aside>(.+?)</aside>", found[6], re.S)[1]
+    assert "All of it." in notes and r"\(r\)" in notes
+    assert "<th>FedAvg</th>" in found[7] and "Read on" not in deck
 
 
 def test_a_deck_asks_nobody_for_anything(chapter):

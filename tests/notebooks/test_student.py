@@ -4,13 +4,16 @@ import copy
 import json
 import os
 import subprocess
+import symtable
 import sys
+import zipfile
+from itertools import product
 from pathlib import Path
 
 import nbformat
 import pytest
 
-from tools import exercises, notebooks, student
+from tools import downloads, exercises, notebooks, student, teaching
 
 PATHS = notebooks.paths()
 
@@ -25,17 +28,17 @@ config = Config()
 exec(open("nbgrader_config.py").read(), {"get_config": lambda: config})
 config.CourseDirectory.root = "."
 api = NbGraderAPI(config=config)
-released = api.generate_assignment("chapter")
+released = api.generate_assignment("01_fedavg")
 assert released["success"], released["log"]
 out = {"points": {}, "failed": {}}
 for who in ("nobody", "everybody"):
-    checked = Validator(config=config).validate(f"submitted/{who}/chapter/chapter.ipynb")
+    checked = Validator(config=config).validate(f"submitted/{who}/01_fedavg/01_fedavg.ipynb")
     out["failed"][who] = len(checked.get("failed", []))
-    graded = api.autograde("chapter", who)
+    graded = api.autograde("01_fedavg", who)
     assert graded["success"], graded["log"]
 with Gradebook("sqlite:///gradebook.db") as book:
     for who in out["failed"]:
-        found = book.find_submission("chapter", who)
+        found = book.find_submission("01_fedavg", who)
         out["points"][who] = found.score, found.max_score
 print(json.dumps(out))
 """
@@ -89,31 +92,74 @@ def test_make_student_writes_whole_files(tmp_path, capsys, monkeypatch):
     assert str(tmp_path) in capsys.readouterr().out
 
 
-def test_nbgrader_gives_stubs_nothing_and_solutions_everything(tmp_path):
-    """The whole way through nbgrader: release, validate, autograde. Chapter 5, only what its first exercises need."""
-    path = next(p for p in PATHS if p.stem == "05_cfl_geometry")
-    source = student.marked(notebooks.read(path))
-    ids = [c.id for c in source.cells]
-    needed = {"setup", "parameters", "imports", "noise", "five", *ids[ids.index("exercises") : ids.index("exercise-5")]}
-    source.cells = [c for c in source.cells if c.id in needed]
-    (parameters,) = notebooks.tagged(source, "parameters")
-    parameters.source = parameters.source.replace('preset = "book"', 'preset = "smoke"')
-    places = {
-        "source/chapter": source,
-        "submitted/nobody/chapter": student.released(source),
-        "submitted/everybody/chapter": source,
-    }
-    for place, notebook in places.items():
-        (tmp_path / place).mkdir(parents=True)
-        nbformat.write(notebook, tmp_path / place / "chapter.ipynb")
-    (tmp_path / "nbgrader_config.py").write_text(student.CONFIG, encoding="utf8")
+def test_some_exercises(tmp_path):
+    student.main(tmp_path)
+    student.main(tmp_path, ["1.2", "4.1"])
+    assert sorted(p.stem[:2] for p in tmp_path.glob("*.ipynb")) == ["01", "04"], "older copies are gone"
+    for path in PATHS:
+        if path.stem[:2] in ("01", "04"):
+            made = notebooks.read(tmp_path / "source" / path.stem / path.name)
+            kept = {c.id for c in made.cells}
+            for e in exercises.of(notebooks.read(path)):
+                asked = teaching.number(path, e) in ("1.2", "4.1")
+                assert asked == (e.check.id in kept) == (e.solution.id in kept)
+                assert asked == any(e.prompt in c.source for c in made.cells)
+            assert sum(c.metadata.get("nbgrader", {}).get("points", 0) for c in made.cells) > 0
+    with pytest.raises(SystemExit, match=r"no exercise 1\.9; there are 1\.1, "):
+        student.main(tmp_path, ["1.1", "1.9"])
+
+
+def names(code):
+    """What some code defines at its top level, and what it reads from there."""
+    top = symtable.symtable(code, "<cells>", "exec")
+    made = {s.get_name() for s in top.get_symbols() if s.is_assigned() or s.is_imported() or s.is_namespace()}
+    read, tables = {s.get_name() for s in top.get_symbols() if s.is_referenced()}, top.get_children()
+    while tables:
+        table = tables.pop()
+        tables += table.get_children()
+        read |= {s.get_name() for s in table.get_symbols() if s.is_global()}
+    return made, read
+
+
+@pytest.mark.parametrize("path", PATHS, ids=lambda p: p.stem)
+def test_exercises_that_need_another_are_known(path):
+    """So that a teacher may choose: what only one exercise defines, no other cell reads."""
+    notebook = notebooks.read(path)
+    asked = {teaching.number(path, e): e for e in exercises.of(notebook)}
+    own = {n: names("\n".join(c.source for c in (e.solution, e.check))) for n, e in asked.items()}
+    cells = {id(c) for e in asked.values() for c in e.cells}
+    page, read = names("\n".join(c.source for c in notebooks.code_cells(notebook) if id(c) not in cells))
+    assert not any((made - page) & read for made, _ in own.values()), "the page reads what an exercise defines"
+    pairs = product(own.items(), own.items())
+    needed = {m: n for (n, (made, _)), (m, (mine, wanted)) in pairs if n != m and (made - page - mine) & wanted}
+    assert needed == {m: n for m, n in exercises.GOES_ON.items() if m in asked}
+
+
+def test_a_teacher_grades_with_the_published_archive_alone(tmp_path):
+    """From course.zip, with no clone in sight, through all of nbgrader: release, validate, autograde. Chapter 1."""
+    name = "01_fedavg"
+    downloads.archives(tmp_path)
+    for which in ("course", "student"):
+        with zipfile.ZipFile(tmp_path / f"{which}.zip") as packed:
+            assert packed.testzip() is None
+            packed.extractall(tmp_path)
+    home, copies = tmp_path / "fedlib-course", tmp_path / "fedlib-student"
+    assert {p.stem for p in copies.glob("*.ipynb")} == {p.stem for p in PATHS}
+    assert (home / "requirements.txt").read_text(encoding="utf8").count("torch>=") == 1
+    source = home / "source" / name / f"{name}.ipynb"
+    handed_in = {"everybody": notebooks.read(source), "nobody": notebooks.read(copies / f"{name}.ipynb")}
+    for who, notebook in {**handed_in, "source": notebooks.read(source)}.items():
+        (parameters,) = notebooks.tagged(notebook, "parameters")
+        parameters.source = parameters.source.replace('preset = "book"', 'preset = "smoke"')
+        place = source if who == "source" else home / "submitted" / who / name / f"{name}.ipynb"
+        place.parent.mkdir(parents=True, exist_ok=True)
+        nbformat.write(notebook, place)
     programs = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"  # nbgrader calls alembic
-    environment = {"PATH": programs, "PYTHONPATH": str(notebooks.ROOT), "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)}
-    command = [sys.executable, "-c", GRADE]
-    run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=1200)
-    assert run.returncode == 0, run.stderr[-3000:]
-    out = json.loads(run.stdout.splitlines()[-1])
-    asked = exercises.of(notebooks.read(path))[:4]
+    environment = {"PATH": programs, "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)}
+    where = subprocess.run([sys.executable, "-c", GRADE], cwd=home, env=environment, capture_output=True, text=True)
+    assert where.returncode == 0, where.stderr[-3000:]
+    out = json.loads(where.stdout.splitlines()[-1])
+    asked = exercises.of(notebooks.read(source))
     points = sum(e.points for e in asked)
     assert out["failed"] == {"nobody": len(asked), "everybody": 0}
     assert out["points"] == {"nobody": [0, points], "everybody": [points, points]}

@@ -24,7 +24,7 @@ CASES = [(path, view) for path in PAGES if path not in MODULES for view in VIEWS
 CASES += [(path, [*VIEWS][i % len(VIEWS)]) for i, path in enumerate(MODULES)]
 HEAVIEST = 2_500_000  # bytes that a chapter's page may load, all in all
 # Still to be made short.
-LONG = ("02_clients_differ", "05_cfl_geometry", "06_cfl", "10_feature_spaces")
+LONG = ("05_cfl_geometry", "10_feature_spaces")
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
 HTTP_ONLY = {"http://lib.stat.cmu.edu/datasets/boston", "http://yann.lecun.com/exdb/mnist/"}  # where two data sets lie
@@ -71,6 +71,10 @@ CUT = """() => {
     };
     return Object.entries(cut).flatMap(([kind, all]) =>
         all.filter(e => e.checkVisibility()).map(e => `${kind}: ${e.innerText.slice(0, 60)}`));
+}"""
+SCREENS = """() => {
+    const tall = e => e.getBoundingClientRect().height / innerHeight;
+    return tall(document.querySelector("article")) - tall(document.querySelector("#exercises"));
 }"""
 # Text of figures that follows the page, and lines that keep their colour, with less contrast than WCAG asks for.
 PALE = """() => {
@@ -152,6 +156,8 @@ def test_page(page, base, path):
     if page.view == "dark":
         assert page.evaluate(PALE) == [], "pale in the dark"
     if page.view == "desktop":
+        if path.startswith("notebooks/"):
+            assert page.evaluate(SCREENS) <= 14, "too long for a class: screens without exercises"
         page.set_viewport_size(WIDE)
         assert page.evaluate(CUT) == [], "out of sight at 1440 pixels"
     bad = [
@@ -187,11 +193,17 @@ def test_links_lead_somewhere(browser, base):
     assert unsafe <= HTTP_ONLY, "a link that is neither ours nor safe"
 
 
-def test_search_finds_fedavg(browser, base):
+@pytest.mark.parametrize(
+    ("words", "chapter", "places"),
+    [("FedAvg", "01_fedavg", 100), ("non-IID", "02_clients_differ", 1), ("personalised", "04_personal_models", 3)],
+)
+def test_search_finds(browser, base, words, chapter, places):
     page = browser.new_page()
     page.set_default_timeout(PATIENCE)
-    page.goto(base + "search.html?q=FedAvg")
-    page.locator('#search-results li a[href*="01_fedavg"]').first.wait_for()  # hits come in one by one
+    page.goto(f"{base}search.html?q={words}")
+    page.get_by_text("Search finished").first.wait_for()  # hits come in one by one
+    links = page.locator("#search-results li a").evaluate_all("links => links.map(a => a.getAttribute('href'))")
+    assert any(chapter in link for link in links[:places]), links
     page.close()
 
 

@@ -150,7 +150,7 @@ def keeps_more_on_photos_only(read):
         found.pop("photos, turned") == HOLDS
         and set(found.values()) == {UNDECIDED}
         and all(max(pairs(read, "largest domain", (kind,), ("flatten",), ("0.1",), (100,))) > 0.8 for kind in found)
-        and shows(left, "0.65")
+        and shows(left, "0.72")
     )
 
 
@@ -417,7 +417,88 @@ def few_epochs_harm(read):
     return 0 < once < most - 0.1 < none - 0.1
 
 
+# ---- the parts of FedCG's graph ----
+
+KNOWN = [f"{regime}, {place}, known" for regime in ("turned", "styles") for place in ("last convolution", "last layer")]
+WHOLE = "A + W + ReLU"
+
+
+def adds(read, at, part, score="accuracy, late"):
+    """What a part adds: its mean over seeds, and the verdict."""
+    result = "fedcg_ablation" if at.endswith("known") else "fedcg_ablation_others"
+    found = compare(read(result)[at], (f"effect of {part}", score), 0.0)
+    return found["difference"], found["verdict"]
+
+
+def places(who):
+    return [at.replace("known", who) for at in KNOWN]
+
+
+def modules_beat_fedavg(read):
+    arms = [read("fedcg_ablation")[at] for at in KNOWN if at.startswith("turned")]
+    found = [compare(arm, ("no graph", "accuracy, late"), ("FedAvg", "accuracy, late")) for arm in arms]
+    return all(f["verdict"] == HOLDS and f["agree"] == f["seeds"] == 5 for f in found)
+
+
+def whole_graph_adds_nothing(read):
+    arms = [read("fedcg_ablation")[at] for at in KNOWN]
+    found = [compare(arm, (WHOLE, "accuracy, late"), ("no graph", "accuracy, late"))["verdict"] for arm in arms]
+    return sorted(found) == sorted([UNDECIDED] * 3 + [OPPOSITE])
+
+
+def mixing_costs_time(read):
+    early = [adds(read, at, "A", "accuracy, 100") for at in KNOWN[:2]]
+    late = [adds(read, at, "A") for at in KNOWN]
+    every_seed = [v < 0 for at in KNOWN[:2] for v in values(read("fedcg_ablation")[at], "effect of A", "accuracy, 100")]
+    printed = shows(-100 * early[0][0], "11") and shows(-100 * early[1][0], "13")
+    return printed and all(every_seed) and all(-0.015 < d < 0 and v == UNDECIDED for d, v in late)
+
+
+def w_helps_a_little(read):
+    found = [adds(read, at, "W") for at in KNOWN]
+    return [v for _, v in found].count(HOLDS) == 3 and all(0.003 < d < 0.008 for d, _ in found)
+
+
+def relu_helps_nowhere(read):
+    found = [adds(read, at, "ReLU") for at in KNOWN]
+    return shows(-100 * found[1][0], "1.6") and found[1][1] == OPPOSITE and not any(d > 0 for d, _ in found)
+
+
+def random_domains_gain(read):
+    found = [adds(read, at, "A") for at in places("random")]
+    return [v for _, v in found].count(HOLDS) == 3 and all(0.01 < d < 0.02 for d, v in found if v == HOLDS)
+
+
+def nowhere_ahead(read):
+    """The whole graph against modules without one, domains known or found."""
+    pairs = [("fedcg_ablation", at) for at in KNOWN] + [("fedcg_ablation_others", at) for at in places("found")]
+    found = [compare(read(r)[at], (WHOLE, "accuracy, late"), ("no graph", "accuracy, late")) for r, at in pairs]
+    return all(f["verdict"] != HOLDS and f["difference"] < 0 for f in found)
+
+
 CLAIMS = [
+    ("without any graph they beat FedAvg in every seed, in either place", modules_beat_fedavg),
+    (
+        "in three of four comparisons late in training it is undecided, and in one it is behind",
+        whole_graph_adds_nothing,
+    ),
+    (
+        "After a hundred rounds it costs 11 points in the last convolution and 13 in the last layer, where images are "
+        "turned, in every seed. After 300 rounds what is left, about a point or less, is undecided.",
+        mixing_costs_time,
+    ),
+    ("about half a point late in training; that holds in three of four comparisons", w_helps_a_little),
+    ("in the last layer, with turned images, it costs 1.6 points", relu_helps_nowhere),
+    (
+        "$A$ adds in none of four comparisons",
+        lambda read: all(d < 0 and v != HOLDS for d, v in (adds(read, at, "A") for at in places("found"))),
+    ),
+    ("does mixing help late in training, by one to two points in three of four", random_domains_gain),
+    ("it is nowhere ahead of modules without it", nowhere_ahead),
+    (
+        "mixing by $A$ costs many rounds where domains contradict each other",
+        lambda read: all(adds(read, at, "A", "accuracy, 100")[1] == OPPOSITE for at in KNOWN[:2]),
+    ),
     ("Holds where training stands still", cut_rightly_at_rest),
     ("the first updates tell it already on digits, where FedGroup sorts by them", known_from_first_updates),
     ("and those of later rounds on photos", later_on_photos),
@@ -458,10 +539,10 @@ CLAIMS = [
         lambda read: all(0.85 < v <= 1 for v in values(read("fedcg_domains"), "mend: federated EM", "NMI")),
     ),
     (
-        "one domain ends with nearly all images in 289 of 300 runs",
+        "one domain ends with nearly all images in 589 of 600 runs",
         lambda read: (
-            [0.95 <= v <= 1 for v in pairs(read, "largest domain", heads=("pooled",))].count(True) == 289
-            and len(pairs(read, "largest domain", heads=("pooled",))) == 300
+            [0.95 <= v <= 1 for v in pairs(read, "largest domain", heads=("pooled",))].count(True) == 589
+            and len(pairs(read, "largest domain", heads=("pooled",))) == 600
         ),
     ),
     (
@@ -469,7 +550,7 @@ CLAIMS = [
         lambda read: set(pairs(read, "largest domain", rates=("0.01", "0.1"), every=(1, 3))) == {1.0},
     ),
     (
-        "on photos the largest then has 0.65 of the images, clearly less than with a new teacher in every round; "
+        "on photos the largest then has 0.72 of the images, clearly less than with a new teacher in every round; "
         "in the other federations that is undecided",
         keeps_more_on_photos_only,
     ),
@@ -483,10 +564,10 @@ CLAIMS = [
     ),
     ("with the writers of FEMNIST no run has more than four random domains have on average", no_more_than_chance),
     (
-        "some runs, 20 of 225, keep two domains that tell styles apart",
+        "some runs, 33 of 450, keep two domains that tell styles apart",
         lambda read: (
-            [0.5 < v <= 1 for v in pairs(read, "NMI", ("digits, styles",))].count(True) == 20
-            and len(pairs(read, "NMI", ("digits, styles",))) == 225
+            [0.5 < v <= 1 for v in pairs(read, "NMI", ("digits, styles",))].count(True) == 33
+            and len(pairs(read, "NMI", ("digits, styles",))) == 450
         ),
     ),
     (
@@ -499,11 +580,7 @@ CLAIMS = [
         undecided("fedcg_graph", "found, 100 rounds: FedCG, as printed", "found, 100 rounds: FedAvg", "accuracy"),
     ),
     (
-        "Where domains contradict each other, modules without it are ahead",
-        says(HOLDS, "fedcg_graph", "turned: residual, no graph", "turned: FedCG", "accuracy"),
-    ),
-    (
-        "it helps the rarest style against modules without a graph",
+        "it helped the rarest style against modules without a graph",
         every(
             rarest_style("FedCG", "residual, no graph", HOLDS),
             rarest_style("FedCG, random start", "residual, random start", HOLDS),

@@ -1,0 +1,80 @@
+"""What chapter 7 says of its stored runs."""
+
+import numpy as np
+from book.claiming import mean, shows, values
+
+PAGE = "notebooks/07_clustering_rivals.ipynb"
+FOUND = "CFL", "k-means on updates", "FeSEM", "FedGroup"
+
+
+def chapter(function):
+    """A claim about the digits."""
+    return lambda read: function(read("cfl"))
+
+
+def five(numbers, test):
+    """Of five seeds."""
+    return len(numbers) == 5 and all(test(v) for v in numbers)
+
+
+def accuracies(f, name):
+    """Of all seeds."""
+    return values(f, name, "test accuracy")
+
+
+def alike(f):
+    """They found the groups and end within a point of each other and of given clusters, seed by seed."""
+    ends = np.array([accuracies(f, name) for name in (*FOUND, "true groups")])
+    return all(five(values(f, name, "ARI"), lambda v: v == 1) for name in FOUND) and np.ptp(ends, axis=0).max() < 0.01
+
+
+def once_stuck(f):
+    """IFCA misses the groups in one seed."""
+    found, scores = values(f, "IFCA", "ARI"), accuracies(f, "IFCA")
+    wrong = [a for a, ari in zip(scores, found, strict=True) if ari < 1]
+    return len(found) == 5 and len(wrong) == 1 and shows(wrong[0], "0.67")
+
+
+def uneven(f):
+    """FedEM's worst and best seed, and what it sends."""
+    ends = accuracies(f, "FedEM")
+    times = mean(f, "FedEM", "megabytes") / mean(f, "FedAvg", "megabytes")
+    return shows(min(ends), "0.43") and shows(max(ends), "0.82") and shows(times, "4")
+
+
+def photos(read):
+    """One run of CFL on some of the photos, without rivals."""
+    f = read("cfl_photos_some")
+    accuracy = dict(zip(f["rounds"], np.mean(f["accuracy"], axis=1), strict=True))
+    early, late = accuracy[50], accuracy[max(accuracy)]
+    return (
+        f["splits"] == [50, 100, 150] and f["ARI"] == 1 and abs(early - 0.2) < 0.02 and 0.4 < late < 0.45
+    ) and "others" not in f
+
+
+CLAIMS = [
+    ("CFL, k-means on updates, FeSEM and FedGroup found all four groups in every seed", chapter(alike)),
+    ("end within a point of each other and of clusters given from the start", chapter(alike)),
+    ("on such clients they find the same groups as k-means", chapter(alike)),
+    (
+        "Random clusters of the same sizes stay below 0.36",
+        chapter(lambda f: five(accuracies(f, "random clusters"), lambda v: v < 0.36)),
+    ),
+    ("It found the groups in four of five seeds.", chapter(once_stuck)),
+    ("In the fifth two groups share a model, and its accuracy stays at 0.67.", chapter(once_stuck)),
+    (
+        "It sends 2.4 times the megabytes of CFL.",
+        chapter(lambda f: shows(mean(f, "IFCA", "megabytes") / mean(f, "CFL", "megabytes"), "2.4")),
+    ),
+    ("**PACFL is FedAvg here**", chapter(lambda f: accuracies(f, "PACFL") == accuracies(f, "FedAvg"))),
+    ("from 0.43 to 0.82 after the same rounds, at four times FedAvg's megabytes", chapter(uneven)),
+    ("in which all methods had 160 rounds", chapter(lambda f: mean(f, "CFL", "rounds") == mean(f, "IFCA", "rounds"))),
+    ("It found the four groups, and the mean accuracy rose from about one in five before the first split", photos),
+    ("Its rivals have not been run on photos.", photos),
+]
+
+GIVEN = [
+    "Means of five seeds with 95 % intervals.",
+    "on 20,000 of the photos",
+    "to a little above 0.4, where the paper ends near 0.6",
+]

@@ -1,0 +1,108 @@
+"""What the book offers for download beside its pages, in _build/html/downloads; ``make book`` calls this at its end.
+
+student.zip
+    The chapters without solutions, fedlib and the stored results: it runs where it is unpacked.
+course.zip
+    The same as a course of nbgrader, with the solutions.
+slides/NN_slug.html
+    A deck for each chapter.
+
+``make pdf`` adds the PDFs.
+"""
+
+import re
+import tempfile
+import zipfile
+from collections.abc import Iterator
+from importlib.metadata import requires
+from pathlib import Path
+
+from . import badges, notebooks, slides, student, teaching
+
+OUT = notebooks.ROOT / "_build/html/downloads"
+BOOK_ONLY = ("jupyter-book", "sphinx", "myst", "django", "papermill", "nbformat")  # what builds pages, runs no chapter
+WHEN = (1980, 1, 1, 0, 0, 0)  # of all files in an archive: the same chapters make the same archive
+README = """This is {what} of "Heterogeneous federated learning", a book with a library, release {release}.
+
+On a machine with Python 3.10 or newer, once:
+
+    python -m venv env
+    source env/bin/activate
+    pip install -r requirements.txt {more}
+
+{then}
+
+The text and the figures are under CC BY 4.0, the code under the BSD 3-Clause License (the file LICENSE).
+"""
+STUDENT = """Then open a chapter, such as 01_fedavg.ipynb:
+
+    jupyter lab"""
+COURSE = """Then, in this folder,
+
+    nbgrader generate_assignment 01_fedavg
+
+writes what students get to the folder release. Put what comes back into submitted/NAME/01_fedavg/01_fedavg.ipynb, and
+
+    nbgrader autograde 01_fedavg
+    nbgrader export
+
+write all points to grades.csv."""
+
+
+def library() -> Iterator[Path]:
+    """The files that a chapter needs beside itself: fedlib, the stored results, the licence."""
+    for folder, kinds in (
+        ("fedlib", ("py", "py.typed", "json", "txt", "js", "css", "html")),
+        ("book/results", ("json",)),
+    ):
+        for path in sorted((notebooks.ROOT / folder).rglob("*")):
+            if path.is_file() and path.name.endswith(kinds):
+                yield path
+    yield from (notebooks.ROOT / name for name in ("LICENSE", "LICENSE-TEXT"))
+
+
+def requirements() -> str:
+    """What the library and the chapters need, without the tools that make pages of them."""
+    lines = (notebooks.ROOT / "requirements.txt").read_text(encoding="utf8").splitlines()
+    chapters = [
+        line.split("#")[0].strip() for line in lines if re.match(r"\w", line) and not line.startswith(BOOK_ONLY)
+    ]
+    own = [r for r in requires("fedlib-book") or [] if "extra ==" not in r]
+    return "\n".join(sorted({*own, *chapters})) + "\n"
+
+
+def archive(out: Path, name: str, files: dict[str, str]) -> None:
+    """Write a zip file, whole or not at all: the library and some texts, in one folder."""
+    out.mkdir(parents=True, exist_ok=True)
+    part = out / f"{name}.part"
+    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as zipped:
+        texts = {p.relative_to(notebooks.ROOT).as_posix(): p.read_text(encoding="utf8") for p in library()} | files
+        for place, text in texts.items():
+            zipped.writestr(zipfile.ZipInfo(f"fedlib-{name}/{place}", WHEN), text, zipfile.ZIP_DEFLATED)
+    part.replace(out / f"{name}.zip")
+
+
+def archives(out: Path = OUT) -> None:
+    """Write student.zip and course.zip."""
+    with tempfile.TemporaryDirectory() as folder:
+        made = Path(folder)
+        student.write(made)
+        texts = {p.relative_to(made).as_posix(): p.read_text(encoding="utf8") for p in sorted(made.rglob("*.*"))}
+    copies = {name: text for name, text in texts.items() if "/" not in name and name.endswith(".ipynb")}
+    course = {name: text for name, text in texts.items() if name not in copies}
+    for name, files, what, more, then in (
+        ("student", copies, "the students' copy", "jupyterlab", STUDENT),
+        ("course", course, "a course for nbgrader", "jupyterlab nbgrader", COURSE),
+    ):
+        say = README.format(what=what, release=badges.release(), more=more, then=then)
+        archive(out, name, {**files, "README.txt": say, "requirements.txt": requirements()})
+
+
+def main(out: Path = OUT, executed: Path = teaching.EXECUTED) -> None:
+    """Write all downloads but the PDFs."""
+    archives(out)
+    slides.write(executed, out / "slides")
+
+
+if __name__ == "__main__":
+    main()
