@@ -426,37 +426,51 @@ WRONG = {
     },
     "13_scaling_out": {
         "1": [
-            ("mean over clients", "torch.vmap(loss)(stack, x, y).sum()", "torch.vmap(loss)(stack, x, y).mean()"),
-            (
-                "gradient of a common model",
-                "return list(torch.autograd.grad(value, list(stack.values())))",
-                "return [g.mean(0).expand_as(g) for g in torch.autograd.grad(value, list(stack.values()))]",
-            ),
+            ("arithmetic forgotten", "answer = 67", "answer = 100", "the arithmetic stays"),
+            ("one stack of all", "answer = 67", "answer = 200", "compare whole rounds"),
+            ("a guess", "answer = 67", "answer = 10", "1,000 chunks against 10"),
+            ("none of these", "answer = 67", "answer = 50", "one of 10, 67"),
         ],
         "2": [
-            ("one norm for all clients", "squares.sqrt()", "squares.sum().sqrt().expand(len(squares))"),
-            ("short ones are made longer", "max=1.0", "max=1e9"),
-            ("squared norm", "squares.sqrt()", "squares"),
+            ("one norm for all clients", "squares.sqrt()", "squares.sum().sqrt().expand(len(squares))", "short"),
+            ("short ones are made longer", "max=1.0", "max=1e9", "no factor above 1"),
+            ("squared norm", "squares.sqrt()", "squares", "the root"),
+            (
+                "one norm for each tensor",
+                "g.flatten(1).square().sum(1) for g in gradients",
+                "gradients[1].square().sum(1) for _ in (1,)",
+                "over all tensors",
+            ),
+            (
+                "nothing over nothing",
+                "(most / squares.sqrt())",
+                "(squares / squares * most / squares.sqrt())",
+                "may be zero",
+            ),
         ],
         "3": [
-            ("chunks not rounded up", "-(-clients // c)", "clients / c"),
-            ("last chunk forgotten", "-(-clients // c)", "clients // c"),
-            ("upside down", "a / (waste * b)", "waste * a / b"),
-        ],
-        "4": [
-            ("a client is its own neighbour", "        cosines[here, start + here] = -torch.inf\n", ""),
-            ("right in the first block only", "start + here", "here"),
-            ("products, not cosines", "F.normalize(updates)", "updates"),
-            ("memory still quadratic", "= 1, 2", "= 2, 2"),
-        ],
-        "5": [
+            ("in turn, whatever their sizes", "loads.index(min(loads))", "k % processes", "largest client first"),
+            ("smallest first", "-sizes[k]", "sizes[k]", "largest client first"),
+            ("a client twice", "shares[least].append(k)", "shares[least] += [k, k]", "each client in one"),
             (
                 "mean of means",
                 "sum(p for p, _ in parts) / sum(n for _, n in parts)",
                 "sum(p / n for p, n in parts) / len(parts)",
+                "no mean of means",
             ),
-            ("in turn, whatever their sizes", "loads.index(min(loads))", "k % processes"),
-            ("smallest first", "-sizes[k]", "sizes[k]"),
+            ("over processes", "sum(n for _, n in parts)", "len(parts)", "over all examples"),
+        ],
+        "4": [
+            ("the largest with its sign", "update.abs().topk", "update.topk", "absolute value"),
+            ("absolute values kept", "return update *", "return update.abs() *", "with their signs"),
+            ("the smallest", "update.abs().topk", "(-update.abs()).topk", "absolute value"),
+            (
+                "none for a small share",
+                "max(1, round(share * update.shape[1]))",
+                "round(share * update.shape[1])",
+                "at least one",
+            ),
+            ("too many", "round(share * update.shape[1])", "round(share * update.numel())", "EACH client"),
         ],
     },
 }
