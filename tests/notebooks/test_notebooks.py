@@ -25,8 +25,10 @@ SHORT = {
     "06_cfl",
     "07_clustering_rivals",
     "08_fedcg_domains",
+    "09_fedcg_graph",
     "11_who_helps_whom",
     "12_scoreboard",
+    "13_scaling_out",
 }
 LONG = {p.stem for p in PATHS} - SHORT  # chapters that are still to be made short
 HINT = r"\n\n<details><summary>Hint</summary>\n\n.{20,}\n\n</details>$"
