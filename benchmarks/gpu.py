@@ -138,7 +138,7 @@ def _finite(row: Row) -> Row:
 
 
 def table(result: str | PathLike | Sequence[Row]) -> pd.DataFrame:
-    """The table of chapter 13.
+    """A table of what was measured.
 
     Parameters
     ----------

@@ -521,7 +521,7 @@ CLAIMS = [
             == 0
         ),
     ),
-    ("a rule by lengths parted clients that agree in four of five seeds", parted("CFL, lengths", 4)),
+    ("a rule by lengths separated clients that agree in four of five seeds", parted("CFL, lengths", 4)),
     ("which asks a second half of their examples, in none", parted("CFL", 0)),
     ("both rules find the four groups in each of five seeds", four_groups_by_both),
     ("the rule by lengths split in four of five seeds, the rule by halves in none", parted("CFL", 0)),
@@ -601,9 +601,9 @@ CLAIMS = [
     ("by a sound one that is undecided", on_wine(UNDECIDED, "sound")),
     ("Where only columns and rows differ, as in the paper, its recipe stays near chance", near_chance),
     ("Holds where a group has another target scale", foreseen),
-    ("but simple numbers foresee it at least about as well", every(foreseen, simple_numbers_as_well)),
+    ("but simple numbers predict it at least about as well", every(foreseen, simple_numbers_as_well)),
     (
-        "but there the cosine of updates, which learns nothing, foresees it better",
+        "but there the cosine of updates, which learns nothing, predicts it better",
         every(
             partners(HOLDS, PRINTED, 0.5, TELLS, at_least=5),
             partners(HOLDS, LATE, PRINTED, TELLS, "AUC, gain", at_least=5),
@@ -611,7 +611,7 @@ CLAIMS = [
     ),
     ("DBSCAN makes one cluster of the printed network's distances", chained),
     (
-        "FedSGCNN is to be told from LG-FedAvg in none of the six columns",
+        "FedSGCNN can be distinguished from LG-FedAvg in none of the six columns",
         lambda read: (
             set(table5(read, "LG-FedAvg", "all, hold-out").values()) == {UNDECIDED}
             and all(0 < mean(read("fedsgcnn_paper")[n], "FedSGCNN", "all, hold-out") < 0.5 for n in ("Boston", "Wine"))
@@ -622,7 +622,7 @@ CLAIMS = [
         lambda read: table5(read, "LG-FedAvg", "paper")["Wine"] == HOLDS,
     ),
     (
-        "so are random clusters of the same sizes, from which it is to be told in no column",
+        "so are random clusters of the same sizes, from which it can be distinguished in no column",
         lambda read: (
             set(table5(read, "+ random clusters", "paper").values()) == {UNDECIDED}
             and verdict(read("fedsgcnn_paper")["Wine"], ("+ random clusters", "paper"), ("LG-FedAvg", "paper")) == HOLDS
@@ -646,7 +646,7 @@ CLAIMS = [
         ),
     ),
     (
-        "The length of an update is not to be told from guessing about the groups",
+        "About the groups, the length of an update cannot be distinguished from guessing",
         every(*(partners(UNDECIDED, f"length, {epochs} epochs", 0.5, TELLS) for epochs in (10, 100))),
     ),
     (
@@ -670,12 +670,12 @@ CLAIMS = [
         "L2 distances do as well as cosines",
         partners(UNDECIDED, "L2, 100 epochs", LATE, TELLS, "AUC, gain", within=0.05),
     ),
-    ("With DBSCAN the printed recipe made one cluster in every seed, and so was LG-FedAvg", chained),
+    ("With DBSCAN the printed recipe made one cluster in every seed, and so it was LG-FedAvg", chained),
     (
         "By average linkage its clusters beat LG-FedAvg in every seed; whether they beat training alone is undecided",
         every(partners(HOLDS, PRINTED, ONE, at_least=5), partners(UNDECIDED, PRINTED, ALONE)),
     ),
-    ("The clusters of each distance with an AUC above 0.9 about the groups do", only_the_printed_is_undecided),
+    ("The clusters of every distance with an AUC above 0.9 for the groups do beat it", only_the_printed_is_undecided),
     (
         "beats training alone in every seed, and against true groups it is undecided",
         every(partners(HOLDS, "pFedGraph", ALONE, at_least=5), partners(UNDECIDED, "pFedGraph", "true groups")),
@@ -690,7 +690,7 @@ CLAIMS = [
         every(*(partners(HOLDS, row, ALONE, dose="dose 0.5", at_least=5) for row in ("true groups", LATE))),
     ),
     (
-        "After ten epochs the cosine is not to be told from guessing, and neither is the printed network",
+        "After ten epochs the cosine cannot be distinguished from guessing, and neither can the printed network",
         every(*(partners(UNDECIDED, row, 0.5, TELLS, dose="dose 0.5") for row in (EARLY, PRINTED))),
     ),
     (
@@ -704,21 +704,22 @@ CLAIMS = [
         beats(SKEW, [TUNED], ["FedAvg", "alone"], OWN),
     ),
     ("CFL, IFCA and FedEM stay behind it in every seed", beats(SKEW, [TUNED], GROUPED, OWN)),
-    ("none of the three is to be told from plain FedAvg", level(SKEW, GROUPED, "FedAvg", OWN)),
+    ("none of the three can be distinguished from plain FedAvg", level(SKEW, GROUPED, "FedAvg", OWN)),
     (
-        "nobody can tell them from the fine-tuned single model, neither on their own digits nor for new clients",
+        "they cannot be distinguished from the fine-tuned single model, neither on their own digits nor for "
+        "new clients",
         level(SKEW, ["CFL, fine-tuned", "IFCA, fine-tuned"], TUNED, OWN, NEW),
     ),
     ("on all classes IFCA's are worse", beats(SKEW, [TUNED], ["IFCA, fine-tuned"], ALL)),
     ("For new clients, too, CFL and IFCA are behind fine-tuning", beats(SKEW, [TUNED], ["CFL", "IFCA"], NEW)),
     ("FedEM is so on average, which is undecided", on_average(SKEW, TUNED, "FedEM", NEW)),
     (
-        "Ditto is not to be told from fine-tuning, for about twice the operations",
+        "Ditto cannot be distinguished from fine-tuning, for about twice the operations",
         every(level(SKEW, ["Ditto"], TUNED, OWN, NEW), times_the_operations),
     ),
-    ("FedRep is behind it on own digits", beats(SKEW, [TUNED], ["FedRep"], OWN)),
+    ("FedRep is behind fine-tuning on the clients' own digits", beats(SKEW, [TUNED], ["FedRep"], OWN)),
     ("More epochs help new clients most", more_epochs),
-    ("Ditto's pull wants to be neither weak nor strong", neither_weak_nor_strong),
+    ("Ditto's pull should be neither weak nor strong", neither_weak_nor_strong),
     ("where it made training diverge, a third of the learning rate was taken", divided_rates),
     (
         "there FedAvg is the best in every seed",
@@ -753,7 +754,7 @@ CLAIMS = [
         beats(PEOPLE, ["FedAvg"], [TUNED, "Ditto", "FedRep", "FedEM", "alone"], OWN),
     ),
     (
-        "CFL and IFCA are not to be told from it, on own characters and for new writers",
+        "CFL and IFCA cannot be distinguished from it, on own characters and for new writers",
         level(PEOPLE, ["CFL", "IFCA"], "FedAvg", OWN, NEW),
     ),
     (
@@ -769,14 +770,14 @@ CLAIMS = [
         "At the rate of the training it makes FedAvg worse on own characters",
         beats(LONGER, ["FedAvg"], [f"{TUNED} at the same rate"], OWN, seeds=4),
     ),
-    ("IFCA is still not to be told from FedAvg", level(LONGER, ["IFCA"], "FedAvg", OWN, ALL, NEW)),
+    ("IFCA still cannot be distinguished from FedAvg", level(LONGER, ["IFCA"], "FedAvg", OWN, ALL, NEW)),
     (
         "it stays behind the fine-tuned single model in every seed, on own characters and for new writers",
         beats(LONGER, [TUNED], ["IFCA"], OWN, NEW),
     ),
     ("on all classes that is undecided", level(LONGER, ["IFCA"], TUNED, ALL)),
     (
-        "If IFCA's models are fine-tuned as well, they are not to be told from it",
+        "If IFCA's models are fine-tuned as well, they cannot be distinguished from it",
         level(LONGER, ["IFCA, fine-tuned"], TUNED, OWN, ALL, NEW),
     ),
     (
