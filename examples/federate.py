@@ -1,4 +1,4 @@
-"""A whole federation from the command line: images or a table, dealt to clients, and an algorithm by its name.
+"""A whole federation from the command line: images or a table, shared out among clients, and an algorithm by its name.
 
     python examples/federate.py --data mnist5k --partition dirichlet --deal alpha=0.3 --cohort 10 --out history.csv
     python examples/federate.py --algorithm CFL --set rest=10 --partition label_permutation --checkpoint run.safetensors

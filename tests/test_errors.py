@@ -229,10 +229,10 @@ CONFUSED = {
     "a type as text": (lambda: fit(dtype="float64"), TypeError, "such as torch.float64, got 'float64'"),
     "a seed of more than 64 bits": (lambda: fit(seed=2**64 + 3), ValueError, "whole number of 64 bits"),
     "half a client": (lambda: partition.iid(Y, 2.5), ValueError, "whole number from 1 to the 6 rows .* got 2.5"),
-    "other rows than were dealt out": (
+    "other rows than were shared out": (
         lambda: partition.iid(Y, 2).clients(np.zeros((7, 3)), np.zeros(7, int)),
         ValueError,
-        "6 rows were dealt out, but x has 7",
+        "6 rows were shared out, but x has 7",
     ),
     "no values": (lambda: statistics.interval([]), ValueError, "there are no values"),
     "targets in a column": (

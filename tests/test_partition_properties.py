@@ -561,7 +561,7 @@ ERRORS = {
     "test rows to clients": (
         lambda: BASE.clients(TABLE[:9], Y[:9]),
         ValueError,
-        r"240 rows were dealt out, but x has 9; .* A common test set goes to tests\(\)",
+        r"240 rows were shared out, but x has 9; .* A common test set goes to tests\(\)",
     ),
     "lengths": (lambda: TURNED.tests(IMAGES[:9], Y[:8]), ValueError, "x has 9 rows and y has 8"),
     "label out of range": (lambda: BASE.tests(IMAGES, Y, classes=5), ValueError, "label 9; .* from 0 to 4"),

@@ -1,4 +1,4 @@
-"""Tables dealt out to clients: which rows and columns each holds, how they are scaled, and what is planted."""
+"""Tables shared out among clients: which rows and columns each holds, how they are scaled, and what is planted."""
 
 import math
 import os

@@ -160,7 +160,7 @@ def _photos(place: Path, names: Sequence[str]) -> np.ndarray:
 def split_users(
     user: ArrayLike, shares: Sequence[float] = (0.6, 0.2, 0.2), min_rows: int = 1, seed: int = 0
 ) -> tuple[np.ndarray, ...]:
-    """Deal users into groups, no user in two of them: for training and for tests on unseen users (chapter 09).
+    """Split users into groups, no user in two of them: for training and for tests on unseen users (chapter 09).
 
     Parameters
     ----------

@@ -49,7 +49,7 @@ def leaf(path: str | Path, writers: Sequence[str] | None = None) -> Arrays:
     Notes
     -----
     LEAF's ``-t sample`` puts every writer into both splits, ``-t user`` into one of them. After ``-s iid`` the
-    users are no persons: LEAF deals all images to made-up users.
+    users are no persons: LEAF gives all images to made-up users.
 
     References
     ----------

@@ -1,8 +1,8 @@
-"""Deal the rows of a data set out to clients, and plant differences whose truth is known.
+"""Share the rows of a data set out among clients, and plant differences whose truth is known.
 
-Each function gives a `Partition`: which rows each client holds, and the true group of each client and sample. Deal
-first (`iid`, `quantity`, `dirichlet`, `pathological`, `by_user`); then, if you like, plant groups on what was dealt
-(`label_permutation`, `rotation`, `style`, `feature_subsets`), and blur them with `mixture`. Tables are dealt by
+Each function gives a `Partition`: which rows each client holds, and the true group of each client and sample. Share
+out first (`iid`, `quantity`, `dirichlet`, `pathological`, `by_user`); then, if you like, plant groups on the result
+(`label_permutation`, `rotation`, `style`, `feature_subsets`), and blur them with `mixture`. Tables are shared out by
 `fedlib.partition.tabular`. Draws come from NumPy's legacy generator, whose stream never changes, so a seed means the
 same partition on every machine and for every version of NumPy.
 """

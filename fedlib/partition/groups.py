@@ -48,7 +48,7 @@ def label_permutation(base: Partition, groups: int = 4, classes: int = 10, seed:
         Any without planted groups.
     groups : int
         G, at most as many as classes; 1 permutes the labels of all clients alike, so that they still agree. Clients
-        are dealt to the groups evenly.
+        are shared evenly among the groups.
     classes : int
         Number of classes; labels are 0 to ``classes - 1``.
     seed : int

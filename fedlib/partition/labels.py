@@ -1,6 +1,6 @@
 """Who holds which rows of a data set, and how skewed the labels are.
 
-`iid`, `quantity`, `dirichlet`, `pathological` and `by_user` deal rows out to clients; each gives a `Partition`.
+`iid`, `quantity`, `dirichlet`, `pathological` and `by_user` share rows out among clients; each gives a `Partition`.
 """
 
 import math
@@ -114,7 +114,7 @@ class Partition:
     change : Change or None
         What a group does to its samples; None: nothing.
     total : int or None
-        R, the rows of the data that were dealt out; None: unknown.
+        R, the rows of the data that were shared out; None: unknown.
     """
 
     rows: tuple[np.ndarray, ...]
@@ -153,7 +153,7 @@ class Partition:
         held = np.concatenate(rows)
         if len(x) != (self.total or len(x)) or held.max() >= len(x):
             raise ValueError(
-                f"{self.total or held.max() + 1} rows were dealt out, but x has {len(x)}; give the rows of which the "
+                f"{self.total or held.max() + 1} rows were shared out, but x has {len(x)}; give the rows of which the "
                 "partition was made. A common test set goes to tests()"
             )
         if self.change is not None and self.change.kind == "label_permutation":
@@ -302,7 +302,7 @@ def _labels(y: ArrayLike, n_clients: int) -> np.ndarray:
 
 
 def iid(y: ArrayLike, n_clients: int, seed: int = 0) -> Partition:
-    """Deal rows out evenly at random: all clients have the same distribution (chapter 01).
+    """Share rows out evenly at random: all clients have the same distribution (chapter 01).
 
     Parameters
     ----------
@@ -419,7 +419,7 @@ def dirichlet(
 
 
 def pathological(y: ArrayLike, n_clients: int, shards_per_client: int = 2, seed: int = 0) -> Partition:
-    """Label skew as in the first FedAvg paper: rows sorted by label, cut into shards, dealt out (chapter 01).
+    """Label skew as in the first FedAvg paper: rows sorted by label, cut into shards, shared out (chapter 01).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Tables dealt out to clients that hold different columns: one task, many feature spaces.
+"""Tables shared out among clients that hold different columns: one task, many feature spaces.
 
 `table` reads a data set, `deal` gives each client rows and columns of its own, and `SETTINGS` states the experiments of
 the FedSGCNN paper. `deal` can also plant a difference between the clients' targets, whose truth is then known.
@@ -199,7 +199,7 @@ def deal(
     strength: float = 0.0,
     seed: int = 0,
 ) -> TabularClients:
-    """Deal rows and columns of a table out to clients (chapters 10 and 11).
+    """Share rows and columns of a table out among clients (chapters 10 and 11).
 
     Parameters
     ----------
@@ -248,7 +248,7 @@ def deal(
     so which client is in which depends on `clients`. The hold-out depends on `seed` and its size only; training rows
     depend on that size too, but not on `validation`.
 
-    Rows that equal others may be dealt to different parts (see `table`).
+    Rows that equal others may come to different parts (see `table`).
 
     References
     ----------
