@@ -22,6 +22,7 @@ SHORT = {
     "02_clients_differ",
     "03_taming_drift",
     "04_personal_models",
+    "05_cfl_geometry",
     "06_cfl",
     "07_clustering_rivals",
     "08_fedcg_domains",

@@ -24,7 +24,7 @@ CASES = [(path, view) for path in PAGES if path not in MODULES for view in VIEWS
 CASES += [(path, [*VIEWS][i % len(VIEWS)]) for i, path in enumerate(MODULES)]
 HEAVIEST = 2_500_000  # bytes that a chapter's page may load, all in all
 # Still to be made short.
-LONG = ("05_cfl_geometry", "10_feature_spaces")
+LONG = ("10_feature_spaces",)
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
 HTTP_ONLY = {"http://lib.stat.cmu.edu/datasets/boston", "http://yann.lecun.com/exdb/mnist/"}  # where two data sets lie
