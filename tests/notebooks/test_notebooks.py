@@ -27,6 +27,7 @@ SHORT = {
     "07_clustering_rivals",
     "08_fedcg_domains",
     "09_fedcg_graph",
+    "10_feature_spaces",
     "11_who_helps_whom",
     "12_scoreboard",
     "13_scaling_out",
