@@ -17,22 +17,6 @@ from tools import badges, exercises, fold, notebooks
 PATHS = notebooks.paths()
 SITES = notebooks.ROOT / "tests/notebooks/sites"
 PRESETS = ("smoke", "book")
-SHORT = {
-    "01_fedavg",
-    "02_clients_differ",
-    "03_taming_drift",
-    "04_personal_models",
-    "05_cfl_geometry",
-    "06_cfl",
-    "07_clustering_rivals",
-    "08_fedcg_domains",
-    "09_fedcg_graph",
-    "10_feature_spaces",
-    "11_who_helps_whom",
-    "12_scoreboard",
-    "13_scaling_out",
-}
-LONG = {p.stem for p in PATHS} - SHORT  # chapters that are still to be made short
 HINT = r"\n\n<details><summary>Hint</summary>\n\n.{20,}\n\n</details>$"
 
 
@@ -173,8 +157,16 @@ def test_one_parameters_cell(notebook):
 
 def test_headings_and_equations(path, notebook):
     text = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
-    two = ["By hand", "The equation"] if path.stem in LONG else ["The equation", "By hand"]
-    order = ["The idea in a picture", *two, "through fedlib", "Experiment", "What holds", "Exercises", "Recap"]
+    order = [
+        "The idea in a picture",
+        "The equation",
+        "By hand",
+        "through fedlib",
+        "Experiment",
+        "What holds",
+        "Exercises",
+        "Recap",
+    ]
     places = [text.find(f"\n## {h}") if h not in ("through fedlib",) else text.find(h) for h in order]
     places = [p if p >= 0 else text.find(h) for p, h in zip(places, order, strict=True)]
     assert all(p >= 0 for p in places) and places == sorted(places), dict(zip(order, places, strict=True))
@@ -184,13 +176,11 @@ def test_headings_and_equations(path, notebook):
 
 def test_by_hand_is_short(path, notebook):
     cells = [c for c in notebook.cells if c.id.startswith("by-hand") and c.cell_type == "code"]
-    assert cells and all(lines_of(c) <= (40 if path.stem in LONG else 20) for c in cells)
+    assert cells and all(lines_of(c) <= 20 for c in cells)
 
 
 def test_a_chapter_fits_a_class_of_ninety_minutes(path, notebook):
     """Half an hour to read, and the rest to do."""
-    if path.stem in LONG:
-        pytest.skip("still in its long form")
     asked = {id(cell) for e in exercises.of(notebook) for cell in e.cells}
     first = next(i for i, c in enumerate(notebook.cells) if c.id == "exercises")
     last = next(i for i, c in enumerate(notebook.cells) if c.id == "recap")
@@ -217,8 +207,6 @@ def test_a_chapter_fits_a_class_of_ninety_minutes(path, notebook):
 
 def test_a_check_answers(path, notebook):
     """It says that an answer is right, or what may be wrong with it."""
-    if path.stem in LONG:
-        pytest.skip("still in its long form")
     for e in exercises.of(notebook):
         tree = ast.parse(e.check.source)
         assert all(node.msg for node in ast.walk(tree) if isinstance(node, ast.Assert)), f"exercise {e.number}"

@@ -23,8 +23,6 @@ MODULES = [path for path in PAGES if path.startswith("book/api/")]
 CASES = [(path, view) for path in PAGES if path not in MODULES for view in VIEWS]
 CASES += [(path, [*VIEWS][i % len(VIEWS)]) for i, path in enumerate(MODULES)]
 HEAVIEST = 2_500_000  # bytes that a chapter's page may load, all in all
-# Still to be made short.
-LONG = ("10_feature_spaces",)
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
 HTTP_ONLY = {"http://lib.stat.cmu.edu/datasets/boston", "http://yann.lecun.com/exdb/mnist/"}  # where two data sets lie
@@ -150,13 +148,12 @@ def test_page(page, base, path):
     assert "\r" not in text and "it/s]" not in text, "a progress bar on the page"
     assert not re.search(r"(?<![\w.])[-\u2212]0\.0+(?![\d.])", text), "a minus before nothing"
     if path.startswith("notebooks/"):
-        allowed = HEAVIEST + 400_000 * (Path(path).stem in LONG)
-        assert sum(size for size, _ in page.weight) <= allowed, sorted(page.weight)[-5:]
+        assert sum(size for size, _ in page.weight) <= HEAVIEST, sorted(page.weight)[-5:]
     assert page.evaluate(CUT) == [], "out of sight"
     if page.view == "dark":
         assert page.evaluate(PALE) == [], "pale in the dark"
     if page.view == "desktop":
-        if path.startswith("notebooks/") and Path(path).stem not in LONG:
+        if path.startswith("notebooks/"):
             assert page.evaluate(SCREENS) <= 14, "too long for a class: screens without exercises"
         page.set_viewport_size(WIDE)
         assert page.evaluate(CUT) == [], "out of sight at 1440 pixels"
