@@ -79,7 +79,7 @@ CLAIMS = [
     ),
     ("With eight it mostly fails", mostly_fail),
     (
-        "(Linkage by the mean cosine does so less",
+        'In a stored study of noisy updates linkage by the mean cosine (`method="average"`) did so less often',
         lambda read: (
             mean(read(NAME), "average, noise 3.0", "one client apart")
             < mean(read(NAME), "exact, noise 3.0", "one client apart")
