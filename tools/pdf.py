@@ -1,6 +1,7 @@
 """Print the built book with headless Chromium: ``make pdf``.
 
-_build/html/downloads/NN_slug.pdf is a chapter, book.pdf all pages in the order of the contents.
+_build/html/downloads/NN_slug.pdf is a chapter, book.pdf all pages in the order of the contents but for the library's
+reference.
 """
 
 import shutil
@@ -23,7 +24,7 @@ PRINT = ("--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer"
 
 
 def contents(toc: Path = notebooks.ROOT / "_toc.yml") -> list[str]:
-    """The pages of the book, in order."""
+    """The pages of the book, in order, but for those of the library's modules."""
     found: list[str] = []
 
     def walk(node: object) -> None:
