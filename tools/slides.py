@@ -35,7 +35,8 @@ PAGE = """<!doctype html>
 @page {{ size: 13.333in 7.5in; margin: 0; }}
 html {{ scroll-snap-type: y proximity; }}
 body {{ margin: 0; font: clamp(16px, 1.7vw, 26px)/1.45 system-ui, sans-serif; color: #1a1a1a; background: #fff; }}
-section {{ box-sizing: border-box; min-height: 100vh; padding: 5vh 6vw; scroll-snap-align: start; break-after: page;
+section {{ position: relative; box-sizing: border-box;
+  min-height: 100vh; padding: 5vh 6vw; scroll-snap-align: start; break-after: page;
   break-inside: avoid; display: flex; flex-direction: column; justify-content: center; align-items: center;
   overflow-x: auto; }}
 section > * {{ max-width: min(100%, 48em); }}
@@ -49,7 +50,8 @@ aside {{ display: none; margin-top: 1.5em; padding: .2em 1em; font-size: .8em; b
 .notes aside {{ display: block; }}
 table {{ border-collapse: collapse; font-size: .72em; }}
 th, td {{ border-bottom: 1px solid #bbb; padding: .3em .7em; text-align: left; vertical-align: top; }}
-footer {{ margin-top: auto; padding-top: 1em; font-size: .6em; color: #595959; }}
+footer {{ position: absolute; bottom: 1.5em; left: 6vw; right: 6vw; font-size: .6em; text-align: center;
+  max-width: none; color: #595959; }}
 @media print {{ section {{ height: 7.5in; min-height: 0; }} figure img {{ height: 5.2in; }}
   aside {{ display: block; }} }}
 </style>

@@ -155,7 +155,7 @@ def test_one_parameters_cell(notebook):
     assert not re.search(r'preset\s*(==|!=|in)[^\n]*"(full|paper)"|^\s*"(full|paper)": [({]', code, re.M)
 
 
-def test_headings_and_equations(path, notebook):
+def test_headings_and_equations(notebook):
     text = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
     order = [
         "The idea in a picture",
@@ -174,12 +174,12 @@ def test_headings_and_equations(path, notebook):
     assert not re.search(r"^(:::|```\{)|\{(ref|doc|cite|numref|eq)[:}]", text, re.M), "Colab shows MyST directives raw"
 
 
-def test_by_hand_is_short(path, notebook):
+def test_by_hand_is_short(notebook):
     cells = [c for c in notebook.cells if c.id.startswith("by-hand") and c.cell_type == "code"]
     assert cells and all(lines_of(c) <= 20 for c in cells)
 
 
-def test_a_chapter_fits_a_class_of_ninety_minutes(path, notebook):
+def test_a_chapter_fits_a_class_of_ninety_minutes(notebook):
     """Half an hour to read, and the rest to do."""
     asked = {id(cell) for e in exercises.of(notebook) for cell in e.cells}
     first = next(i for i, c in enumerate(notebook.cells) if c.id == "exercises")
@@ -205,7 +205,7 @@ def test_a_chapter_fits_a_class_of_ninety_minutes(path, notebook):
     assert not {name: value for name, value in measures.items() if value[0] > value[1]}
 
 
-def test_a_check_answers(path, notebook):
+def test_a_check_answers(notebook):
     """It says that an answer is right, or what may be wrong with it."""
     for e in exercises.of(notebook):
         tree = ast.parse(e.check.source)
