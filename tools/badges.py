@@ -37,8 +37,10 @@ places = [CODE.resolve(), Path.cwd(), *Path.cwd().parents]
 sys.path[:0] = [str(p) for p in places if (p / "fedlib/data.py").exists()][:1]"""
 FETCH = '    run(["git", "clone", "-q", "--depth=1", "-bv{release}", HOME, CODE], check=True)'
 INSTALL = '    run(["pip", "install", "-q", "torch-geometric"], check=True)'
-NO_ADDRESS = """    say = "Upload the book's folder as fedlib-book, or %pip install its wheel"
-    raise RuntimeError(f"{HOME} is not there yet. {say} (no stored results).")"""
+NO_ADDRESS = """    say = "Upload course.zip; !unzip -q course.zip; !mv fedlib-course fedlib-book"
+{more}    raise RuntimeError(f"{HOME} is not there yet. {say}")"""
+
+MORE = '    say += "; %pip install torch-geometric"\n'
 
 
 def repository(config: Path = ROOT / "_config.yml") -> str:
@@ -69,7 +71,8 @@ def setup_cell(chapter: str, url: str, version: str) -> str:
     if url == PLACEHOLDER:
         imports = "import sys\nfrom importlib.util import find_spec\nfrom pathlib import Path"
         there = '(CODE.exists() or find_spec("fedlib"))'
-        return SETUP.format(url=url, imports=imports, there=there, fetch=NO_ADDRESS)
+        fetch = NO_ADDRESS.replace("{more}", MORE if chapter in GRAPHS else "")
+        return SETUP.format(url=url, imports=imports, there=there, fetch=fetch)
     fetch = [*([INSTALL] if chapter in GRAPHS else []), FETCH.format(release=version)]
     imports = "import sys\nfrom pathlib import Path\nfrom subprocess import run"
     return SETUP.format(url=url, imports=imports, there="CODE.exists()", fetch="\n".join(fetch))

@@ -99,7 +99,7 @@ def table(
     figures = load(name)["figures"]
     places = rows if isinstance(rows, Mapping) else {label: label for label in rows}
     cells = [[_shown(_at(figures, place), column, digits) for column in columns.values()] for place in places.values()]
-    return pd.DataFrame(cells, index=list(places), columns=list(columns))
+    return pd.DataFrame(cells, list(places), pd.Index(columns, name="mean ± 95 % interval"))
 
 
 def verdicts(name: str | os.PathLike, claims: Mapping[str, tuple[Place, Place | float]] | None = None) -> pd.DataFrame:

@@ -1,6 +1,6 @@
 """What chapter 2 says of its stored results."""
 
-from book.claiming import mean, values, verdict
+from book.claiming import mean, shows, values, verdict
 
 PAGE = "notebooks/02_clients_differ.ipynb"
 METHODS = ("FedAvg", "FedProx", "SCAFFOLD")
@@ -16,9 +16,12 @@ def writers(read):
     return read("heterogeneity_writers")
 
 
-def four_in_ten(read):
+def almost_half(read):
     """Share of clients that do better alone."""
-    return all(0.38 < mean(skew(read), name, "negative transfer") < 0.47 for name in METHODS)
+    return (
+        all(0.38 < mean(skew(read), name, "negative transfer") < 0.47 for name in METHODS)
+        and mean(skew(read), "FedAvg", "negative transfer") > 0.45
+    )
 
 
 def gain(read, score):
@@ -27,7 +30,10 @@ def gain(read, score):
 
 
 CLAIMS = [
-    ("Under the label skew of this page, about four clients in ten would do better alone", four_in_ten),
+    (
+        "In another stored run, with this chapter's label skew, almost half of the clients would do better alone",
+        almost_half,
+    ),
     (
         "with five starts of the network",
         lambda read: len(set(values(writers(read), "the deal", "gradient dissimilarity"))) == 5,
@@ -38,8 +44,11 @@ CLAIMS = [
         lambda read: 0.8 < 1 - mean(writers(read), "FedAvg", "negative transfer") < 0.87,
     ),
     (
-        "the worst tenth gains by far the most",
-        lambda read: gain(read, "worst decile") > 0.1 > 2 * gain(read, "pooled") > 0,
+        "the worst tenth stands at 0.80, against 0.56 of the worst tenth alone",
+        lambda read: all(
+            shows(mean(writers(read), name, "worst decile"), text)
+            for name, text in (("FedAvg", "0.80"), ("alone", "0.56"))
+        ),
     ),
     (
         "Their $B^2$ is about a quarter larger than by chance",

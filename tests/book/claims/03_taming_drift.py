@@ -30,7 +30,7 @@ def at_the_same_rate(read):
     """All that SCAFFOLD promises, at rate 0.1."""
     f = skew(read)
     higher = [says(f, *SAME, score) == ("holds", 5) for score in (FIRST, SCORE)]
-    return all(higher) and says(f, *SAME[::-1], JUMPS)[0] == "holds"
+    return all(higher) and says(f, *SAME[::-1], JUMPS) == ("holds", 4)
 
 
 def equal_bytes(read):
@@ -65,7 +65,10 @@ CLAIMS = [
         "The same federation, with five seeds and 60 rounds, stored",
         lambda read: len(set(values(skew(read), "FedAvg", SCORE))) == 5,
     ),
-    ("It starts faster than FedAvg and gets higher, in five of five seeds, and it jumps less", at_the_same_rate),
+    (
+        "It starts faster than FedAvg and gets higher, in five of five seeds, and in four of them it jumps less",
+        at_the_same_rate,
+    ),
     (
         "FedAvg's best rate was 0.3 in all five seeds; SCAFFOLD's ranged from 0.03 to 0.3",
         lambda read: (

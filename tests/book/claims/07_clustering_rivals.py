@@ -74,7 +74,6 @@ CLAIMS = [
 ]
 
 GIVEN = [
-    "Means of five seeds with 95 % intervals.",
     "on 20,000 of the photos",
     "to a little above 0.4, where the paper ends near 0.6",
 ]

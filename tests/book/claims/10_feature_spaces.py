@@ -130,7 +130,7 @@ CLAIMS = [
     ("With own habits FedAvg by position falls to the level of knowing nothing.", nothing_known),
     ("where each client codes its columns by its own habit, FedAvg by position learns next to nothing", nothing_known),
     (
-        "LG-FedAvg has 0.130 and standalone 0.138, which is undecided.",
+        "LG-FedAvg has 0.130 and standalone 0.138, undecided (the interval of the difference holds 0).",
         every(
             printed("0.130", OWN + "LG-FedAvg", "chosen"),
             printed("0.138", OWN + "standalone", "chosen"),
@@ -180,7 +180,8 @@ CLAIMS = [
         every(board("0.890", "FedAvg"), proto("the opposite holds", "FedAvg"), twenty_times),
     ),
     (
-        "With equal clients FedProto gains over training alone, by 1.4 points; writers lose by it.",
+        "Where clients are alike FedProto gains over training alone, by 1.4 points; "
+        "where handwriting differs it loses.",
         every(points, proto("holds", "alone", "equal clients"), proto("the opposite holds", "alone", "writers")),
     ),
 ]
