@@ -79,7 +79,7 @@ FULL = {
 }
 PAPER = {
     "seed": 100,  # the first
-    "seeds": {"boston": 5, "wine_quality": 3, "obesity": 3, "Tables 2 and 3": 4},
+    "seeds": {"boston": 10, "wine_quality": 10, "obesity": 10, "Tables 2 and 3": 10},
     "shorter": 1,  # rounds are divided by it
     "eps": [0.1, 0.3, 0.5, 0.7, 0.9],
     "groups": [1, 2, 5, 10, 20, 50, 100],  # random ones, by which one run is read
