@@ -7,9 +7,9 @@ Then all clients are clustered, by FedSGCNN and its rivals, and scored on rows t
 reads features from embeddings. Five seeds; 35 minutes on one core.
 
 Preset ``paper``. The paper's Tables 2 and 3 (how often a predictor is right about the sign of the gain) and Table 5
-(six settings, ten seeds), FedSGCNN as printed, in five readings of "maximum test" and soundly; beside it what the text leaves
-open, one thing changed at a time. All federations of a setting and a seed train in one stack: about ten minutes a seed
-on one core. Wine Quality and Obesity Levels must be at hand (see `fedlib.datasets`).
+(six settings, ten seeds), FedSGCNN as printed, in five readings of "maximum test" and soundly; beside it what the text
+leaves open, one thing changed at a time. All federations of a setting and a seed train in one stack: two hours on one
+core. Wine Quality and Obesity Levels must be at hand (see `fedlib.datasets`).
 """
 
 import functools
