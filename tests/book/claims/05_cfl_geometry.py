@@ -70,8 +70,8 @@ CLAIMS = [
     ),
     ("without the second condition (last row) all of these runs are cut. The accuracy does not suffer", needless_cuts),
     (
-        "in a stored run it found the true clusters with 32 examples in all of 2,000 draws, though the mean cosine "
-        "within a cluster is 0.36.",
+        "in the run stored for the table below it found the true clusters with 32 examples in all of 2,000 draws, "
+        "though the mean cosine within a cluster is 0.36.",
         lambda read: (
             all(values(read(NAME), "32 examples", m) == [1.0] * 10 for m in LINKAGES)
             and shows(mean(read(NAME), "32 examples", "within"), "0.36")
@@ -79,7 +79,7 @@ CLAIMS = [
     ),
     ("With eight it mostly fails", mostly_fail),
     (
-        'In a stored study of noisy updates linkage by the mean cosine (`method="average"`) did so less often',
+        'There, with noisy updates, linkage by the mean cosine (`method="average"`) did so less often',
         lambda read: (
             mean(read(NAME), "average, noise 3.0", "one client apart")
             < mean(read(NAME), "exact, noise 3.0", "one client apart")
