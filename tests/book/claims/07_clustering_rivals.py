@@ -53,7 +53,10 @@ def photos(read):
 
 
 CLAIMS = [
-    ("CFL, k-means on updates, FeSEM and FedGroup found all four groups in every seed", chapter(alike)),
+    (
+        "CFL, k-means on updates, FeSEM and FedGroup (not in the table) found all four groups in every seed",
+        chapter(alike),
+    ),
     ("end within a point of each other and of clusters given from the start", chapter(alike)),
     ("on such clients they find the same groups as k-means", chapter(alike)),
     (
