@@ -37,10 +37,8 @@ places = [CODE.resolve(), Path.cwd(), *Path.cwd().parents]
 sys.path[:0] = [str(p) for p in places if (p / "fedlib/data.py").exists()][:1]"""
 FETCH = '    run(["git", "clone", "-q", "--depth=1", "-bv{release}", HOME, CODE], check=True)'
 INSTALL = '    run(["pip", "install", "-q", "torch-geometric"], check=True)'
-NO_ADDRESS = """    say = "Upload course.zip; !unzip -q course.zip; !mv fedlib-course fedlib-book"
-{more}    raise RuntimeError(f"{HOME} is not there yet. {say}")"""
-
-MORE = '    say += "; %pip install torch-geometric"\n'
+NO_ADDRESS = """    say = "Upload student.zip; !unzip -q student.zip; !mv fedlib-student fedlib-book"
+    raise RuntimeError(f"{HOME} is missing. {say}{more}")"""
 
 
 def repository(config: Path = ROOT / "_config.yml") -> str:
@@ -71,7 +69,7 @@ def setup_cell(chapter: str, url: str, version: str) -> str:
     if url == PLACEHOLDER:
         imports = "import sys\nfrom importlib.util import find_spec\nfrom pathlib import Path"
         there = '(CODE.exists() or find_spec("fedlib"))'
-        fetch = NO_ADDRESS.replace("{more}", MORE if chapter in GRAPHS else "")
+        fetch = NO_ADDRESS.replace("{more}", "; %pip install torch-geometric" if chapter in GRAPHS else "")
         return SETUP.format(url=url, imports=imports, there=there, fetch=fetch)
     fetch = [*([INSTALL] if chapter in GRAPHS else []), FETCH.format(release=version)]
     imports = "import sys\nfrom pathlib import Path\nfrom subprocess import run"

@@ -90,7 +90,7 @@ def test_without_an_address_setup_goes_on_with_a_fedlib_that_is_there_or_says_wh
     release = machine["HOME"] + "/repository"
 
     run = on_colab(f"import sys; sys.modules['fedlib'] = None\n{setup}", machine, tmp_path)
-    assert "Upload course.zip; !unzip -q course.zip; !mv fedlib-course fedlib-book" in run.stderr
+    assert "Upload student.zip; !unzip -q student.zip; !mv fedlib-student fedlib-book" in run.stderr
 
     installed = machine | {"PYTHONPATH": f"{machine['PYTHONPATH']}{os.pathsep}{release}"}
     run = on_colab(setup, installed, tmp_path)
