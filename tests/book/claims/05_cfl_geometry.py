@@ -88,7 +88,7 @@ CLAIMS = [
 ]
 
 GIVEN = [
-    "the mean update is below 0.15 of the longest, and the longest at least 0.4 times",
+    "after 20 rounds at least, the mean update is below 0.15 of the longest, and the longest at least 0.4 times",
     "Intervals are 95 %",
     "when mean cosines within a cluster fall below 0.9, below 0.5, or later still",
 ]
