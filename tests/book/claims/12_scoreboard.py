@@ -170,7 +170,7 @@ CLAIMS = [
         every(so(UNDECIDED, "rotations", "pFedGraph", other="PACFL"), so(HOLDS, "rotations", "pFedGraph")),
     ),
     (
-        "CFL cannot be distinguished from FedAvg: with twenty training images a client it hardly splits",
+        "CFL cannot be distinguished from FedAvg: it hardly splits",
         every(
             so(UNDECIDED, "rotations", "CFL"), lambda read: 1 <= mean(grid(read), "rotations", "CFL", "clusters") < 2
         ),
