@@ -151,6 +151,10 @@ CLAIMS = [
         ),
     ),
     (
+        "PACFL, which takes other digits for other images, loses 11 points",
+        every(points("-11", "label skew", "PACFL"), so(OPPOSITE, "label skew", "PACFL")),
+    ),
+    (
         "the same five epochs at home cost 2.1 points",
         every(
             points("-2.1", "equal clients", "FedAvg, fine-tuned"), so(OPPOSITE, "equal clients", "FedAvg, fine-tuned")
