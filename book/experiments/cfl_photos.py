@@ -8,7 +8,7 @@ eight times the parameters. Rivals have the same local training and as many roun
 _build/experiments/, or in the folder that FEDLIB_CHECKPOINTS names, and the same command goes on from there. The photos
 are sought in the folder that FEDLIB_DATA names; set ``data`` to "cifar10" for the files as published.
 
-Preset ``some``: Figure 3's run alone, with 20,000 of the photos.
+Preset ``some``: Figure 3's run alone.
 """
 
 import os
@@ -180,7 +180,7 @@ PRESETS = {
     ),
     "some": Experiment(
         result="cfl_photos_some",
-        settings=SETTINGS | {"examples": 20_000, "arms": [MAIN]},
+        settings=SETTINGS | {"arms": [MAIN]},
         measure=measure,
         probe=lambda: {"photos": probe_arm(MAIN)},
         data=("cifar10_jpeg",),
