@@ -225,7 +225,7 @@ def split_slider(
     matrix = _matrix(cosines[-1][np.ix_(order, order)], label)
     scene = f'<div class="columns"><div><div class="matrix">{matrix}</div>{key}</div>'
     scene += f'<div class="wide">{chart}</div></div>'
-    caption = "Clustered federated learning, round by round. The server sees the cosines alone."
+    caption = "Clustered federated learning, round by round. The server sees updates, not the true groups."
     return _figure("split", scene, caption, table.reset_index().to_html(index=False, border=0, na_rep="–"), data)
 
 
@@ -550,7 +550,7 @@ def chooser(figures: Mapping[str, Any], controls: Sequence[str] = ("true groups"
         f'<text class="mid" x="{136 + 210 * v:g}" y="14">{v:g}</text>'
         for v in (0, 0.5, 1)
     )
-    inner += '<text class="title" x="0" y="14">accuracy</text><text class="end" x="480" y="14">sent</text>'
+    inner += '<text class="title" x="0" y="14">accuracy</text><text class="end" x="480" y="14">down + up</text>'
     for name in methods:
         row = first.get(name, {"seeds": [0.0], "kB": 0.0})
         (mean, half), where = np.nan_to_num(interval(row["seeds"])), order.index(name) if name in order else 0
