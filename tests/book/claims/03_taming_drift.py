@@ -75,8 +75,8 @@ CLAIMS = [
         lambda read: len(set(values(skew(read), "FedAvg", SCORE))) == 5,
     ),
     (
-        "It starts faster than FedAvg (first twenty rounds) and gets higher, in five of five seeds, and in four of them its "
-        "last ten rounds vary less",
+        "It starts faster than FedAvg (first twenty rounds) and gets higher, in five of five seeds, and in four of "
+        "them its last ten rounds vary less",
         at_the_same_rate,
     ),
     (
