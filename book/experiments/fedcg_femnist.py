@@ -5,8 +5,8 @@ of the writers train, 20 % are for validation and 20 % for the test, LEAF's netw
 round, one epoch with batches of ten, and accuracy is that of all images of the test writers together. One draw decides
 who trains; a seed draws the start and who takes part.
 
-Preset ``paper`` has the paper's learning rate and its 1,000 rounds, for the methods of Table 5, FedCG with four domains.
-Preset ``full`` has fewer rounds, three seeds and all rivals, each with the best of three rates on the validation writers.
+Preset ``paper`` has the paper's learning rate and its 1,000 rounds, for the methods of Table 5. Preset
+``full`` has fewer rounds, three seeds and all rivals, each with the best of three rates on the validation writers.
 
 What differs from the paper, besides the number of writers:
 

@@ -70,7 +70,7 @@ CLAIMS = [
     ),
     ("without the second condition (last row) all of these runs are cut. The accuracy does not suffer", needless_cuts),
     (
-        "in the run stored for the table below it found the true clusters with 32 examples in all of 2,000 draws, "
+        "in a stored run it found the true clusters with 32 examples in all of 2,000 draws, "
         "though the mean cosine within a cluster is 0.36.",
         lambda read: (
             all(values(read(NAME), "32 examples", m) == [1.0] * 10 for m in LINKAGES)
@@ -79,10 +79,10 @@ CLAIMS = [
     ),
     ("With eight it mostly fails", mostly_fail),
     (
-        'There, with noisy updates, linkage by the mean cosine (`method="average"`) did so less often',
-        lambda read: (
-            mean(read(NAME), "average, noise 3.0", "one client apart")
-            < mean(read(NAME), "exact, noise 3.0", "one client apart")
+        'the noisiest were cut so in 56 % of draws, by the mean cosine (`method="average"`) in 7 %',
+        lambda read: all(
+            shows(100 * mean(read(NAME), f"{method}, noise 3.0", "one client apart"), text)
+            for method, text in (("exact", "56"), ("average", "7"))
         ),
     ),
 ]

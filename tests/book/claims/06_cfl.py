@@ -82,7 +82,7 @@ CLAIMS = [
     ),
     (
         "its default split first after round 20, had all four groups after round 40 in each of five seeds, and rose "
-        "from 0.20 to 0.89.",
+        "from 0.20 to 0.89 in 160 rounds.",
         chapter(four_groups),
     ),
     (
@@ -99,7 +99,7 @@ CLAIMS = [
         ),
     ),
     (
-        "The rule by lengths split in four of the five, and each time cost accuracy, up to 2.3 points;",
+        "The rule by lengths split in four of the five, and each time cost accuracy on all digits, up to 2.3 points",
         chapter(by_lengths),
     ),
     ("the default's test took no congruent clients apart in 195 runs", congruent),
