@@ -258,7 +258,12 @@ WRONG = {
             ("columns for rows", "a @ b.T", "a.T @ b", ""),
         ],
         "4": [
-            ("k-means too", '{"IFCA", "FedEM"}', '{"IFCA", "FedEM", "k-means on updates"}', "who groups updates"),
+            (
+                "k-means too",
+                '{"IFCA", "FedEM"}',
+                '{"IFCA", "FedEM", "k-means on updates"}',
+                "the server groups updates",
+            ),
             ("PACFL sends no model", '{"IFCA", "FedEM"}', '{"IFCA", "FedEM", "PACFL"}', "compares the vectors"),
             ("only FedEM", '{"IFCA", "FedEM"}', '{"FedEM"}', "chooses itself"),
             ("only IFCA", '{"IFCA", "FedEM"}', '{"IFCA"}', "pi stays at home"),

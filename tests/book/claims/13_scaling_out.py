@@ -96,7 +96,8 @@ def small_chunks_cost(read):
 CLAIMS = [
     (
         "the stack by hand was 15 times as fast as the loop on the small network (10 times as fast as a tuned loop), "
-        "and on LeNet-5 only 0.6 times as fast, so slower. Local training by fedlib was 17 and 1.5 times as fast.",
+        "and on LeNet-5 only 0.6 times as fast, so slower. Local training by fedlib alone was 17 and 1.5 times as "
+        "fast.",
         lambda read: (
             shows(read(SPEED)["gains"]["W2"]["tuned loop"][PLAIN]["median"], "10")
             and shows(gain(read, "W2", PLAIN), "15")
@@ -115,7 +116,7 @@ CLAIMS = [
         "needed 844 MiB, and was slower again, with 3.7.",
         memory,
     ),
-    ("Most of it is saved with a hundred clients in a chunk.", small_chunks_cost),
+    ("Most of the time is saved with a hundred clients in a chunk.", small_chunks_cost),
     (
         "Every client of FedAvg receives 9.6 kB, the 2,410 numbers of the network with four bytes each",
         lambda read: leaves(read, "FedAvg") == {"sums": 4 * 2410 + 4, "rows": 0} and shows(4 * 2.410, "9.6"),
