@@ -1,5 +1,6 @@
 """What chapter 9 says of its stored results."""
 
+import numpy as np
 from book.claiming import compare, mean, shows, values
 
 PAGE = "notebooks/09_fedcg_graph.ipynb"
@@ -31,6 +32,43 @@ def mixing_costs_time(read):
     return len(gaps) == 5 and max(gaps) < 0 and shows(-early[0], "13") and late[1] == "undecided" and late[0] < 0
 
 
+def relu_costs_time(read):
+    gaps = values(ablation(read), "effect of ReLU", "accuracy, 100")
+    return len(gaps) == 5 and max(gaps) < 0 and shows(-adds(read, "ReLU", "accuracy, 100")[0], "11")
+
+
+def networks_of_their_own(read):
+    """Where images are many, and for the rarest style of clothes."""
+    f, rarest = read("fedcg_graph"), "domain 3"
+    own, modules = "separate models", "residual, no graph"
+    many = [mean(f, f"turned: {name}", "accuracy") for name in (own, modules)]
+    few = [mean(f, f"styles, fashion: {name}", rarest) for name in (own, modules)]
+    level = compare(f, (f"turned: {own}", "accuracy"), (f"turned: {modules}", "accuracy"))["verdict"] == "undecided"
+    return all(map(shows, many + few, ("0.902", "0.894", "0.39", "0.70"))) and level
+
+
+def rarest_style_earlier(read):
+    """FedCG less modules without a graph, from equal and from random starts."""
+    f, kinds = read("fedcg_graph"), ("digits", "fashion")
+    pairs = [("FedCG", "residual, no graph"), ("FedCG, random start", "residual, random start")]
+    found = [
+        compare(f, (f"styles, {kind}: {a}", "domain 3"), (f"styles, {kind}: {b}", "domain 3"))
+        for kind in kinds
+        for a, b in pairs
+    ]
+    gains = [100 * one["difference"] for one in found]
+    ahead = all(one["verdict"] == "holds" for one in found) and shows(min(gains), "6") and shows(max(gains), "10")
+    late = [compare(ablation(read, at), (WHOLE, "rarest, late"), ("no graph", "rarest, late")) for at in STYLES]
+    return ahead and all(one["verdict"] != "holds" for one in late)
+
+
+def opinion(read):
+    """Entries of A beside the diagonal, styles of digits, from an equal start."""
+    A = np.array(read("fedcg_graph")["adjacency"]["digits: FedCG"], float)
+    beside = A[~np.eye(len(A), dtype=bool)]
+    return shows(beside.min(), "0.11") and shows(beside.max(), "0.23")
+
+
 def other_parts(read):
     w, relu = adds(read, "W"), adds(read, "ReLU")
     return 0.3 < w[0] < 0.7 and w[1] == "holds" and shows(-relu[0], "1.6") and relu[1] == "the opposite holds"
@@ -43,7 +81,7 @@ def whole_graph(read):
 
 def no_gain_with_styles(read):
     found = [compare(ablation(read, at), (WHOLE, LATE), ("no graph", LATE)) for at in STYLES]
-    return all(f["verdict"] != "holds" and f["difference"] < 0 for f in found)
+    return all(f["verdict"] == "undecided" and f["difference"] < 0 for f in found)
 
 
 def one_module(read):
@@ -77,16 +115,34 @@ def random_domains(read):
 CLAIMS = [
     ("Without any graph they beat FedAvg in all five seeds.", modules_help),
     (
-        "$A$ costs 13 points after a hundred rounds, in every seed. After 300 rounds what is left cannot be told from "
-        "zero.",
-        mixing_costs_time,
+        "$A$ costs 13 points after a hundred rounds, and ReLU 11, both in every seed. After 300 rounds what is left "
+        "of $A$'s cannot be told from zero.",
+        lambda read: mixing_costs_time(read) and relu_costs_time(read),
     ),
-    ("is ahead of FedAvg early on in every seed, and in the end far below known domains: 0.763 and 0.857.", one_module),
-    ("$A$ costs eleven points early on from an equal start, too", equal_start),
+    (
+        "(0.902, and 0.894 with modules, in an earlier study, `fedcg_graph`), and worse where images are few: for the "
+        "rarest style of clothes 0.39 against 0.70",
+        networks_of_their_own,
+    ),
+    (
+        "The earlier study, with few images, has it 6 to 10 points ahead for the *rarest* style, which this one does "
+        "not confirm.",
+        rarest_style_earlier,
+    ),
+    ("with styles 0.11 to 0.23 in a stored run", opinion),
+    (
+        "is ahead of FedAvg early on in every seed, and in the end far below known domains: 0.763 "
+        "(`fedcg_ablation_others`) and 0.857.",
+        one_module,
+    ),
+    ("with turns it still costs eleven points early on", equal_start),
     ("one run of FedCG ends 3.9 points above FedAvg, and with all images in one domain", on_femnist),
     ("$W$ adds half a point, ReLU costs 1.6.", other_parts),
     ("All three together stay 2.6 points below modules without a graph.", whole_graph),
-    ("finds the whole graph ahead of modules without it in no place either", no_gain_with_styles),
+    (
+        "finds the whole graph ahead neither in the last layer nor in the last convolution (undecided in both)",
+        no_gain_with_styles,
+    ),
     ("With *random* domains $A$ helps late in training, by 1.6 points in this setting", random_domains),
 ]
 
