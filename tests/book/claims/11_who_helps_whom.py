@@ -93,11 +93,11 @@ CLAIMS = [
         ),
     ),
     (
-        "from both ages, has 0.92; whether that is less than the cosine is undecided",
+        "from networks of 10 and of 100 epochs, has 0.92, level with the cosine (undecided)",
         every(printed("0.92", BOOK, GROUPS), undecided(BOOK, LATE, GROUPS)),
     ),
     (
-        "The L2 distance of the updates does as well as the cosine; their lengths tell nothing.",
+        "The L2 distance of the updates does as well as the cosine; their lengths: undecided.",
         every(
             undecided("L2, 100 epochs", LATE, GROUPS, 0.05),
             *(undecided(f"length, {epochs} epochs", 0.5, GROUPS) for epochs in (10, 100)),
@@ -117,11 +117,21 @@ CLAIMS = [
         every(beats(LATE, "standalone", seeds=5), beats("pFedGraph", "standalone", seeds=5)),
     ),
     (
-        "CFL, which cuts after ten rounds together, is worse in every seed (0.28).",
-        every(beats("standalone", "CFL, one cut", seeds=5), printed("0.28", "CFL, one cut", "R2")),
+        "worse in every seed (0.28), though in four its groups are nearly right.",
+        every(
+            beats("standalone", "CFL, one cut", seeds=5),
+            printed("0.28", "CFL, one cut", "R2"),
+            lambda read: sum(v > 0.85 for v in values(read(NAME)[OPPOSITE], "CFL, one cut", "ARI")) == 4,
+        ),
+    ),
+    (
+        "In the paper's own setting its accuracy is 0.49",
+        lambda read: shows(
+            mean(read("fedsgcnn_paper")["Tables 2 and 3, own 4 rows"], "SGCNN, 20 clients", "accuracy"), "0.49"
+        ),
     ),
     ("no distance in that experiment is clearly better than guessing about the groups", nobody_tells_the_groups),
-    (
+GIVEN = ["the paper has about 0.7."]
         "its predictor stays near chance: the AUC for pairs that lose is 0.50 on Boston Housing and 0.48 on diabetes",
         near_chance,
     ),
