@@ -399,7 +399,9 @@ def who_helps_whom(
     scene = f'<div class="columns three"><div><b>within ε of each other</b>{sight}</div>'
     scene += f'<div><b>measured gain</b>{left}<div class="key">loses <i></i> gains</div></div>'
     scene += f"<div><b>predicted: near is strong</b>{right}</div></div>"
-    caption = "Who helps whom? Rows stand in the order of the clusters; a shape is a true kind, a colour a cluster. Gaps: not measured."
+    caption = (
+        "Who helps whom? Rows in the order of the clusters; shape: true kind; colour: cluster; gaps: not measured."
+    )
     measured = [[None if np.isnan(v) else round(v, 4) for v in row] for row in gain]
     data = {"gains": measured, "predicted": shown, "eps": at}
     return _figure("helps", scene, caption, numbers, data)
