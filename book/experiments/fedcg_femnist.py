@@ -21,7 +21,7 @@ What differs from the paper, besides the number of writers:
 (chapter 8), weights from the student, equal starts, W = I + P R^T and no ReLU. Two controls are "FedCG, paper" with
 domains drawn at random, and with a single one. SCAFFOLD and CFL hold 26 MB for each client: ten gigabytes in all.
 
-On one core FedAvg takes a second a round and FedCG two to three: more than an hour for ``paper``, about nine for
+On one core FedAvg takes two seconds a round and FedCG three: about three hours for ``paper``, about nine for
 ``full``. A run goes on from its checkpoint, in the folder FEDLIB_CHECKPOINTS, by default _build/checkpoints.
 """
 
