@@ -75,7 +75,8 @@ class ClientData:
     def __getitem__(self, clients: Tensor | Sequence[int] | slice) -> "ClientData":
         if not isinstance(clients, slice):
             clients = torch.as_tensor(clients, device=self.n.device)
-            if clients.ndim != 1 or clients.is_floating_point() or not len(clients):
+            nobody = not clients.any() if clients.dtype == torch.bool else not len(clients)
+            if clients.ndim != 1 or clients.is_floating_point() or nobody:
                 raise TypeError(f"index clients by a slice or a list of positions, not by {clients.tolist()}")
             clients = clients if clients.dtype == torch.bool else clients.long()
         some = {name: getattr(self, name)[clients] for name in ("index", "y", "n", "id")}
@@ -179,7 +180,7 @@ def _labels(values: ArrayLike | Tensor, classes: int | None, what: str) -> Tenso
 
 
 def _ids(ids: Sequence[int] | ArrayLike | Tensor | None, clients: int) -> Tensor:
-    array = np.arange(clients) if ids is None else np.asarray(ids)
+    array = np.arange(clients) if ids is None else np.asarray(ids.cpu() if isinstance(ids, Tensor) else ids)
     if array.dtype.kind not in "iu" or array.shape != (clients,) or len(np.unique(array)) != clients:
         raise ValueError(f"ids must be {clients} different whole numbers, one for each client; got {array[:10]}")
     return torch.from_numpy(array.astype(np.int64))

@@ -15,7 +15,7 @@ from .stacked import vmap
 
 __all__ = ["Result", "evaluate", "pooled", "score"]
 
-_CHUNK_ENTRIES = 2**24  # feature entries in one forward pass: 64 MB of float32
+_CHUNK_ENTRIES = 2**24  # of features, and of parameters, in one forward pass: 64 MB of float32
 
 
 @dataclass(frozen=True)
@@ -85,15 +85,20 @@ def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataF
     """
     data = data.to(result.ids.device)
     clients = positions(result.ids, data, "the data")
-    try:
-        algorithm.client_params(result.state, clients[:1])
-    except AttributeError as error:
-        words = f"{type(algorithm).__name__} cannot read a {type(result.state).__name__}"
-        raise TypeError(f"{words}; give the algorithm that made this result") from error
+    first_params(algorithm, result)
     table = score(algorithm, result.state, data, clients)
     if algorithm.predict is not None:
         table.insert(2, "loss", _losses(algorithm, result.state, data, clients).numpy())
     return table
+
+
+def first_params(algorithm: Algorithm, result: Result) -> Params:
+    """Stack of one row: what the first client holds; a TypeError if the result is of another algorithm."""
+    try:
+        return algorithm.client_params(result.state, torch.zeros(1, dtype=torch.int64, device=result.ids.device))
+    except AttributeError as error:
+        words = f"{type(algorithm).__name__} cannot read a {type(result.state).__name__}"
+        raise TypeError(f"{words}; give the algorithm that made this result") from error
 
 
 def score(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor) -> pd.DataFrame:
@@ -108,7 +113,7 @@ def score(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor) -
         if _one_model(algorithm, state, clients):
             parts.append(_compare(_shared_answers(algorithm, row(one, 0), data), data))
         else:
-            for chunk in _chunks(data):
+            for chunk in _chunks(data, algorithm.client_params(state, clients[:2])):
                 params, some = algorithm.client_params(state, clients[chunk]), data[chunk]
                 x, y, *_ = some.all_rows(dtype)
                 answers = vmap(lambda p, x, y: _answer(predict(p, x), y))(params, x, y)
@@ -192,19 +197,21 @@ def _compare(answers: Tensor, data: ClientData) -> dict[str, Tensor]:
 
 def _losses(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor) -> Tensor:
     """Mean loss of each client, of shape (K,)."""
-    dtype = next(iter(algorithm.client_params(state, clients[:1]).values())).dtype
-    everybody = len(data)
-    if len(data) > 1 and data.index.stride(0) == data.y.stride(0) == 0 and _one_model(algorithm, state, clients):
+    two = algorithm.client_params(state, clients[:2])
+    dtype, everybody = next(iter(two.values())).dtype, len(data)
+    same_rows = data.index.stride(0) == data.y.stride(0) == 0 and not data.columns
+    if everybody > 1 and same_rows and _one_model(algorithm, state, clients):
         data, clients = data[:1], clients[:1]  # the same model on the same rows
     parts = []
     with torch.no_grad():
-        for chunk in _chunks(data):
+        for chunk in _chunks(data, two):
             params = algorithm.client_params(state, clients[chunk])
             parts.append(vmap(algorithm.loss)(params, data[chunk].all_rows(dtype)).cpu().double())
     return torch.cat(parts).expand(everybody)
 
 
-def _chunks(data: ClientData) -> Iterable[Tensor]:
-    """Positions of clients whose rows go through a model at once."""
-    size = max(1, _CHUNK_ENTRIES // (data.index.shape[1] * data.x[0].numel()))
+def _chunks(data: ClientData, params: Params) -> Iterable[Tensor]:
+    """Positions of clients whose rows go through their models at once; `params` is a stack of such models."""
+    own = sum(p[0].numel() for p in params.values() if p.stride(0))  # all others share their memory
+    size = max(1, _CHUNK_ENTRIES // max(own, data.index.shape[1] * data.x[0].numel()))
     return torch.arange(len(data), device=data.n.device).split(size)

@@ -11,7 +11,7 @@ from .algorithm import Algorithm
 from .checks import check_loss, check_number, check_params, check_whole
 from .costs import open_costs
 from .data import ClientData, positions
-from .evaluation import Result, pooled, score
+from .evaluation import Result, first_params, pooled, score
 from .keys import Key
 from .params import Params
 from .progress_bar import rounds_of
@@ -150,15 +150,16 @@ def fit(
         advance(done)
         for t in range(done + 1, rounds + 1):
             state, entry = one_round(algorithm, state, data, size, Key(seed, t), costs, lost)
-            if t % eval_every == 0 or t == rounds:
-                for name, some in tests.items():
-                    scores = pooled(score(algorithm, state, some, places[name]))
-                    entry |= {f"{name}_{column}": value for column, value in scores.items()}
+            scored = t % eval_every == 0 or t == rounds
+            if scored:
+                entry |= _scores(algorithm, state, tests, places)
             for callback in callbacks:
                 try:
                     callback(t, state, entry)
                 except StopIteration:
                     stopped = True
+            if stopped and not scored:
+                entry |= _scores(algorithm, state, tests, places)
             history.append({c: v.squeeze().tolist() if hasattr(v, "squeeze") else v for c, v in entry.items()})
             advance(1, history[-1])
             if checkpoint is not None:
@@ -166,6 +167,14 @@ def fit(
             if stopped:
                 break
     return Result(state, data.id, pd.DataFrame(history))
+
+
+def _scores(
+    algorithm: Algorithm, state: Any, tests: Mapping[str, ClientData], places: Mapping[str, torch.Tensor]
+) -> dict[str, float]:
+    """What the history says of the evaluation sets."""
+    found = {name: pooled(score(algorithm, state, some, places[name])) for name, some in tests.items()}
+    return {f"{name}_{column}": value for name, scores in found.items() for column, value in scores.items()}
 
 
 def _check(algorithm: Any, callbacks: Any, checkpoint: Any, data: Mapping[str, Any]) -> None:
@@ -207,6 +216,8 @@ def new_clients(algorithm: Algorithm, result: Result, data: ClientData, rounds: 
     ------
     ValueError
         A client that was in training.
+    TypeError
+        A result of another algorithm.
     FloatingPointError
         Local training of the new clients diverged.
 
@@ -225,8 +236,7 @@ def new_clients(algorithm: Algorithm, result: Result, data: ClientData, rounds: 
     known = data.id[torch.isin(data.id, result.ids.to(data.id.device))]
     if len(known):
         raise ValueError(f"clients {known[:5].tolist()} were in training; new_clients is for clients never seen")
-    ids = torch.zeros(1, dtype=torch.int64, device=device)
-    dtype = next(iter(algorithm.client_params(result.state, ids).values())).dtype
+    dtype = next(iter(first_params(algorithm, result).values())).dtype
     data = data.to(device, dtype).sorted()
     state = algorithm.new_clients(result.state, data, Key(seed), check_whole(rounds, "rounds"))
     everybody = torch.arange(len(data), device=device)

@@ -6,6 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
+from types import FunctionType
 from typing import Any, Literal
 from weakref import WeakSet
 
@@ -27,7 +28,7 @@ _CHUNK_BYTES = 2**30  # on a CPU
 # Times that a matrix must be larger than its steps. Measured: at 1 the low-rank form takes .6 to .9 of the time, at 1/2
 # about as long.
 _THIN = 1
-_NEED_MATRICES: WeakSet[Any] = WeakSet()  # losses that do more with a wide weight than to multiply with it
+_NEED_MATRICES: WeakSet[Any] = WeakSet()  # losses that do more with a wide weight than multiply by it
 
 
 @dataclass(frozen=True)
@@ -170,7 +171,7 @@ def local_update(
     try:
         return _train_chunks(loss, params, batches, optimizer, extras, frozen, chunks, wide)
     except NeedsMatrix:
-        _NEED_MATRICES.add(getattr(loss, "__func__", loss))
+        _NEED_MATRICES.add(_function(loss))
     return _train_chunks(loss, params, batches, optimizer, extras, frozen, chunks, {})
 
 
@@ -178,7 +179,7 @@ def _wide(
     loss: Loss, params: Params, batches: Batches, optimizer: MakeOptimizer, frozen: Sequence[str]
 ) -> dict[str, LowRank]:
     """The matrices from which all clients start and take thin steps of plain SGD, in their low-rank form."""
-    if not stacked.PRIVATE_NAMES or _plain_sgd(optimizer) is None or getattr(loss, "__func__", loss) in _NEED_MATRICES:
+    if not stacked.PRIVATE_NAMES or _plain_sgd(optimizer) is None or _function(loss) in _NEED_MATRICES:
         return {}
     rows = len(batches) * batches.size
     return {
@@ -186,6 +187,12 @@ def _wide(
         for name, p in params.items()
         if p.ndim == 3 and p.stride(0) == 0 and name not in frozen and _THIN * rows * sum(p.shape[1:]) < p[0].numel()
     }
+
+
+def _function(loss: Loss) -> Any:
+    """What is remembered of a loss: of a method or a partial its function, of a callable object its class."""
+    loss = getattr(loss, "func", getattr(loss, "__func__", loss))
+    return loss if isinstance(loss, FunctionType) else type(loss)
 
 
 def _train_chunks(
@@ -269,6 +276,8 @@ def _train_chunk(
         used = [weights for weights in wide.values() if weights.call]
         wanted = [*trained.values(), *(weights.call[1] for weights in used if weights.call)]
         gradients = torch.autograd.grad(value.sum(), wanted, allow_unused=True)
+        if any(gradient is None for gradient in gradients[len(trained) :]):
+            raise NeedsMatrix  # what the layer gave is detached
         with torch.no_grad():
             step_all(gradients[: len(trained)])
             for weights, gradient in zip(used, gradients[len(trained) :], strict=True):

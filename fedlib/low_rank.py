@@ -16,7 +16,7 @@ __all__ = ["LowRank", "NeedsMatrix"]
 
 
 class NeedsMatrix(Exception):
-    """A loss does more with a wide weight than to multiply one batch of each client with it, once in a step."""
+    """A loss does more with a wide weight than multiply one batch of each client by it, once in a step."""
 
 
 @dataclass

@@ -34,6 +34,8 @@ except ImportError:  # another torch: `_Operation` asks for public names alone
 
 __all__ = ["vmap"]
 
+_FACTS = ("shape", "ndim", "dtype", "requires_grad")  # that a placeholder has in common with the weight
+
 
 def vmap(
     function: Callable[..., Any], in_dims: Any = 0, wide: Sequence[tuple[Tensor, LowRank]] = ()
@@ -120,12 +122,12 @@ def _on_stacks(plain: Callable[..., Tensor], kernel: Callable[..., Tensor], *ten
 
 def _wide_linear(func: Any, wide: dict[int, LowRank], args: tuple, kwargs: dict[str, Any]) -> Any:
     """`F.linear` of a weight in its low-rank form, whose shape may be asked for; anything else is refused."""
-    if func.__name__ == "__get__" and not isinstance(fact := func(*args), Tensor):
-        return fact
+    if func.__name__ == "__get__" and func.__self__.__name__ in _FACTS:
+        return func(*args)
     given = dict(zip(("input", "weight", "bias"), args, strict=False)) | kwargs if func is F.linear else {}
     weights, tensors = wide.get(id(given.pop("weight", None))), [t for t in given.values() if t is not None]
     levels = get_interpreter_stack() or ()
-    fits = weights is not None and not weights.call and given["input"].ndim == 2
+    fits = weights is not None and not weights.call and given["input"].ndim == 2 and torch.is_grad_enabled()
     if weights is None or not fits or len(levels) != 1 or not all(map(is_batchedtensor, tensors)):
         raise NeedsMatrix
     with temporarily_pop_interpreter_stack():

@@ -443,6 +443,16 @@ def test_kmeans_in_half_precision():
     assert nearest(found.centres, updates).tolist() == groups
 
 
+def test_kmeans_of_a_single_client():
+    one = kmeans(torch.tensor([[3.0, 4.0]]), 1, 0)
+    assert one.assignment.tolist() == [0] and one.centres.tolist() == [[3.0, 4.0]]
+
+
+def test_nearest_of_centres_in_half_precision():
+    centres = torch.tensor([[0.0, 0.0], [4.0, 4.0]], dtype=torch.bfloat16)
+    assert nearest(centres, torch.tensor([[3.0, 3.0], [1.0, 1.0]], dtype=torch.bfloat16)).tolist() == [1, 0]
+
+
 def test_mistakes_with_kmeans():
     for clusters in (0, 6):
         with pytest.raises(ValueError, match=f"from 1 to the number of clients, 5; got {clusters}"):

@@ -1,5 +1,6 @@
 """A user's mistake gets a message that names the value and says what to do."""
 
+from dataclasses import replace
 from functools import partial
 
 import numpy as np
@@ -9,7 +10,7 @@ from twins import classification_loss
 
 import fedlib
 from fedlib import losses, partition, stack_clients, stack_rows
-from fedlib.algorithms import FedAvg, LGFedAvg, LocalOnly
+from fedlib.algorithms import FedAvg, FedSGCNN, LGFedAvg, LocalOnly
 from fedlib.client import mmd
 from fedlib.engines.checkpoint import Checkpoint
 from fedlib.federation import new_clients
@@ -224,6 +225,25 @@ CONFUSED = {
         lambda: fedlib.evaluate(FedAvg(LOSS), fit(LocalOnly(LOSS)), DATA),
         TypeError,
         "FedAvg cannot read a LocalOnlyState; give the algorithm that made this result",
+    ),
+    "new clients of another algorithm": (
+        lambda: fedlib.new_clients(FedAvg(LOSS), fit(LocalOnly(LOSS)), replace(DATA, id=DATA.id + 100)),
+        TypeError,
+        "FedAvg cannot read a LocalOnlyState",
+    ),
+    "a mask of nobody": (lambda: DATA[DATA.n < 0], TypeError, "index clients by .*, not by \\[False"),
+    "a single client of pairs": (
+        lambda: FedSGCNN(LOSS, trainers=1),
+        ValueError,
+        "trainers must be a whole number of at least 2; got 1",
+    ),
+    "no snapshots": (lambda: FedSGCNN(LOSS, snapshots=()), ValueError, "snapshots must be .* got 0"),
+    "a score that is none": (lambda: FedSGCNN(LOSS, score="acc"), ValueError, "score must be .* got 'acc'"),
+    "a score without predict": (lambda: FedSGCNN(LOSS, score="r2"), ValueError, "with predict .* got 'r2'"),
+    "pairs of one client": (
+        lambda: fit(FedSGCNN(LOSS), data=DATA[[0]]),
+        ValueError,
+        "pairs of clients; got a federation of one client",
     ),
     "a device that is none": (lambda: fit(device="gpuu"), RuntimeError, "Expected one of cpu, cuda, .*gpuu"),
     "a type as text": (lambda: fit(dtype="float64"), TypeError, "such as torch.float64, got 'float64'"),

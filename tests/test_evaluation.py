@@ -241,6 +241,28 @@ def test_shared_test_rows_score_as_separate_ones(algorithm, real):
     assert a["loss"].nunique() == (1 if algorithm is FedAvg else 8)
 
 
+def test_shared_rows_with_columns_of_their_own_are_told_apart(clients):
+    algorithm, result, _ = result_and_expected(FedAvg, clients, "accuracy")
+    data = fedlib.same_rows(*clients[31], list(clients))
+    data = data.with_columns(weight=10.0 ** torch.arange(8)[:, None].expand(data.y.shape))
+    loss = algorithm.loss
+    weighted = replace(algorithm, loss=lambda p, b: loss(p, b[:3]) * b[3].max())
+    table = fedlib.evaluate(weighted, result, data)
+    assert (table.loss / table.loss[0]).tolist() == pytest.approx((10.0 ** np.arange(8)).tolist())
+
+
+def test_as_many_models_go_through_at_once_as_memory_allows(clients, monkeypatch):
+    algorithm, result, _ = result_and_expected(LocalOnly, clients, "accuracy")
+    data, held = client_data({k: (x[:1], y[:1]) for k, (x, y) in clients.items()}), []
+    before = fedlib.evaluate(algorithm, result, data)
+    parameters = sum(p.numel() for p in algorithm.client_params(result.state, torch.tensor([0])).values())
+    monkeypatch.setattr(fedlib.evaluation, "_CHUNK_ENTRIES", 3 * parameters)
+    whole = LocalOnly.client_params
+    monkeypatch.setattr(LocalOnly, "client_params", lambda *args: held.append(len(args[2])) or whole(*args))
+    pd.testing.assert_frame_equal(fedlib.evaluate(algorithm, result, data), before)
+    assert max(held) == 3
+
+
 def test_shared_rows_and_one_model_cost_one_loss(clients):
     algorithm, result, _ = result_and_expected(FedAvg, clients, "accuracy")
     seen = []

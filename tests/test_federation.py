@@ -372,6 +372,20 @@ def test_an_algorithm_without_a_rule_for_new_clients_says_so():
         new_clients(algorithm, result, client_data(NEW))
 
 
+def test_the_round_in_which_a_callback_ends_the_run_is_scored():
+    def stop(t, state, record):
+        if t == 2:
+            raise StopIteration
+
+    params, predict, _ = twin("MLP")
+    algorithm, data = FedAvg(classification_loss(predict), predict=predict), client_data(ragged_clients())
+    settings = {"eval_data": data, "eval_every": 5, "progress": False}
+    result = fedlib.fit(algorithm, params, data, 9, callbacks=[stop], **settings)
+    want = fedlib.fit(algorithm, params, data, 2, **settings)
+    found, expected = (run.history["test_accuracy"].tolist() for run in (result, want))
+    assert found == pytest.approx(expected, nan_ok=True) and found[1] > 0
+
+
 def test_a_callback_can_end_the_run(tmp_path):
     """The round in which it says so is the last one, also of the checkpoint."""
 

@@ -304,6 +304,18 @@ def test_server_goes_on_from_its_checkpoint(flwr, tmp_path):
         served(flwr, replace(algorithm, lr=0.2), tmp_path)
 
 
+def test_a_run_goes_on_with_the_clients_that_it_began_with(flwr, tmp_path):
+    """Of five clients four were there first; after a restart a fifth is quicker than one of them."""
+    server = flower.server_app(SERVED["FedAvg"], params, 4, 2, tmp_path / "server.safetensors", seed=SEED)
+    number = lambda context: data[[context.node_config["partition-id"]]]  # noqa: E731
+    wire = Wire(flwr, flower.client_app(SERVED["FedAvg"], params, number, tmp_path / "clients", device="cpu"), there=4)
+    server(wire, flwr.app.Context(7, 0, {}, flwr.app.RecordDict(), {}))
+    longer = flower.server_app(SERVED["FedAvg"], params, 4, 3, tmp_path / "server.safetensors", seed=SEED)
+    wire.node = {2000 + k: k for k in (4, 3, 2, 1, 0)}
+    longer(wire, flwr.app.Context(8, 0, {}, flwr.app.RecordDict(), {}))
+    assert sorted(k for t, k in wire.trained if t == 3) == [0, 1, 2, 3]
+
+
 def test_lost_memory_is_said(flwr, tmp_path):
     served(flwr, SERVED["Scaffold"], tmp_path, rounds=1)
     (tmp_path / "clients" / "client13.safetensors").unlink()

@@ -1,6 +1,6 @@
 """Wide dense layers without a matrix for each client: the numbers of plain SGD, in float64."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 
 import pytest
@@ -125,8 +125,41 @@ def gradient_norm(loss):
     return penalised
 
 
+def still(params, batch):
+    """A first layer that no gradient shall reach."""
+    with torch.no_grad():
+        h = F.linear(batch[0].flatten(1), params["dense1.weight"], params["dense1.bias"])
+    return fedlib.losses.cross_entropy(F.linear(h.relu(), *(params[f"dense2.{n}"] for n in NAMES)), *batch[1:])
+
+
+def detached(params, batch):
+    """The same, in another way."""
+    h = F.linear(batch[0].flatten(1), params["dense1.weight"], params["dense1.bias"]).relu().detach()
+    return fedlib.losses.cross_entropy(F.linear(h, *(params[f"dense2.{n}"] for n in NAMES)), *batch[1:])
+
+
+NAMES = "weight", "bias"
+
+
+def on_its_device(params, batch):
+    """The examples go where the weights are."""
+    h = F.linear(batch[0].flatten(1).to(params["dense1.weight"].device), *(params[f"dense1.{n}"] for n in NAMES))
+    return fedlib.losses.cross_entropy(F.linear(h.relu(), *(params[f"dense2.{n}"] for n in NAMES)), *batch[1:])
+
+
 @pytest.mark.parametrize(
-    "use", [norm_of_all, twice, lambda loss: by_hand, stacked_weights, of_a_gradient, gradient_norm]
+    "use",
+    [
+        norm_of_all,
+        twice,
+        lambda loss: by_hand,
+        stacked_weights,
+        of_a_gradient,
+        gradient_norm,
+        lambda loss: still,
+        lambda loss: detached,
+        lambda loss: on_its_device,
+    ],
 )
 def test_a_loss_that_needs_the_matrix_gets_it(use, taken, monkeypatch):
     params, loss, _ = task("MLP")
@@ -138,6 +171,34 @@ def test_a_loss_that_needs_the_matrix_gets_it(use, taken, monkeypatch):
     assert loss in local._NEED_MATRICES
     monkeypatch.setattr(local, "_train_chunks", lambda *a: a[-1])
     assert local_update(loss, broadcast(params, 8), batches, SGD) == {}  # which is not tried again
+
+
+@pytest.mark.parametrize("loss", [still, detached])
+def test_a_layer_that_no_gradient_reaches_stays(loss, taken):
+    params, _, _ = task("MLP")
+    batches = local_batches(client_data(ragged_clients()), 8, 1, Key(0, 1))
+    ends = local_update(loss, broadcast(params, 8), batches, SGD).params
+    for name in NAMES:
+        assert torch.equal(ends[f"dense1.{name}"], broadcast(params, 8)[f"dense1.{name}"])
+        assert not torch.equal(ends[f"dense2.{name}"], broadcast(params, 8)[f"dense2.{name}"])
+
+
+@dataclass
+class NormOfAll:
+    """A loss that Python cannot hash."""
+
+    loss: object
+
+    def __call__(self, params, batch):
+        return norm_of_all(self.loss)(params, batch)
+
+
+def test_a_loss_may_be_any_callable_object(taken, monkeypatch):
+    params, loss, _ = task("MLP")
+    batches = local_batches(client_data(ragged_clients()), 8, 1, Key(0, 1))
+    for some in (NormOfAll(loss), partial(NormOfAll(loss).__call__)):
+        thin, dense = both(monkeypatch, some, broadcast(params, 8), batches)
+        assert largest_difference(thin.params, dense.params) == 0
 
 
 def test_a_wrong_loss_is_called_once_and_reported_as_its_own(taken):

@@ -2,7 +2,6 @@
 
 import subprocess
 import sys
-from itertools import combinations
 from types import SimpleNamespace
 
 import matplotlib
@@ -41,17 +40,6 @@ def test_curves_draw_mean_and_interval():
 def test_rounds_without_a_score_are_left_out():
     runs = pd.DataFrame({"round": [1, 2, 3], "accuracy": [np.nan, 0.5, np.nan]})
     assert plotting.curves({"a": runs}, "accuracy").lines[0].get_xydata().tolist() == [[2, 0.5]]
-
-
-def test_client_spread_is_the_distribution_function():
-    table = pd.DataFrame({"accuracy": [0.9, 0.5, np.nan, 0.7, 0.7]})
-    line = plotting.client_spread({"a": table}).lines[0]
-    x, y = line.get_data()
-
-    def share(score):
-        return y[np.searchsorted(x, score, side="right") - 1]
-
-    assert [share(s) for s in (0.5, 0.6, 0.7, 0.9, 1.0)] == [0.25, 0.25, 0.75, 1, 1] and y[0] == 0
 
 
 def test_label_counts_leave_padding_out():
@@ -104,59 +92,6 @@ def test_similarity_map_orders_clients_and_marks_clusters_and_groups():
 def test_a_narrow_run_of_a_similarity_map_has_no_number():
     ax = plotting.similarity_map(np.eye(60), [0] * 58 + [1, 2], [0] * 58 + [1, 2])
     assert len(ax.lines) == 4 and [t.get_text() for t in ax.get_xticklabels()] == ["0"]  # 1 of 60 clients
-
-
-def test_split_tree_draws_every_node():
-    ax = plotting.split_tree(SPLITS, GROUPS)
-    assert [t.get_text() for t in ax.texts] == [
-        "round 50: 6 clients\ncosine across -0.12",
-        "round 90: 4 clients\ncosine across 0.25",
-    ][::-1]
-    leaves = {t.get_text(): t.get_position()[1] for t in ax.get_yticklabels()}
-    assert leaves == {
-        "model 0: 2 clients\ngroup 0 × 2": 0,
-        "model 1: 2 clients\ngroup 1 × 2": 2,
-        "model 2: 2 clients\ngroup 2 × 2": 4,
-    }
-    end = ax.get_xlim()[1]
-    assert end > 90 and ax.get_ylim()[0] > ax.get_ylim()[1]  # from top to bottom
-    lines = [line_data(line) for line in ax.lines if line.get_marker() == "None"]
-    assert lines == [
-        [[end, 2], [90, 2], [90, 4], [end, 4]],
-        [[end, 0], [50, 0], [50, 3], [90, 3]],
-        [[0, 1], [50, 1]],
-    ]
-    assert sorted(line_data(line) for line in ax.lines if line.get_marker() == "o") == [[[50, 1]], [[90, 3]]]
-
-
-def test_split_tree_names_mixed_leaves():
-    ax = plotting.split_tree([split(3, 0, 1, range(4), [0, 1, 0, 0])], [7, 7, 8, 7])
-    assert [t.get_text() for t in ax.get_yticklabels()] == [
-        "model 0: 3 clients\ngroups 7 × 2, 8 × 1",
-        "model 1: 1 client\ngroup 7 × 1",
-    ]
-
-
-def test_split_tree_without_a_split_is_one_leaf():
-    ax = plotting.split_tree((), [0, 0, 1])
-    assert [t.get_text() for t in ax.get_yticklabels()] == ["model 0: 3 clients\ngroups 0 × 2, 1 × 1"]
-    assert line_data(ax.lines[0]) == [[0, 0], [1, 0]] and not ax.texts
-
-
-def test_split_tree_texts_do_not_overlap():
-    splits = [
-        split(51, 0, 1, range(20), [0] * 10 + [1] * 10),
-        split(72, 0, 2, range(10), [0] * 5 + [1] * 5),
-        split(73, 1, 3, range(10, 20), [0] * 5 + [1] * 5),
-        split(93, 0, 4, range(5), [0, 0, 0, 1, 1]),
-        split(131, 3, 5, range(15, 20), [0, 0, 1, 1, 1]),
-    ]
-    figure = plt.figure(figsize=(6.5, 3))
-    ax = plotting.split_tree(splits, np.roll(np.repeat(range(4), 5), 2))
-    figure.canvas.draw()
-    boxes = [text.get_window_extent() for text in [*ax.texts, *ax.get_yticklabels()]]
-    assert len(boxes) == 11 and not any(a.overlaps(b) for a, b in combinations(boxes, 2))
-    assert all(figure.bbox.containsx(box.x0) and figure.bbox.containsx(box.x1) for box in boxes)
 
 
 def test_group_curves_draw_mean_and_range_of_each_group():
@@ -243,7 +178,7 @@ def test_the_style_leaves_a_plain_script_alone(tmp_path):
     script = tmp_path / "own.py"
     script.write_text(
         "import sys\nfrom fedlib.reports import plotting\nbefore = sys.modules['__main__']\n"
-        "plotting.use_style(); plotting.draft()\n"
+        "plotting.use_style()\n"
         "assert sys.modules['__main__'] is before and before.plotting is plotting\nprint('the same')\n"
     )
     run = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, cwd=tmp_path)

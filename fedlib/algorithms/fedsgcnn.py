@@ -3,11 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any
+from typing import Any, get_args
 
 from torch import Tensor
 
 from ..algorithm import Update
+from ..checks import check_whole
 from ..client.local_layers import split_layers
 from ..costs import message_bytes, record, server_time
 from ..data import ClientData
@@ -79,7 +80,8 @@ class FedSGCNN(LGFedAvg):
     Raises
     ------
     ValueError
-        A client without validation rows, or of one row with `validation` as a share.
+        A setting out of its range; a federation of one client; a client without validation rows, or of one row with
+        `validation` as a share.
 
     Notes
     -----
@@ -108,6 +110,15 @@ class FedSGCNN(LGFedAvg):
     learn: Callable[..., Any] = train_siamese
     cluster: Callable[[Tensor], Tensor | Sequence[Tensor]] = partial(dbscan, eps=0.5)
 
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        check_whole(self.trainers, "trainers", least=2)
+        check_whole(self.pair_rounds, "pair_rounds")
+        for epochs in self.snapshots or [0]:
+            check_whole(epochs, "each of snapshots")
+        if self.score not in get_args(Score) or (self.score != "loss" and self.predict is None):
+            raise ValueError(f'score must be "loss", or with predict "r2" or "accuracy"; got {self.score!r}')
+
     def init(self, params: Params, data: ClientData, key: Key) -> FedSGCNNState:
         """That of LG-FedAvg; nothing is known of the clients yet."""
         return FedSGCNNState(**vars(super().init(params, data, key)))
@@ -115,6 +126,8 @@ class FedSGCNN(LGFedAvg):
     def prepare(self, state: Any, data: ClientData, key: Key) -> LGFedAvgState:
         """Measure some pairs, learn from them, and cluster everybody; then the first embeddings."""
         train, validation = data, self.validation
+        if len(data) < 2:
+            raise ValueError("FedSGCNN measures pairs of clients; got a federation of one client")
         if not isinstance(validation, ClientData):
             train, validation = hold_back(data, validation, key)
         # All layers: every cluster and every client still has the same.

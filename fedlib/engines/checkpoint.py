@@ -292,5 +292,7 @@ def _checksum(value: Any) -> str:
 def _same(a: Any, b: Any) -> bool:
     """Whether two values are the same, lists of numbers but for rounding."""
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        return all(_same(x, y) for x, y in zip(a, b, strict=True))
-    return math.isclose(a, b, rel_tol=1e-5) if isinstance(a, float) and isinstance(b, float) else a == b
+        pairs = list(zip(a, b, strict=True))
+        numbers = all(isinstance(v, float) for v in (*a, *b))
+        return all(math.isclose(x, y, rel_tol=1e-5) if numbers else _same(x, y) for x, y in pairs)
+    return a == b

@@ -188,7 +188,8 @@ def server_app(
     algorithm, params, rounds, clients_per_round, seed
         As in `fedlib.federation.fit`.
     clients : int
-        K. Round 1 begins when so many clients with different ids are there; who comes later has no part.
+        K. Round 1 begins when so many clients with different ids are there; who comes later has no part. A run that
+        goes on from its checkpoint waits for those that it began with.
     checkpoint : path
         Where the server's state is stored after each round; `load_result` reads it. If the file is there, the run goes
         on from it.
@@ -220,10 +221,10 @@ def server_app(
     @app.main()
     def main(grid: Any, context: Any) -> None:
         nodes = _Nodes(flwr, grid, math.inf if timeout is None else timeout)
-        ids = nodes.wait_for(clients)
-        settings = {"algorithm": algorithm, "seed": seed, "clients_per_round": size, "ids": ids}
+        settings = {"algorithm": algorithm, "seed": seed, "clients": clients, "clients_per_round": size}
         file = Checkpoint(checkpoint, every_rounds=1, every_seconds=None)
         stored = file.open(settings, {"params": params})
+        ids = nodes.wait_for(clients, None if stored is None else stored[2]["ids"].tolist())
         if stored is None:
             n = torch.tensor([nodes.n[i] for i in ids.tolist()])
             state = _start(algorithm, params, ids, n, seed)
@@ -284,12 +285,12 @@ class _Nodes:
                 self.node[client], self.n[client] = node, reply["config"]["n"]
                 _log.info("client %d is there, at node %d; the number of clients is %d", client, node, len(self.n))
 
-    def wait_for(self, clients: int) -> Tensor:
-        """Ids of the first so many clients, ascending."""
-        while len(self.n) < clients:
+    def wait_for(self, clients: int, known: list[int] | None) -> Tensor:
+        """Ids of the first so many clients, or of those `known` from an earlier start, ascending."""
+        while not (len(self.n) >= clients if known is None else self.n.keys() >= set(known)):
             self.look()
             time.sleep(_LOOK_SECONDS)
-        return torch.tensor(sorted(list(self.n)[:clients]))
+        return torch.tensor(sorted(known or list(self.n)[:clients]))
 
     def ask(self, messages: Mapping[int, Any], round: int) -> dict[int, Any]:
         """Answers by client; those that have not answered in time are left out."""

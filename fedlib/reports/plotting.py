@@ -1,7 +1,7 @@
-"""Figures of the book: curves with intervals, distributions over clients, label maps, tables as heat maps.
+"""Figures of the book: curves with intervals, label maps, tables as heat maps.
 
-For clustered federated learning also the cosines of the clients' updates, as a map and over the rounds, the split tree,
-the split criterion, and curves of groups of clients.
+For clustered federated learning also the cosines of the clients' updates, as a map and over the rounds, and curves of
+groups of clients.
 
 Each function draws on a Matplotlib axis, the current one by default, and returns it. `use_style` sets the colours of
 Okabe and Ito, which stay apart for the colour-blind, and line styles that stay apart in grey.
@@ -25,15 +25,12 @@ from .statistics import interval
 
 __all__ = [
     "COLOURS",
-    "client_spread",
     "cosines_over_rounds",
     "curves",
-    "draft",
     "group_curves",
     "label_counts",
     "label_map",
     "similarity_map",
-    "split_tree",
     "use_style",
     "value_map",
 ]
@@ -55,21 +52,12 @@ def use_style() -> None:
     _inline_as_svg()
 
 
-def _inline_as_svg(**options: Any) -> None:
+def _inline_as_svg() -> None:
     """Vector figures in a notebook. Elsewhere nothing: setting the format would open a shell and take over __main__."""
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None:
         from matplotlib_inline.backend_inline import set_matplotlib_formats
 
-        set_matplotlib_formats("svg", **options)
-
-
-def draft() -> None:
-    """Draw the figures that follow quickly and less neatly: without laying them out and without trimming the margins.
-
-    For tests of a notebook, in which nobody looks at figures; it saves about half of the time they take.
-    """
-    plt.rc("figure.constrained_layout", use=False)
-    _inline_as_svg(bbox_inches=None)
+        set_matplotlib_formats("svg")
 
 
 def curves(histories: Mapping[str, pd.DataFrame], column: str = "test_accuracy", ax: Axes | None = None) -> Axes:
@@ -92,24 +80,6 @@ def curves(histories: Mapping[str, pd.DataFrame], column: str = "test_accuracy",
     ax.set(xlabel="round", ylabel=column.replace("_", " "))
     if len(histories) > 1:
         ax.legend()
-    return ax
-
-
-def client_spread(scores: Mapping[str, pd.DataFrame], column: str = "accuracy", ax: Axes | None = None) -> Axes:
-    """Share of clients at or below each score (empirical distribution function), one line for each setting.
-
-    Parameters
-    ----------
-    scores : mapping of str to pandas.DataFrame
-        Label to a table from `fedlib.evaluation.evaluate`.
-    column : str
-    ax : matplotlib Axes, optional
-    """
-    ax = ax or plt.gca()
-    for label, table in scores.items():
-        ax.ecdf(table[column].dropna(), label=label)
-    ax.set(xlabel=f"{column} of a client", ylabel="share of clients at or below", ylim=(0, 1.02))
-    ax.legend(loc="upper left")
     return ax
 
 
@@ -223,64 +193,6 @@ def similarity_map(
         axis.set_tick_params(length=0)
     ax.set(xlabel="cluster", ylabel="true group", title=title)
     ax.spines[:].set_visible(True)
-    ax.grid(False)
-    return ax
-
-
-def split_tree(splits: Sequence[Any], groups: ArrayLike, ax: Axes | None = None) -> Axes:
-    """The tree of a CFL run: which cluster was cut in two after which round, and the clusters that it ended with.
-
-    Parameters
-    ----------
-    splits : sequence of fedlib.server.split_tree.Split
-        Those of a `fedlib.algorithms.cfl.CFLState`; without one there is a single leaf.
-    groups : array of shape (K,), integer
-        The true group of each client; a leaf says how many clients of which group it holds.
-    ax : matplotlib Axes, optional
-
-    Returns
-    -------
-    matplotlib Axes
-        Time runs to the right. Beside each inner node stand the round, its number of clients and the largest cosine
-        across the cut; the names of the leaves are the labels of the y axis. Lines end a little after the last split,
-        which says nothing about the end of training.
-
-    Notes
-    -----
-    Six leaves need a height of 3 inches.
-    """
-    ax, group = ax or plt.gca(), _numpy(groups)
-    order, model = [0], np.zeros(len(group), int)  # leaves from top to bottom: a new one stands just below its origin
-    for s in splits:
-        order.insert(order.index(s.model) + 1, s.new)
-        model[_numpy(s.members)[_numpy(s.part) == 1]] = s.new
-
-    # each leaf and each inner node has a row of its own, so that no texts overlap: a node that of the gap which it made
-    end = 1.5 * splits[-1].round if splits else 1.0
-    heads = {name: (end, 2 * row) for row, name in enumerate(order)}  # of each model: where its next line ends
-    style: Any = {"color": "0.3", "linestyle": "-", "linewidth": 1.2}
-    for s in reversed(splits):
-        (old, above), (new, below), row = heads[s.model], heads[s.new], 2 * order.index(s.new) - 1
-        ax.plot([old, s.round, s.round, new], [above, above, below, below], **style)
-        ax.plot(s.round, row, "o", color=COLOURS[0], markersize=5)
-        text = f"round {s.round}: {len(s.members)} clients\ncosine across {_written(s.objective, '.2f')}"
-        ax.annotate(text, (s.round, row), (5, 0), textcoords="offset points", va="center", fontsize=9, linespacing=1)
-        heads[s.model] = (s.round, row)
-    ax.plot([0, heads[0][0]], [heads[0][1]] * 2, **style)
-    ax.plot([end] * len(order), range(0, 2 * len(order), 2), "s", color=COLOURS[1], markersize=5, clip_on=False)
-
-    labels = []
-    for name in order:
-        names, counts = np.unique(group[model == name], return_counts=True)
-        held = ", ".join(f"{g} × {n}" for g, n in zip(names, counts, strict=True))
-        size = int(counts.sum())
-        labels.append(f"model {name}: {size} client{'s' * (size != 1)}\ngroup{'s' * (len(names) > 1)} {held}")
-    ax.yaxis.tick_right()
-    ax.set_yticks(range(0, 2 * len(order), 2), labels, fontsize=9)
-    ax.tick_params(axis="y", length=0, pad=7)
-    ax.set(xlabel="round", xlim=(0, end), ylim=(2 * len(order) - 1.2, -0.8))
-    ax.locator_params(axis="x", integer=True)
-    ax.spines[["left", "top", "right"]].set_visible(False)
     ax.grid(False)
     return ax
 

@@ -272,6 +272,8 @@ def kmeans(updates: Params | Tensor, clusters: int, seed: int) -> Centres:
     if not 1 <= clusters <= len(matrix):
         raise ValueError(f"clusters must be from 1 to the number of clients, {len(matrix)}; got {clusters}")
     _refuse(~matrix.isfinite().all(1), "NaN or infinite values. Lower the learning rate, or leave these clients out")
+    if len(matrix) == 1:  # a single client has no principal components
+        return Centres(torch.zeros(1, dtype=torch.int64, device=matrix.device), matrix)
     rows = matrix.cpu().numpy()
     pca = PCA(min(50, *rows.shape), random_state=seed).fit(rows)
     fitted = KMeans(clusters, n_init=20, random_state=seed).fit(pca.transform(rows))
@@ -308,9 +310,10 @@ def nearest(centres: Tensor, updates: Params | Tensor) -> Tensor:
     """
     # not by matrix products: |a|^2 - 2 a b + |b|^2 cancels when updates are long and differ little
     mode = "donot_use_mm_for_euclid_dist"
-    if not all(part.isfinite().all() for part in (centres, _matrix(updates))):
+    found, centres = _matrix(updates), _matrix(centres)
+    if not (found.isfinite().all() and centres.isfinite().all()):
         raise ValueError("centres and updates must be finite; a client whose training diverged has no nearest centre")
-    return torch.cdist(_matrix(updates), centres, compute_mode=mode).argmin(1)
+    return torch.cdist(found, centres, compute_mode=mode).argmin(1)
 
 
 def different_starts(params: Params, models: int, key: Key) -> Params:

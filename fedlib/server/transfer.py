@@ -127,6 +127,7 @@ def positive_transfer(
     check_whole(rounds, "rounds")
     dtype = next(iter(starts[0].values())).dtype
     train, validation = (data.to(train.n.device, dtype).sorted() for data in (train, validation))
+    starts = [{name: p.detach().to(train.n.device) for name, p in start.items()} for start in starts]
     check_loss(algorithm.loss, algorithm.predict, starts[0], train, {"validation": validation})
     pairs = all_pairs(len(train)) if pairs is None else pairs.cpu()
     if (pairs[:, 0] == pairs[:, 1]).any():
