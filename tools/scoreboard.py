@@ -29,7 +29,8 @@ ROOT = Path(__file__).resolve().parents[1]
 FOLDER, RESULTS = ROOT / "book" / "paper", ROOT / "book" / "results"
 KEYS = ["paper", "table", "dataset", "setting", "method", "metric"]
 WORDS = ("reproduced", "direction holds", "undecided", "not reproduced", "not run")
-SLACK = 0.02  # what counts as the half width where none is known: two points of accuracy
+SLACK = 0.02  # what counts as the half width of a published figure without one: two points of accuracy
+ALONE = 0.1  # and as that of ours, if it is a single run, about whose scatter nothing is known
 MOST = 1000  # seeds that anybody would run
 WIDEST = 0.1  # an interval wider than this to each side could hardly miss; overlap then says nothing
 _UNITS = {"accuracy_pct": 100, "accuracy_points": 100, "r2_points_x100": 100}
@@ -212,9 +213,11 @@ def judge(rows: pd.DataFrame, row: pd.Series, seeds: int | None = None) -> tuple
     mean, half = _interval(figure, seeds)
     alone = len(figure) == 1
     if row.metric == "ratio" and mean > published:
-        return "reproduced", "One run, and above the paper's bound."
-    reach = (SLACK if alone else half) + (row.half_width / unit if row.half_width == row.half_width else SLACK)
-    wide = not alone and half > WIDEST
+        return (
+            ("undecided", "One run, above the paper's bound.") if alone else ("reproduced", "Above the paper's bound.")
+        )
+    reach = (ALONE if alone else half) + (row.half_width / unit if row.half_width == row.half_width else SLACK)
+    wide = alone or half > WIDEST
     other, way = _compared(rows, row), ""
     if row.metric in _GAPS:
         wanted, gap, way = published, figure, "the difference has the paper's sign"
@@ -224,14 +227,15 @@ def judge(rows: pd.DataFrame, row: pd.Series, seeds: int | None = None) -> tuple
     certain = False
     if way:
         centre, spread = _interval(gap, seeds)
-        certain = centre * np.sign(wanted) > (SLACK if len(gap) == 1 else spread)
+        certain = centre * np.sign(wanted) > (ALONE if len(gap) == 1 else spread)
     near = abs(mean - published) <= reach
     if near and not wide and (certain or row.metric not in _GAPS):
-        return "reproduced", "One run, near the published figure." if alone else "The intervals overlap."
+        return "reproduced", "The intervals overlap."
     if not near:
         found = "The figures are too far apart"
     else:
-        found = "Our seeds scatter too much to tell" if wide else "The intervals overlap"
+        scattered = "One run cannot tell" if alone else "Our seeds scatter too much to tell"
+        found = scattered if wide else "The intervals overlap"
     if certain:
         return "direction holds", f"{found}, but {way}, as in the paper."
     doubt = f", {'but' if near and not wide else 'and'} it is not certain that {way}" if way else ""

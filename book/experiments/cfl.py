@@ -169,7 +169,7 @@ class ScheduledCFL(CFL):
 class GivenClusters(CFL):
     """The clusters are given and stay: for two controls."""
 
-    eps1: float = 0.0
+    level: float = 0.0
     given: tuple[int, ...] = ()
 
     def init(self, params: Any, data: fedlib.ClientData, key: Any) -> CFLState:

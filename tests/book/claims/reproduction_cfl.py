@@ -54,7 +54,7 @@ def wider(read):
 
 CLAIMS = [
     (
-        "finds the same groups at the same rounds, and goes from 0.20 to 0.34, 0.44 and 0.53.\nIts first split gains "
+        "finds the same groups, and goes from 0.20 to 0.34, 0.44 and 0.53.\nIts first split gains "
         "more than the smaller network's.",
         wider,
     ),
