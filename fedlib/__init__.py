@@ -1,10 +1,10 @@
 """Train many federated clients at once on one device.
 
 The names that most programs need stand here. The modules at the top are one round, in this order: `params`, `keys`,
-`data`, `losses`, `stacked`, `models`, `local`, `aggregate`, `algorithm`, `round`, `federation`, with `evaluation`,
-`costs` and `checks`. The folders: `algorithms`, one paper a file; `client` and `server`, what each side computes;
-`partition` and `datasets`, who the clients are and what they hold; `engines`, what runs a federation elsewhere;
-`reports`, what a reader sees.
+`data`, `losses`, `stacked` (with `convolutions` and `low_rank`), `models`, `local`, `aggregate`, `algorithm`, `round`,
+`federation`, with `evaluation`, `costs`, `checks` and `progress_bar`. The folders: `algorithms`, one paper a file;
+`client` and `server`, what each side computes; `partition` and `datasets`, who the clients are and what they hold;
+`engines`, what runs a federation elsewhere; `reports`, what a reader sees.
 """
 
 from . import algorithms, datasets, losses, models, partition

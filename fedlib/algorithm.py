@@ -156,7 +156,7 @@ class Algorithm(ABC):
         return key.choose(ids, n, "cohort")
 
     def download(self, state: Any, clients: Tensor) -> dict[str, Any]:
-        """What the server sends these clients in a round, by purpose: stacks of C rows. By default their models."""
+        """What the server sends these clients, by purpose: their models. Stacks of C rows, or of one that all get."""
         return {TRAINING: self.client_params(state, clients)}
 
     def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> Any:

@@ -71,7 +71,7 @@ def clients_at_once(params: Params, data: ClientData, batch_size: int | None) ->
     Returns
     -------
     int
-        1 at the least, even where one client is too much.
+        At least 1, even where one client is too much.
 
     Notes
     -----
@@ -158,7 +158,8 @@ def local_update(
     -----
     Clients share no parameter, so the gradient of the sum of their losses is the stack of their gradients. Clients are
     ordered by their number of steps; one that is done is copied out at its last step, and what happens to its row
-    after that is of no consequence. The loss runs inside `fedlib.stacked.vmap`.
+    after that is of no consequence. The loss runs inside `fedlib.stacked.vmap`. On Linux the first call has the whole
+    process keep memory that it has freed (glibc's ``mallopt``), as each step needs the same again.
     """
     clients = len(batches.steps)
     for name, rows in {**params, **{f"extra {i}": e for i, e in enumerate(extras)}}.items():
