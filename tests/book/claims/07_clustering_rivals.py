@@ -44,15 +44,23 @@ def uneven(f):
 
 
 def photos(read):
-    """A run of CFL on all photos with each network, without rivals."""
+    """A run of CFL on all photos with each network."""
     f = read("cfl_photos_some")
-    others = f["others"]
-    wider = others.pop("wider: CFL, paper's schedule")
+    wider = f["others"]["wider: CFL, paper's schedule"]
     small = np.mean(f["accuracy"], axis=1)
     found = [one["splits"] == [50, 100, 150] and one["ARI"] == 1 for one in (f, wider)]
     before, after = f["rounds"].index(50), (small[-1], wider["accuracy"][-1])
     early = all(abs(curve[before] - 0.2) < 0.02 for curve in (small, wider["accuracy"]))
-    return all(found) and early and shows(after[0], "0.48") and shows(after[1], "0.53") and not others
+    return all(found) and early and shows(after[0], "0.48") and shows(after[1], "0.53")
+
+
+def photos_of_rivals(read):
+    """Clusters given from the start, and IFCA."""
+    f = read("cfl_photos_some")
+    given, ifca = (f["others"][f"five layers: {name}"] for name in ("true groups", "IFCA"))
+    late = np.mean(f["accuracy"], axis=1)[-1] >= given["accuracy"][-1]
+    ends = shows(max(given["accuracy"]), "0.49") and shows(given["accuracy"][-1], "0.46")
+    return late and ends and shows(ifca["accuracy"][-1], "0.30") and 0 < ifca["ARI"] < 0.9
 
 
 CLAIMS = [
@@ -79,12 +87,16 @@ CLAIMS = [
     ),
     ("in which all methods had 160 rounds", chapter(lambda f: mean(f, "CFL", "rounds") == mean(f, "IFCA", "rounds"))),
     (
-        "Both found the four groups, and the mean accuracy rose from one in five before the first split to 0.48 "
+        "CFL found the four groups, and the mean accuracy rose from one in five before the first split to 0.48 "
         "(LeNet-5) and 0.53 (eight times the parameters), "
         "where the paper ends near 0.6.",
         photos,
     ),
-    ("Its rivals have not been run on photos.", photos),
+    (
+        "LeNet-5 with clusters given from the start peaks at 0.49 and ends at 0.46: splitting late costs nothing here. "
+        "IFCA ends at 0.30; groups share models.",
+        photos_of_rivals,
+    ),
 ]
 
 GIVEN: list[str] = []

@@ -41,7 +41,11 @@ def cut_rightly_at_rest(read):
 
 def known_from_first_updates(read):
     """FedGroup sorts clients by the directions of their first updates."""
-    return all(ari == 1 for name in ("FedGroup", "k-means on updates") for ari in values(read("cfl"), name, "ARI"))
+    others, names = read("cfl_photos_some")["others"], ("FedGroup", "k-means on updates")
+    photos = [others[f"five layers: {name}"] for name in names]
+    return all(ari == 1 for name in names for ari in values(read("cfl"), name, "ARI")) and all(
+        one["ARI"] == 1 and one["rounds"] == [1] for one in photos
+    )
 
 
 def apart_on_photos(read):
@@ -605,8 +609,11 @@ CLAIMS = [
         lambda read: all(adds(read, at, "A", "accuracy, 100")[1] == OPPOSITE for at in KNOWN[:2]),
     ),
     ("Holds where training stands still", cut_rightly_at_rest),
-    ("the first updates tell it already on digits, where FedGroup sorts by them", known_from_first_updates),
-    ("and those of later rounds on photos", later_on_photos),
+    (
+        "the first updates tell it already, on digits and on photos, where FedGroup sorts by them",
+        known_from_first_updates,
+    ),
+    ("on photos every single cosine tells it from a later round on", later_on_photos),
     ("Noise and few examples blur it", blurred),
     (
         "Holds, on digits in every seed",
