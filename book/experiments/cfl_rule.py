@@ -338,10 +338,10 @@ PRESETS = {
     ),
     "skew": running.Experiment(
         "cfl_rule_skew",
-        SETTINGS | {"seeds": 3, "data": list(TUNED), "kinds": [["label skew", 100], ["writers", 100]]},
+        SETTINGS | {"seeds": 5, "data": list(TUNED), "kinds": [["label skew", 100], ["writers", 100]]},
         measure,
         probe,
-        ("mnist5k", "fashion_mnist"),
+        ("mnist5k", "fashion_mnist", "femnist300"),
     ),
 }
 
