@@ -75,7 +75,7 @@ class ClientData:
     def __getitem__(self, clients: Tensor | Sequence[int] | slice) -> "ClientData":
         if not isinstance(clients, slice):
             clients = torch.as_tensor(clients, device=self.n.device)
-            nobody = not clients.any() if clients.dtype == torch.bool else not len(clients)
+            nobody = not (clients.any() if clients.dtype == torch.bool else clients.numel())
             if clients.ndim != 1 or clients.is_floating_point() or nobody:
                 raise TypeError(f"index clients by a slice or a list of positions, not by {clients.tolist()}")
             clients = clients if clients.dtype == torch.bool else clients.long()

@@ -363,7 +363,7 @@ def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
         ({"validation": CHECK[2:]}, DATA, r"validation has no rows of clients \[9, 33\]; give rows of each client"),
         ({}, client_data(rows((1, 2, 3), (5, 1, 1))), "a share between 0 and 1 of at least 2 rows a client"),
         ({"validation": 1}, DATA, "validation=1 must be ClientData, or a share between 0 and 1"),
-        ({"score": "r2"}, DATA, "score 'r2' needs an algorithm with predict"),
+        ({"score": "r2"}, DATA, "score must be .* with predict .* got 'r2'"),
         ({"local": ("dense1", "dense2", "dense3")}, DATA, "layers must name dense layers .* at least one"),
     ],
 )
