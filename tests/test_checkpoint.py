@@ -552,3 +552,9 @@ def test_a_checkpoint_changes_nothing(tmp_path):
     a, b = fit(Checkpoint(tmp_path / "run", every_rounds=1)), fit()
     assert same(a.state, b.state) and len(SIZES) == len(a.ids)
     pd.testing.assert_frame_equal(numbers(a.history), numbers(b.history), check_exact=True)
+
+
+def test_a_setting_is_compared_exactly_and_measured_losses_but_for_rounding():
+    same = checkpoint._same
+    assert not same(0.1, 0.1000005) and not same({"lr": 0.1}, {"lr": 0.1000005}) and same(0.1, 0.1)
+    assert same([0.1, 2.0], [0.1000005, 2.0]) and not same([0.1], [0.11]) and not same([0.1], [0.1, 0.1])

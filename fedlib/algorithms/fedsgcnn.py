@@ -127,7 +127,7 @@ class FedSGCNN(LGFedAvg):
         """Measure some pairs, learn from them, and cluster everybody; then the first embeddings."""
         train, validation = data, self.validation
         if len(data) < 2:
-            raise ValueError("FedSGCNN measures pairs of clients; got a federation of one client")
+            raise ValueError("FedSGCNN measures pairs of clients; got a federation of one client. Give at least two")
         if not isinstance(validation, ClientData):
             train, validation = hold_back(data, validation, key)
         # All layers: every cluster and every client still has the same.
