@@ -51,6 +51,8 @@ class Key:
 
     Raises
     ------
+    TypeError
+        A seed that is no whole number.
     ValueError
         A seed of more than 64 bits.
 
@@ -81,7 +83,11 @@ class Key:
     round: int = 0
 
     def __post_init__(self) -> None:
-        if not -(1 << 63) <= operator.index(self.seed) < 1 << 63:
+        try:
+            fits = -(1 << 63) <= operator.index(self.seed) < 1 << 63
+        except TypeError:
+            raise TypeError(f"a seed is a whole number; got {self.seed!r}") from None
+        if not fits:
             raise ValueError(f"a seed is a whole number of 64 bits, from -2**63 to 2**63 - 1; got {self.seed}")
 
     def bits(self, ids: Tensor, purpose: str, *shape: int) -> Tensor:

@@ -247,6 +247,7 @@ CONFUSED = {
     ),
     "a device that is none": (lambda: fit(device="gpuu"), RuntimeError, "Expected one of cpu, cuda, .*gpuu"),
     "a type as text": (lambda: fit(dtype="float64"), TypeError, "such as torch.float64, got 'float64'"),
+    "a seed that is no whole number": (lambda: fit(seed=0.5), TypeError, "a seed is a whole number; got 0.5"),
     "a seed of more than 64 bits": (lambda: fit(seed=2**64 + 3), ValueError, "whole number of 64 bits"),
     "half a client": (lambda: partition.iid(Y, 2.5), ValueError, "whole number from 1 to the 6 rows .* got 2.5"),
     "other rows than were shared out": (
