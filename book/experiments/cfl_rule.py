@@ -3,7 +3,8 @@
 A rule for splitting must leave congruent clients together and must part planted groups, on data that it has not seen.
 Until the first split every rule sees the same run, so one run of FedAvg decides about all of them: in every fifth round
 it keeps the cosines of the clients' updates, and of updates that the clients make from two halves of their rows. Rules
-were chosen on digits, Fashion-MNIST and FEMNIST; CIFAR-10 and wine were looked at once, after that.
+were chosen on digits, Fashion-MNIST and FEMNIST; CIFAR-10 and wine were looked at once, after that. Preset ``longer``
+trains clients that agree until they know their rows by heart.
 """
 
 import zlib
@@ -332,6 +333,15 @@ PRESETS = {
         measure,
         probe,
         ("cifar10_jpeg", "wine_quality"),
+    ),
+    "longer": running.Experiment(
+        "cfl_rule_longer",
+        SETTINGS
+        | {"seeds": 5, "data": list(TUNED), "nets": ["MLP", "CNN"], "kinds": [["iid", 100]]}
+        | {"epochs": dict.fromkeys(TUNED, 5), "rounds": 200},
+        measure,
+        probe,
+        ("mnist5k", "fashion_mnist", "femnist300"),
     ),
     "skew": running.Experiment(
         "cfl_rule_skew",

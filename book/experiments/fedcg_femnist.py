@@ -303,9 +303,9 @@ def run(
             progress=False,
         )
     history = end.history
-    curve = history["new writers"].dropna()
+    curve = history.set_index("round")["new writers"].dropna()  # the book's domains have a round 0
     found = {"accuracy": float(curve.iloc[-1]), "rate": rate, "rounds": float(rounds)}
-    found |= {f"after {v} visits": float(a) for v, a in zip((curve.index + 1) * cohort, curve, strict=True)}
+    found |= {f"after {v} visits": float(a) for v, a in zip(curve.index * cohort, curve, strict=True)}
     sent = float(history["bytes_down"].sum() + history["bytes_up"].sum())
     found |= {"MB a visit": sent / rounds / cohort / 1e6, "seconds": float(history["seconds"].sum())}
     if isinstance(algorithm, FedCG):
