@@ -101,7 +101,7 @@ LIKE = {  # whose rate a method takes, if it has no choice of its own
 }
 MU = 0.1  # of FedProx
 CLUSTERS = 3  # of IFCA
-SPLITS = {"eps1": 0.15, "eps2": 0.4, "rest": 3}  # of CFL
+SPLITS = {"level": 1.0, "eps1": 0.15, "eps2": 0.4, "rest": 3}  # of CFL, by lengths: halves need three times the memory
 
 Settings = dict[str, Any]
 Scores = dict[str, float]
