@@ -103,7 +103,8 @@ class CFL(Algorithm):
     set of data split congruent clients of another. Its longer version (Sattler, Müller and Samek,
     2021) adds a bound on the clients' relative noise, and leaves that to be chosen. Here the halves measure the noise.
     They cost as many operations as a second update, and the bytes of two, in one round of `rest`, with the purpose
-    "clustering". Label skew makes clients differ as well: they may be parted although one model would do.
+    "clustering". Label skew makes clients differ as well: they may be parted although one model would do. So does
+    training until the model knows each client's examples by heart: stop when the score on a validation set falls.
 
     ``level=1, eps1=0.15, eps2=0.4`` is the rule with relative lengths that chapters 05 and 06 look into; a subclass
     whose `must_split` compares the lengths themselves is the paper's.

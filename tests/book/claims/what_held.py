@@ -169,6 +169,27 @@ def missed_with_many_photos(read):
     return missed.pop("linear, rotated, 600 rows") == 5 and sum(missed.values()) == 1
 
 
+def low(read, name, tests, level=0.05):
+    """Of clients that agree: probabilities below a level in some of the tests, and all of these tests."""
+    cases = [case for data in read(name).values() for case in data.values() if "whole" not in case]
+    some = [c for case in cases for run in case["rules"].values() for c in run["chance"][tests]]
+    return sum(0 < c < level for c in some), len(some)
+
+
+def none_split_though_trained_long(read):
+    cases = [case for data in read("cfl_rule_longer").values() for case in data.values()]
+    runs = [run for case in cases for run in case["rules"].values()]
+    unsplit = len(runs) == 30 and not any("halves" in run["first"] for run in runs)
+    return unsplit and low(read, "cfl_rule_longer", slice(None), 1e-3) == (2, 300)
+
+
+def cut_on_photos(read):
+    one = read("cfl_photos_some")["others"]["five layers: CFL"]
+    late = [t for t in one["splits"] if t > 40]
+    best = one["rounds"][int(np.argmax(one["accuracy"]))]
+    return (min(late), max(late), len(late), best) == (60, 160, 4, 45)
+
+
 def first_cuts(read, rule, name):
     """Runs of congruent clients that a rule would split, planted runs that it would cut rightly, and wrongly."""
     cases = [case for data in read(name).values() for case in data.values()]
@@ -719,6 +740,28 @@ CLAIMS = [
         "The rule by halves split clients that agree in none of 115 runs, the rule by lengths in 61",
         lambda read: kept_aside(read)[:3] == (0, 61, 115) and chances(read, "cfl_rule_aside"),
     ),
+    (
+        "70 of 1,170 tests gave a probability below .05",
+        lambda read: low(read, "cfl_rule", slice(None)) == (70, 1170),
+    ),
+    (
+        "With 100 examples a client, five epochs a round and 200 rounds, 9 of 90 probabilities are below .05 in the "
+        "first three tests, and 40 of 90 in the last three.",
+        lambda read: (
+            low(read, "cfl_rule_longer", slice(3)) == (9, 90)
+            and low(read, "cfl_rule_longer", slice(-3, None)) == (40, 90)
+        ),
+    ),
+    (
+        "None of these 30 runs was split, as only two probabilities fell below .001",
+        none_split_though_trained_long,
+    ),
+    (
+        "with all photos of CIFAR-10 and 200 rounds each group of clients that agree was cut in two, in rounds 60 to "
+        "160",
+        cut_on_photos,
+    ),
+    ("it was at its best in round 45", cut_on_photos),
     ("| The paper's, with fixed lengths | 58, 61 | 114, 38 | 55 |", rule_row("lengths", 58, 61, 114, 38, 55)),
     (
         "| The mean update is short, and every cosine across the cut is negative | 0, 0 | 125, 26 | 60 |",
