@@ -665,6 +665,14 @@ CLAIMS = [
         "But all images had ended in one domain",
         lambda read: mean(read("fedcg_femnist_paper"), "FedCG, paper, D = 4", "largest domain") > 0.999,
     ),
+    (
+        "both reach 0.82 in 150 rounds, one run each",
+        lambda read: all(
+            shows(mean(read("fedcg_femnist"), method, "accuracy"), "0.82")
+            and mean(read("fedcg_femnist"), method, "rounds") == 150
+            for method in ("FedAvg", "FedCG, paper, D = 4")
+        ),
+    ),
     ("without any graph they beat FedAvg in every seed, in either place", modules_beat_fedavg),
     (
         "in three of four comparisons late in training it is undecided, and in one it is behind",
