@@ -118,8 +118,10 @@ def figures(root):
     with (root / "book/paper/verdicts.csv").open(newline="", encoding="utf8") as file:
         verdicts = [row["verdict"] for row in csv.DictReader(file)]
     return {
-        f"{cfl:.0f} %, not {fedavg:.0f} %": "of digits classified correctly with CFL, where four groups call the same digits by other names",
-        f"{tuned:.0f} %, not {plain:.0f} %": "of characters classified correctly if each of 60 writers fine-tunes the common model",
+        f"{cfl:.0f} %, not {fedavg:.0f} %": "of digits classified correctly with CFL, "
+        "where four groups call the same digits by other names",
+        f"{tuned:.0f} %, not {plain:.0f} %": "of characters classified correctly if each of 60 writers "
+        "fine-tunes the common model",
         f"{faster:.1f} times": "as fast as Flower's simulation, on one core, with a wide network",
         f"{verdicts.count('reproduced')} of {len(verdicts)}": "printed figures reproduced; each stands beside ours",
     }
