@@ -107,10 +107,18 @@ def chance(params, clients, t, seed):
     for one, other in ((0, 1), (1, 0)):
         sides = average_linkage([pair[one] for pair in both])
         if min(map(len, sides)) > 1:
-            line = sum(both[i][one] for i in sides[0]) / len(sides[0]) - sum(both[i][one] for i in sides[1]) / len(
-                sides[1]
-            )
-            x, y = ([float(both[i][other] @ line) for i in side] for side in sides)
+            unit = [[u / u.norm() for u in pair] for pair in both]
+            everybody = range(len(both))
+            peers, own = [], []
+            for i in everybody:
+                peer = max((j for j in everybody if j != i), key=lambda j: float(unit[i][one] @ unit[j][one]))
+                peers.append(float(unit[i][other] @ unit[peer][other]))
+                own.append(float(unit[i][0] @ unit[i][1]))
+            strangers = [float(unit[i][other] @ unit[j][other]) for i in sides[0] for j in sides[1]]
+            if np.mean(peers) <= (np.mean(own) + np.mean(strangers)) / 2:  # differ one by one
+                continue
+            middle = [sum(both[i][one] for i in side) / len(side) for side in sides]
+            x, y = ([float(both[i][other] @ (middle[0] - middle[1])) for i in side] for side in sides)
             found.append(stats.ttest_ind(x, y, alternative="greater").pvalue)
     return 2 * min(found)
 
@@ -356,6 +364,21 @@ def test_the_test_sees_groups_and_clients_that_differ():
     everybody = torch.ones(10, dtype=torch.bool)
     assert chance_of_differences(groups, everybody) < 1e-3
     assert chance_of_differences(groups, side[:, 0] > 0) > 0.01  # one group alone
+
+
+@pytest.mark.parametrize("clients", [5, 10, 20])
+def test_clients_that_differ_one_by_one_are_no_groups(clients):
+    """Each resembles its own other half and nobody else, as when a model has learned its examples by heart."""
+    random, everybody = np.random.RandomState(0), torch.ones(clients, dtype=torch.bool)
+    side = torch.arange(clients)[:, None] % 2 * 2.0 - 1
+
+    def chance(signal):
+        own, one, other = torch.from_numpy(random.standard_normal((3, clients, 1000)))
+        pair = {"first half": {"w": signal + own + 0.3 * one}, "second half": {"w": signal + own + 0.3 * other}}
+        return chance_of_differences(pair | {"n": torch.full((clients,), 9)}, everybody)
+
+    assert all(chance(0.0) == 1 for _ in range(50))
+    assert clients == 5 or max(chance(1.5 * side) for _ in range(50)) < 1e-3  # five are few for this level
 
 
 def test_the_test_at_its_ends():
