@@ -15,6 +15,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from scipy import stats
 from torch import Tensor
 
 import fedlib
@@ -154,6 +155,17 @@ def confirmed(first: np.ndarray, second: np.ndarray, random: np.random.RandomSta
     return float((1 + sum(parted(random.permutation(part)) >= own - 1e-12 for _ in range(draws))) / (draws + 1))
 
 
+def chance_of_a_cut(first: Tensor, second: Tensor) -> float:
+    """The test of CFL's default without its question for groups: whether a cut of one half shows in the other."""
+    found = [0.5]
+    for one, other in ((first, second), (second, first)):
+        part = clusters.bipartition(clusters.cosine_similarity(one), "average").assignment == 1
+        if 1 < part.sum() < len(part) - 1:
+            line = (other @ (one[part].mean(0) - one[~part].mean(0))).numpy()
+            found.append(float(stats.ttest_ind(line[part], line[~part], alternative="greater").pvalue))
+    return 2 * min(found)
+
+
 def verdicts(update: fedlib.Update, mean: float, lr: float, t: int) -> dict[str, tuple[bool, np.ndarray]]:
     """What each rule says in a round: whether the clients are to be split, and the cut."""
     delta, m = update.per_client["update"], len(update.clients)
@@ -185,6 +197,7 @@ def verdicts(update: fedlib.Update, mean: float, lr: float, t: int) -> dict[str,
             "cut confirmed": (opposed and confirmed(alike[:m, :m], alike[m:, m:], random) <= 0.01, part),
             "halves alone": (chance < LEVEL, part),
             "halves, average linkage": (apart and chance < LEVEL, loose.numpy()),
+            "halves, one by one": (opposed and chance_of_a_cut(*both.split(m)) < LEVEL, part),
             "halves": (opposed and chance < LEVEL, part),
         }
     return {rule: (bool(due) and min(part.sum(), m - part.sum()) >= 2, part) for rule, (due, part) in found.items()}
@@ -192,9 +205,10 @@ def verdicts(update: fedlib.Update, mean: float, lr: float, t: int) -> dict[str,
 
 @dataclass(frozen=True)
 class WatchedState(CFLState):
-    """What each rule would have cut first, and the probabilities of the test."""
+    """What each rule would have cut first, and the probabilities of the test without its question for groups."""
 
     first: dict[str, tuple[int, np.ndarray]]
+    one_by_one: tuple[float, ...]
 
 
 @dataclass(frozen=True)
@@ -205,7 +219,7 @@ class Watched(CFL):
 
     def init(self, params: Any, data: ClientData, key: Any) -> WatchedState:
         """As CFL, with nothing seen yet."""
-        return WatchedState(**vars(super().init(params, data, key)), first={})
+        return WatchedState(**vars(super().init(params, data, key)), first={}, one_by_one=())
 
     def aggregate(self, state: Any, update: fedlib.Update) -> Any:
         """As CFL, and ask."""
@@ -214,6 +228,9 @@ class Watched(CFL):
             said = verdicts(update, float(end.norms[-1, 2]), self.lr, end.round)
             new = {rule: (end.round, part) for rule, (due, part) in said.items() if due and rule not in end.first}
             end = replace(end, first=end.first | new)
+        if "first half" in update.per_client:
+            pair = [to_matrix(update.per_client[f"{which} half"]).double() for which in ("first", "second")]
+            end = replace(end, one_by_one=(*end.one_by_one, chance_of_a_cut(*pair)))
         return end
 
 
@@ -226,10 +243,12 @@ def fitted(case: Case, kind: type, **rule: Any) -> tuple[Any, np.ndarray]:
 
 
 def watched(case: Case) -> dict[str, Any]:
-    """Of each rule the round of its first cut and whether that cut keeps every group whole; the test's p-values."""
+    """Of each rule the round of its first cut and whether that cut keeps every group whole; p-values of the test."""
     end, group = fitted(case, Watched)
     chance = end.state.norms[end.state.norms[:, 0] % CFL(print).rest == 0, 6]
-    found: dict[str, Any] = {"chance": [float(f"{c:.3g}") for c in chance.tolist()], "first": {}}
+    found: dict[str, Any] = {"first": {}}
+    for name, chances in (("chance", chance.tolist()), ("one by one", end.state.one_by_one)):
+        found[name] = [float(f"{c:.3g}") for c in chances]
     for rule, (t, part) in end.state.first.items():
         found["first"][rule] = [t, all(len(np.unique(part[group == g])) == 1 for g in np.unique(group))]
     return found
@@ -296,7 +315,7 @@ def probe() -> running.Probe:
         end = fedlib.fit(
             Watched(loss, **quick), params, data, 2, seed=0, dtype=torch.float64, device="cpu", progress=False
         )
-        arms[f"{net}, watched"] = end.state.norms.flatten().tolist()
+        arms[f"{net}, watched"] = [*end.state.norms.flatten().tolist(), *end.state.one_by_one]
     arms["default"] = [LEVEL, CFL(print).rest, CFL(print).min_size]
     return arms
 

@@ -61,10 +61,11 @@ class CFL(Algorithm):
 
     In every round divisible by `rest` the clients train twice more, from the same start, on two random halves of their
     examples. They *differ* when the way in which the updates of one half fall in two shows in those of the other half:
-    if all clients drew from one distribution, it would not (`fedlib.server.clusters.chance_of_differences`). Below
-    `level` the cluster is cut so that the largest cosine of two updates across the cut is as small as can be. Both
-    parts go on from the same model, if they *pull against each other*: if the mean cosine across the cut is negative,
-    as it comes to be when the model has found the middle between them.
+    if all clients drew from one distribution, it would not. And they must differ in groups, not one by one: see
+    `fedlib.server.clusters.chance_of_differences`. Below `level` the cluster is cut so that the largest cosine of two
+    updates across the cut is as small as can be. Both parts go on from the same model, if they *pull against each
+    other*: if the mean cosine across the cut is negative, as it comes to be when the model has found the middle between
+    them.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
@@ -103,8 +104,7 @@ class CFL(Algorithm):
     set of data split congruent clients of another. Its longer version (Sattler, Müller and Samek,
     2021) adds a bound on the clients' relative noise, and leaves that to be chosen. Here the halves measure the noise.
     They cost as many operations as a second update, and the bytes of two, in one round of `rest`, with the purpose
-    "clustering". Label skew makes clients differ as well: they may be parted although one model would do. So does
-    training until the model knows each client's examples by heart: stop when the score on a validation set falls.
+    "clustering". Label skew makes clients differ as well: they may be parted although one model would do.
 
     ``level=1, eps1=0.15, eps2=0.4`` is the rule with relative lengths that chapters 05 and 06 look into; a subclass
     whose `must_split` compares the lengths themselves is the paper's.
