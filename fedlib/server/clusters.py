@@ -217,8 +217,9 @@ def chance_of_differences(per_client: Mapping[str, Any], some: Tensor) -> float:
     first, second = (to_matrix(take(per_client[f"{which} half"], i)) for which in ("first", "second"))
     if not (first.any(1).all() and second.any(1).all()):
         return 1.0  # a half without a direction
-    blocks = zip(first.split(2**16, 1), second.split(2**16, 1), strict=True)  # not all in 64 bits at once
-    product = sum((p.double() @ q.double().T for p, q in blocks), torch.zeros(m, m).to(first.device).double())
+    product = first.new_zeros(m, m, dtype=torch.float64)
+    for p, q in zip(first.split(2**16, 1), second.split(2**16, 1), strict=True):  # not all in 64 bits at once
+        product += p.double() @ q.double().T
     length = [torch.linalg.vector_norm(p, dim=1, dtype=torch.float64) for p in (first, second)]
     own = (product.diag() / length[0] / length[1]).mean()
     cosine = cosine_similarity(first), cosine_similarity(second)

@@ -83,6 +83,23 @@ def test_distances_and_clusters_are_those_of_fedsgcnn(task):
     assert told["pairs, same start, loss"]["median size"] != told["pairs, other start, loss"]["median size"]
 
 
+def test_another_rounding_moves_the_last_place(task):
+    start = start_of(task)
+    single = {name: p.float() for name, p in start.items()}
+    for params, eps in ((start, 2.0**-52), (single, 2.0**-23)):
+        moved = torch.cat(
+            [((q - p) / p).flatten() for p, q in zip(params.values(), chapter.nudged(params, 0).values())]
+        )
+        moved = moved[moved.isfinite()]
+        assert 0 < moved.abs().max() <= 3 * eps and (moved > 0).any() and (moved < 0).any()
+    found, distance = chapter.rounding(task, start, SETTINGS, 3), chapter.distances(task, start, SETTINGS, 3)[0]
+    first = distance["same start, loss"][torch.triu_indices(6, 6, 1).unbind()]
+    assert found["as it is"]["mean distance"] == pytest.approx(float(first.mean()))
+    for name, gains in (("all rounded otherwise", True), ("networks rounded otherwise", False)):
+        assert (found[name]["largest change of a gain"] > 0) == gains
+        assert 0 < found[name]["median change of a distance"] < 1e-9, "two rounds amplify little"
+
+
 def test_one_run_of_all_pairs_gives_positive_transfer_by_each_score(task):
     train, check = task.clients.train, task.clients.test
     run = chapter.pair_run(task, start_of(task), train, 2, 5)
