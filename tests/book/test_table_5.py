@@ -87,9 +87,8 @@ def test_another_rounding_moves_the_last_place(task):
     start = start_of(task)
     single = {name: p.float() for name, p in start.items()}
     for params, eps in ((start, 2.0**-52), (single, 2.0**-23)):
-        moved = torch.cat(
-            [((q - p) / p).flatten() for p, q in zip(params.values(), chapter.nudged(params, 0).values())]
-        )
+        other = chapter.nudged(params, 0)
+        moved = torch.cat([((other[name] - p) / p).flatten() for name, p in params.items()])
         moved = moved[moved.isfinite()]
         assert 0 < moved.abs().max() <= 3 * eps and (moved > 0).any() and (moved < 0).any()
     found, distance = chapter.rounding(task, start, SETTINGS, 3), chapter.distances(task, start, SETTINGS, 3)[0]
