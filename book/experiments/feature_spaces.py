@@ -19,15 +19,15 @@ from torch import Tensor
 
 import fedlib
 from book.experiments import running
-from fedlib import evaluation, models
+from fedlib import Key, evaluation, models
 from fedlib.algorithm import Algorithm
 from fedlib.algorithms import FedAvg, LGFedAvg, LocalOnly
-from fedlib.algorithms.lg_fedavg import LGFedAvgState, first_layer
+from fedlib.algorithms.lg_fedavg import LGFedAvgState, first_layer, train_local_layers
 from fedlib.client import mmd
 from fedlib.costs import record
 from fedlib.data import Batch, ClientData
 from fedlib.losses import cross_entropy, mse
-from fedlib.params import Params
+from fedlib.params import Params, take
 from fedlib.partition import tabular
 from fedlib.reports import statistics
 from fedlib.server.distance_clusters import same_sizes
@@ -230,17 +230,32 @@ AGAINST: dict[str, tuple[Callable[..., Algorithm], dict[str, Any]]] = {
 }
 
 
+# ---- a start for private layers ----
+
+
+@dataclass(frozen=True)
+class WarmedUp(LGFedAvg):
+    """Each private layer is first trained alone for ten rounds, under the common start of the shared layers."""
+
+    def prepare(self, state: LGFedAvgState, data: ClientData, key: Key) -> LGFedAvgState:
+        """The shared layers stay as they are."""
+        shared = take(state.models, state.assignment)
+        local = train_local_layers(self, shared, state.local, data, key, rounds=10)
+        return super().prepare(replace(state, local=local), data, key)
+
+
 # ---- what is compared ----
 
 
 def contenders(settings: Settings, name: str, codes: str, seed: int) -> Rivals:
-    """Four ways to train, from the same start, and a control."""
+    """Five ways to train, from the same start, and a control."""
     world, by_name = (world_of(settings, name, seed, codes, matching) for matching in (False, True))
     kinds = {
         "standalone": (world, LocalOnly),
         "FedAvg by position": (world, FedAvg),
         "FedAvg by name": (by_name, FedAvg),
         "LG-FedAvg": (world, LGFedAvg),
+        "LG-FedAvg, warmed up": (world, WarmedUp),
         "LG-FedAvg, shuffled targets": (shuffled(world, seed), LGFedAvg),
     }
     return {m: (w, w.algorithm(kind)) for m, (w, kind) in kinds.items()}
@@ -503,6 +518,8 @@ def claims() -> dict[str, tuple[tuple[str, str], tuple[str, str]]]:
                 ("LG-FedAvg", "FedAvg by position"),
                 ("LG-FedAvg", "FedAvg by name"),
                 ("LG-FedAvg", "LG-FedAvg, shuffled targets"),
+                ("LG-FedAvg", "LG-FedAvg, warmed up"),
+                ("LG-FedAvg, warmed up", "standalone"),
                 ("FedAvg by position", "standalone"),
             ):
                 sentence = f"{where}: {better} beats {worse.removeprefix('LG-FedAvg, ')}"
