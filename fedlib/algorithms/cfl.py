@@ -72,8 +72,9 @@ class CFL(Algorithm):
     Parameters
     ----------
     level : float
-        Probability with which one test may take congruent clients apart. 0 never splits, which is FedAvg. 1 tests
-        nothing, so that no halves are trained and `eps1`, `eps2` and `rest` decide alone, in every round.
+        Probability with which one test may take congruent clients of similar sizes apart. 0 never splits, which is
+        FedAvg. 1 tests nothing, so that no halves are trained and `eps1`, `eps2` and `rest` decide alone, in every
+        round.
     rest : int
         Rounds from one test to the next; with ``level=1``, rounds that a cluster trains, from its creation, before it
         may be split. 0 stands for 1, and with ``level=1`` for the paper.

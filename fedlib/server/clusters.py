@@ -202,10 +202,14 @@ def chance_of_differences(per_client: Mapping[str, Any], some: Tensor) -> float:
     p-value counts, times two (Bonferroni). A cut that leaves a client alone is not tested. With four clients, and so
     two degrees of freedom, hardly any difference is large enough: use a higher level there.
 
-    One by one clients differ under label skew, and when a model knows their examples by heart. Then every cut of one
-    half shows in the other. But members of a group stand in for each other. So each client's nearest peer is sought in
-    the first halves, and the test counts only if in the second halves such pairs are more alike than the middle between
-    clients across the cut and a client's own two halves, in the mean of their cosines.
+    Clients may also differ one by one, for example when a model knows their examples by heart, and then a cut of one
+    half may show in the other without any groups. But members of a group stand in for each other. So each client's
+    nearest peer is sought in the first halves, and the test counts only if in the second halves such pairs are more
+    alike than the middle between clients across the cut and a client's own two halves, in the mean of their cosines.
+    What follows: groups whose members differ strongly among themselves are not parted, least of all a small group
+    beside a large one; and clients that differ in few directions, as under label skew, have peers and may be parted.
+
+    The level is that of clients of similar sizes. A client with far more examples takes longer steps in both halves.
 
     Client by client the test compares small numbers of updates, not their many entries, which are far from independent.
     """
