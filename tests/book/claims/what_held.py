@@ -894,18 +894,18 @@ CLAIMS = [
         "| The library's rule by halves, without its question for groups | 0, 0 | 135, 58 | 20 |",
         rule_row("halves, one by one", 0, 0, 135, 58, 20),
     ),
-    ("| The library's rule by halves | 0, 0 | 135, 58 | 20 |", rule_row("halves", 0, 0, 135, 58, 20)),
+    ("| The library's rule by halves | 0, 0 | 135, 57 | 20 |", rule_row("halves", 0, 0, 135, 57, 20)),
     (
         "under label skew the first of the three split 14 of 45 runs where the library's split 27, and it cut through "
         "a group in one run kept aside, the library's in five, four of them with photos",
         not_better_in_everything,
     ),
     (
-        "Of wines it found the groups in 18 of 20 runs, of photos in 2 of 45 with a hundred or two a client, and in "
+        "Of wines it found the groups in 18 of 20 runs, of photos in 1 of 45 with a hundred or two a client, and in "
         "24 of 30 with 600",
         lambda read: (
             found_aside(read, "wine", ("100",)) == (18, 20)
-            and found_aside(read, "cifar10", ("100", "200")) == (2, 45)
+            and found_aside(read, "cifar10", ("100", "200")) == (1, 45)
             and found_aside(read, "cifar10", ("600",)) == (24, 30)
         ),
     ),
