@@ -191,16 +191,16 @@ def chance_of_differences(per_client: Mapping[str, Any], some: Tensor) -> float:
     Returns
     -------
     float
-        From 0 to 1; 1 without halves, with fewer than four clients, where updates vanish, and where clients differ one
-        by one but not in groups.
+        From 0 to 1; 1 without halves, with fewer than four clients, where updates vanish, where every cut leaves a
+        client alone, and where clients differ one by one but not in groups.
 
     Notes
     -----
     The first halves are cut in two by average linkage. Had all clients one distribution, this cut would mean nothing to
-    the second halves. A two-sample t-test, one-sided, with m - 2 degrees of freedom, asks whether they differ over the
-    cut, along the line through the means of the first halves' sides. Then the halves change places, and the smaller
-    p-value counts, times two (Bonferroni). A cut that leaves a client alone is not tested. With four clients, and so
-    two degrees of freedom, hardly any difference is large enough: use a higher level there.
+    the second halves. A two-sample t-test, one-sided, with m - 2 degrees of freedom for m clients, asks whether they
+    differ over the cut, along the line through the means of the first halves' sides. Then the halves change places, and
+    the smaller p-value counts, times two (Bonferroni). A cut that leaves a client alone is not tested. With four
+    clients, and so two degrees of freedom, hardly any difference is large enough: use a higher level there.
 
     Clients may also differ one by one, for example when a model knows their examples by heart, and then a cut of one
     half may show in the other without any groups. But members of a group stand in for each other. So each client's
@@ -209,9 +209,9 @@ def chance_of_differences(per_client: Mapping[str, Any], some: Tensor) -> float:
     What follows: groups whose members differ strongly among themselves are not parted, least of all a small group
     beside a large one; and clients that differ in few directions, as under label skew, have peers and may be parted.
 
-    The level is that of clients of similar sizes. A client with far more examples takes longer steps in both halves.
+    The level holds for clients of similar sizes. A client with far more examples takes longer steps in both halves.
 
-    Client by client the test compares small numbers of updates, not their many entries, which are far from independent.
+    The test compares one number a client, not the many entries of the updates, which are far from independent.
     """
     from scipy.special import stdtr
 

@@ -105,7 +105,10 @@ CLAIMS = [
     ("the default's test took no congruent clients apart in 195 runs", congruent),
     ("with three sets of images and three networks", kinds),
     ("CFL ended with the true groups in 132 of 135 runs that had some", kinds),
-    ("with 600 a client 24 of 30 runs, with a hundred or two hardly any", photos),
+    (
+        "With 600 of CIFAR-10's photos a client it found them in 24 of 30 runs, with a hundred or two in hardly any.",
+        photos,
+    ),
     (
         "CFL splits in all five runs.",
         chapter(lambda f: five(values(f, SKEW[1], "splits"), lambda v: v > 0)),
@@ -115,7 +118,7 @@ CLAIMS = [
         chapter(lambda f: five(gaps(f, *SKEW), lambda v: v > 0) and shows(100 * sum(gaps(f, *SKEW)) / 5, "8")),
     ),
     (
-        "On its own mix five seeds cannot tell CFL from FedAvg.",
+        "On clients' own mixes five seeds cannot tell CFL from FedAvg.",
         chapter(
             lambda f: (
                 verdict(f, (SKEW[1], SCORES[1]), (SKEW[0], SCORES[1])) == "undecided"
