@@ -24,7 +24,7 @@ What differs from the paper, besides the number of writers:
 domains drawn at random, and with a single one. SCAFFOLD and CFL hold 26 MB for each client: ten gigabytes in all.
 
 On one core FedAvg takes two seconds a round and FedCG three: about three hours for ``paper``, about two for ``full``,
-one and a half for ``seeds``. A run goes on from its checkpoint, in the folder FEDLIB_CHECKPOINTS, by default
+two and a half for ``seeds``. A run goes on from its checkpoint, in the folder FEDLIB_CHECKPOINTS, by default
 _build/checkpoints.
 """
 
