@@ -7,8 +7,7 @@ who trains; a seed draws the start and who takes part.
 
 Preset ``paper`` has the paper's learning rate and its 1,000 rounds, for the methods of Table 5. Preset
 ``full`` has 150 rounds and more rivals; FedAvg and either recipe of FedCG take the best of four rates on the validation
-writers, the others the rate of one of these. Where a run diverges, it is done again at the next lower rate. Preset
-``seeds`` runs FedAvg and four domains by either recipe with five seeds, at the rate that ``full`` chose.
+writers, the others the rate of one of these. Where a run diverges, it is done again at the next lower rate.
 
 What differs from the paper, besides the number of writers:
 
@@ -23,9 +22,8 @@ What differs from the paper, besides the number of writers:
 (chapter 8), weights from the student, equal starts, W = I + P R^T and no ReLU. Two controls are "FedCG, paper" with
 domains drawn at random, and with a single one. SCAFFOLD and CFL hold 26 MB for each client: ten gigabytes in all.
 
-On one core FedAvg takes two seconds a round and FedCG three: about three hours for ``paper``, about two for ``full``,
-two and a half for ``seeds``. A run goes on from its checkpoint, in the folder FEDLIB_CHECKPOINTS, by default
-_build/checkpoints.
+On one core FedAvg takes two seconds a round and FedCG three: about three hours for ``paper``, about two for
+``full``. A run goes on from its checkpoint, in the folder FEDLIB_CHECKPOINTS, by default _build/checkpoints.
 """
 
 import math
@@ -95,7 +93,6 @@ PAPER = FULL | {
     "rounds": 1000,
     "every": 100,
 }
-SEEDS = FULL | {"methods": METHODS[:3], "seeds": [0, 1, 2, 3, 4], "chosen": 0.1}  # the rate is that of ``full``
 LIKE = {  # whose rate a method takes, if it has no choice of its own
     **dict.fromkeys(("FedProx", "SCAFFOLD", "FedAvgM", "IFCA", "CFL"), "FedAvg"),
     "random domains": "FedCG, paper, D = 4",
@@ -347,7 +344,7 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Choose rates, then run, seed by seed: method -> score -> seed; ``rates``, and ``data``, FedCG's Table 1."""
     names, rates = settings["methods"], {}
     for name in (n for n in names if n not in LIKE):
-        choice = [settings["chosen"]] if "chosen" in settings else settings["rates"]
+        choice = settings["rates"]
         scores = [keep(f"{name} at {r}", tried, settings, name, r) for r in choice] if len(choice) > 1 else [0]
         rates[name] = choice[int(np.argmax(scores))]
     figures: dict[str, Any] = {"rates": rates, "data": world(settings).statistics}
@@ -378,11 +375,11 @@ def small() -> World:
     return World(train, (validation[0], validation[1]), (test[0], test[1]), {}, network)
 
 
-def probe(methods: Sequence[str] = METHODS) -> running.Probe:
+def probe() -> running.Probe:
     """Two rounds of each method on a small network, and how new writers are served."""
     settings, here = FULL | {"cohort": 3, "batch_size": 5, "width": 4}, small()
     numbers = {}
-    for name in methods:
+    for name in METHODS:
         algorithm, rounds, cohort = method(settings, here, name, 0.1, 2)
         if "book" in name:  # its random view of the images is in float32, and of a larger image
             algorithm = replace(algorithm, teacher=partial(drawn, domains=algorithm.net.domains))  # type: ignore[attr-defined]
@@ -413,21 +410,6 @@ CLAIMS = {
 
 PRESETS = {
     "full": running.Experiment("fedcg_femnist", FULL, measure, probe, data=("femnist300",), claims=CLAIMS),
-    "seeds": running.Experiment(
-        "fedcg_femnist_seeds",
-        SEEDS,
-        measure,
-        lambda: probe(SEEDS["methods"]),
-        data=("femnist300",),
-        claims={
-            f"{a} beats {b}": beats(a, b)
-            for a, b in (
-                ("FedCG, paper, D = 4", "FedAvg"),
-                ("FedCG, book, D = 4", "FedAvg"),
-                ("FedCG, book, D = 4", "FedCG, paper, D = 4"),
-            )
-        },
-    ),
     "paper": running.Experiment("fedcg_femnist_paper", PAPER, measure, probe, data=("femnist300",)),
 }
 

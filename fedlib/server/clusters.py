@@ -209,7 +209,8 @@ def chance_of_differences(per_client: Mapping[str, Any], some: Tensor) -> float:
     What follows: groups whose members differ strongly among themselves are not parted, least of all a small group
     beside a large one; and clients that differ in few directions, as under label skew, have peers and may be parted.
 
-    The level holds for clients of similar sizes. A client with far more examples takes longer steps in both halves.
+    The level holds for clients of similar sizes. A client with far more examples takes more steps, so its update is
+    longer in both halves.
 
     The test compares one number a client, not the many entries of the updates, which are far from independent.
     """
