@@ -140,16 +140,14 @@ def save_state(path: str | os.PathLike, state: Any, meta: Mapping[str, Any]) -> 
     TypeError
         A field that can be stored neither as an array nor as JSON; names it.
     """
-    from safetensors.torch import save
+    from safetensors.torch import save_file
 
     arrays: dict[str, Tensor] = {}
     tree = _encode(state, "", arrays)
-    content = save(arrays, metadata={"fedlib": json.dumps({"state": tree, "meta": dict(meta)})})
     part = Path(f"{path}.part")
     try:
-        with open(part, "wb") as file:
-            file.write(content)
-            file.flush()
+        save_file(arrays, part, metadata={"fedlib": json.dumps({"state": tree, "meta": dict(meta)})})
+        with open(part, "rb+") as file:
             os.fsync(file.fileno())  # the content is on the disk before the name is
         os.replace(part, path)
     finally:
