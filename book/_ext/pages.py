@@ -156,7 +156,7 @@ class DataSets(Table):
 
 
 class Stored(Table):
-    """Means of a stored result, with their intervals: for rows at a place of its figures, some of their scores.
+    """Means of a stored result, with their intervals: for rows at a place of its figures, or at its top, some scores.
 
     The names of rows and of scores are separated by semicolons.
     """
@@ -169,7 +169,8 @@ class Stored(Table):
         from fedlib.reports import results
 
         rows, scores = (re.split(r"; *", self.options[which]) for which in ("rows", "scores"))
-        means = results.table(self.arguments[0], {r: (self.options["at"], r) for r in rows}, {s: s for s in scores})
+        at = [self.options["at"]] if "at" in self.options else []
+        means = results.table(self.arguments[0], {r: (*at, r) for r in rows}, {s: s for s in scores})
         body = [[row, *cells] for row, cells in zip(rows, means.to_numpy().tolist(), strict=True)]
         return [self.table(["", *scores], body, (28, *[72 // len(scores)] * len(scores)))]
 

@@ -136,7 +136,7 @@ def test_domains_drawn_at_random(here):
 def test_rates_are_chosen_by_validation_writers(here, checkpoints, monkeypatch):
     asked = []
 
-    def at_once(name, function, *args):
+    def at_once(name, function, *args, arms=()):
         return function(*args)
 
     def run(settings, name, seed, rate, rounds, group="test", here=None):
@@ -159,3 +159,12 @@ def test_rates_are_chosen_by_validation_writers(here, checkpoints, monkeypatch):
     del asked[:]
     one = chapter.measure(settings(methods=["FedAvg"], rates=[0.001], seeds=[0]), at_once)
     assert one["rates"] == {"FedAvg": 0.001} and len(asked) == 1 and asked[0][4] == "test"
+
+
+def test_rows_of_five_seeds_have_a_method_and_a_rate(monkeypatch):
+    asked = []
+    monkeypatch.setattr(chapter, "run", lambda s, *what: asked.append(what) or {"accuracy": what[2]})
+    rows = {"a": ["FedAvg", 0.1], "b": ["FedAvg", 0.03]}
+    figures = chapter.trained(chapter.SEEDS | {"runs": rows, "seeds": [3, 4]}, lambda name, f, *args, arms: f(*args))
+    assert asked == [("FedAvg", s, r, 150) for s in (3, 4) for r in (0.1, 0.03)]
+    assert figures == {row: {"accuracy": {"3": rate, "4": rate}} for row, (_, rate) in rows.items()}
