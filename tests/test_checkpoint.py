@@ -492,15 +492,15 @@ import re, torch
 from pathlib import Path
 from fedlib.engines.checkpoint import save_state
 
-def most(of):
-    return 1024 * int(re.search(rf"{{of}}:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
+def bytes_of(line):
+    return 1024 * int(re.search(rf"{{line}}:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
 
 save_state({str(tmp_path / "small")!r}, torch.ones(9), {{}})
 state = torch.ones(50_000_000)
 Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
-before = most("VmRSS")
+before = bytes_of("VmRSS")
 save_state({str(tmp_path / "large")!r}, state, {{}})
-print((most("VmHWM") - before) / state.nbytes)
+print((bytes_of("VmHWM") - before) / state.nbytes)
 """
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     assert 0.5 < float(out.stdout) < 2.3  # SCAFFOLD with a network of 26 MB and 160 clients has a state of 4 GB

@@ -22,10 +22,10 @@ What differs from the paper, besides the number of writers:
 
 "FedCG, paper" has teacher and student as printed, random starts, and ReLU. "FedCG, book" has domains from federated EM
 (chapter 8), weights from the student, equal starts, W = I + P R^T and no ReLU. Two controls are "FedCG, paper" with
-domains drawn at random, and with a single one. SCAFFOLD and CFL hold 26 MB for each client: ten gigabytes in all.
+domains drawn at random, and with a single one. SCAFFOLD and CFL hold 26 MB for each client: 14 GB in all.
 
 On one core FedAvg takes two seconds a round, FedCG three, SCAFFOLD five: about five hours for ``paper``, two and a half
-for ``full``, three for ``seeds``. A run goes on from its checkpoint, in the folder FEDLIB_CHECKPOINTS, by default
+for ``full`` and for ``seeds`` each. A run goes on from its checkpoint, in the folder FEDLIB_CHECKPOINTS, by default
 _build/checkpoints.
 """
 
