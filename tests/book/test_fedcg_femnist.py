@@ -1,5 +1,6 @@
 """FedCG on FEMNIST: the network in one convolution, who is scored on what, equal visits, and a run that goes on."""
 
+import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -159,6 +160,23 @@ def test_rates_are_chosen_by_validation_writers(here, checkpoints, monkeypatch):
     del asked[:]
     one = chapter.measure(settings(methods=["FedAvg"], rates=[0.001], seeds=[0]), at_once)
     assert one["rates"] == {"FedAvg": 0.001} and len(asked) == 1 and asked[0][4] == "test"
+
+
+def test_a_run_that_diverged_leaves_its_memory_to_the_next(monkeypatch):
+    class State:
+        pass
+
+    states = []
+
+    def run(settings, name, seed, rate, rounds):
+        if not states:
+            state = State()
+            states.append(weakref.ref(state))
+            raise FloatingPointError
+        return {"rate": rate, "left": float(states[0]() is not None)}
+
+    monkeypatch.setattr(chapter, "run", run)
+    assert chapter.finished(chapter.FULL, "FedAvg", 0, 0.1) == {"rate": 0.06, "left": 0}
 
 
 def test_rows_of_five_seeds_have_a_method_and_a_rate(monkeypatch):

@@ -826,6 +826,18 @@ CLAIMS = [
         "With three domains it is above FedAvg in every seed, by 0.6 points, and the interval just leaves out zero.",
         femnist_gap("FedCG, book, three domains", "FedAvg", HOLDS, "0.6"),
     ),
+    (
+        "Of the ten rows below FedAvg's it is the only one of which this can be said",
+        lambda read: (
+            [
+                compare(read(SEEDS), (row, "accuracy"), ("FedAvg", "accuracy"))["verdict"]
+                for row in read(SEEDS)
+                if row != "FedAvg"
+            ].count(HOLDS)
+            == 1
+            and len(read(SEEDS)) == 11
+        ),
+    ),
     ("Seeds differ more than most methods", seeds_differ_more),
     (
         "with a single domain the recipe ends where FedAvg does, half a point below four, in every seed.\nBut that one "
@@ -844,10 +856,10 @@ CLAIMS = [
         ),
     ),
     (
-        "And four domains at 0.06 are 0.6 points above four at 0.03.",
+        "And four domains at 0.06 are 0.6 points above four at 0.03, in four seeds of five.",
         lambda read: (
             (found := compare(read(SEEDS), ("FedCG, book", "accuracy"), ("FedCG, book, lower rate", "accuracy")))
-            and found["verdict"] == HOLDS
+            and (found["verdict"], found["agree"], found["seeds"]) == (HOLDS, 4, 5)
             and shows(100 * found["difference"], "0.6")
         ),
     ),
