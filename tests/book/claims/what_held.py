@@ -693,12 +693,8 @@ def femnist_diverged(read):
     rates = {row: values(read(SEEDS), row, "rate") for row in read(SEEDS)}
     lower = {row: found.count(0.06) for row, found in rates.items() if 0.06 in found}
     others = {row for row, found in rates.items() if set(found) == {0.03}}
-    two = mean(read("fedcg_femnist"), "FedCG, book, D = 2", "rate")
-    return (
-        lower == {"FedCG, book": 5, "FedCG, book, three domains": 5, "SCAFFOLD": 2}
-        and others == {"FedCG, book, lower rate", "FedCG, book, one domain"}
-        and two == 0.1
-    )
+    wanted = {"FedCG, book": 5, "FedCG, book, three domains": 5, "SCAFFOLD": 2}
+    return lower == wanted and others == {"FedCG, book, lower rate", "FedCG, book, one domain"}
 
 
 def femnist_speed(read):
@@ -827,7 +823,7 @@ CLAIMS = [
         femnist_gap("FedCG, book, three domains", "FedAvg", HOLDS, "0.6"),
     ),
     (
-        "Of the ten rows below FedAvg's it is the only one of which this can be said",
+        "Of the ten other rows it is the only one of which this can be said",
         lambda read: (
             [
                 compare(read(SEEDS), (row, "accuracy"), ("FedAvg", "accuracy"))["verdict"]
