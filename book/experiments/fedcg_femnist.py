@@ -6,10 +6,9 @@ round, one epoch with batches of ten, and accuracy is that of all images of the 
 who trains; a seed draws the start and who takes part.
 
 Preset ``paper`` has the paper's learning rate and its 1,000 rounds, for the methods of Table 5. Preset
-``full`` has 150 rounds and more rivals; FedAvg and either recipe of FedCG take the best of four rates on the validation
-writers, the others the rate of one of these. Where a run diverges, it is done again at the next lower rate. Preset
-``seeds`` has five seeds, for the methods in its list: those that ``full`` compares start at the rate that it chose, and
-the book's recipe has also a lower rate, with four domains and with a single one.
+``full`` has 150 rounds, five seeds and more rivals; FedAvg and either recipe of FedCG take the best of four rates on
+the validation writers, the others the rate of one of these. Where a run diverges, it is done again at the next lower
+rate. The book's recipe also has runs at a rate that its name gives, with four domains and with a single one.
 
 What differs from the paper, besides the number of writers:
 
@@ -21,12 +20,12 @@ What differs from the paper, besides the number of writers:
 - CFL needs all clients in a round, so it has as many visits to clients in fewer rounds.
 
 "FedCG, paper" has teacher and student as printed, random starts, and ReLU. "FedCG, book" has domains from federated EM
-(chapter 8), weights from the student, equal starts, W = I + P R^T and no ReLU. Two controls are "FedCG, paper" with
-domains drawn at random, and with a single one. SCAFFOLD and CFL hold 26 MB for each client: 14 GB in all.
+(chapter 8), weights from the student, equal starts, W = I + P R^T and no ReLU. Two controls are "FedCG, paper" without
+a teacher, with domains drawn at random, and with a single one. SCAFFOLD and CFL hold 26 MB for each client: 14 GB in
+all.
 
-On one core FedAvg takes two seconds a round, FedCG three, SCAFFOLD five: about five hours for ``paper``, two and a half
-for ``full``, and seven for ``seeds``. A run goes on from its checkpoint, in the folder FEDLIB_CHECKPOINTS, by default
-_build/checkpoints.
+On one core FedAvg takes two seconds a round, FedCG three, SCAFFOLD five: about five hours for ``paper`` and twelve for
+``full``. A run goes on from its checkpoint, in the folder FEDLIB_CHECKPOINTS, by default _build/checkpoints.
 """
 
 import math
@@ -59,24 +58,17 @@ MIN_ROWS = 100  # of a writer
 CLASSES = 62
 LAYER = "conv2"  # with modules: the last convolution
 RATES = [0.03, 0.06, 0.1, 0.3]
+CONTROLS = {"FedCG, told one domain": 1, "FedCG, random domains": 4}  # their domains, which no teacher found
+RIVALS = ["FedProx", "SCAFFOLD", "FedAvgM", "IFCA", "CFL"]
 METHODS = [
     "FedAvg",
-    "FedCG, paper, D = 4",
-    "FedCG, book, D = 4",
-    "one domain",
-    "random domains",
-    "IFCA",
-    "FedAvgM",
-    "CFL",
-    "FedCG, book, D = 2",
-    "FedCG, book, D = 3",
-    "FedCG, paper, D = 2",
-    "FedCG, paper, D = 3",
-    "FedProx",
-    "SCAFFOLD",
+    *(f"FedCG, paper, D = {d}" for d in (4, 3, 2)),
+    *(f"FedCG, book, D = {d}" for d in (4, 3, 2)),
+    *CONTROLS,
+    *RIVALS,
 ]
 FULL: dict[str, Any] = {
-    "methods": METHODS,
+    "methods": [*METHODS, "FedCG, book, D = 4 at 0.03", "FedCG, book, D = 1 at 0.03"],  # at 0.06 D = 1 may diverge
     "fraction": [0.6, 0.2, 0.2],  # of the writers
     "joining": 0.2,  # of the images of a writer who was not in training
     "rounds": 150,
@@ -86,7 +78,7 @@ FULL: dict[str, Any] = {
     "rates": RATES,
     "rounds that choose": 40,
     "seed that chooses": 9,
-    "seeds": [0],
+    "seeds": [0, 1, 2, 3, 4],
     "every": 50,  # rounds between two scores
     "width": 16,  # of the bottleneck W, and of P and R
 }
@@ -94,29 +86,13 @@ PAPER = FULL | {
     "methods": ["FedAvg", "FedCG, paper, D = 4", "FedProx", "SCAFFOLD"],
     "rates": [0.001],
     "rounds": 1000,
+    "seeds": [0],
     "every": 100,
 }
-SEEDS = {name: value for name, value in FULL.items() if name != "methods"} | {
-    "runs": {  # the row's name: method and rate
-        "FedAvg": ["FedAvg", 0.1],
-        "FedCG, paper": ["FedCG, paper, D = 4", 0.1],
-        "FedCG, book": ["FedCG, book, D = 4", 0.1],
-        "FedCG, book, three domains": ["FedCG, book, D = 3", 0.1],
-        "FedCG, book, lower rate": ["FedCG, book, D = 4", 0.03],
-        "FedCG, book, one domain": ["FedCG, book, D = 1", 0.03],  # with 0.06 seed 0 diverges
-        "FedCG, random domains": ["random domains", 0.1],
-        "FedCG, told one domain": ["one domain", 0.1],
-        "FedProx": ["FedProx", 0.1],
-        "SCAFFOLD": ["SCAFFOLD", 0.1],
-        "FedAvgM": ["FedAvgM", 0.1],
-    },
-    "seeds": [0, 1, 2, 3, 4],
-}
 LIKE = {  # whose rate a method takes, if it has no choice of its own
-    **dict.fromkeys(("FedProx", "SCAFFOLD", "FedAvgM", "IFCA", "CFL"), "FedAvg"),
-    "random domains": "FedCG, paper, D = 4",
-    "one domain": "FedCG, paper, D = 4",
-    **{f"FedCG, {recipe}, D = {d}": f"FedCG, {recipe}, D = 4" for recipe in ("paper", "book") for d in (2, 3)},
+    **dict.fromkeys(RIVALS, "FedAvg"),
+    **dict.fromkeys((*CONTROLS, "FedCG, paper, D = 2", "FedCG, paper, D = 3"), "FedCG, paper, D = 4"),
+    **dict.fromkeys((f"FedCG, book, D = {d}" for d in (2, 3)), "FedCG, book, D = 4"),
 }
 MU = 0.1  # of FedProx
 CLUSTERS = 3  # of IFCA
@@ -239,7 +215,7 @@ def drawn(data: ClientData, key: Key, domains: int) -> Tensor:
 
 def fedcg(settings: Settings, here: World, name: str, rounds: int, local: dict[str, Any]) -> FedCG:
     """FedCG by a recipe, or with the domains of a control."""
-    domains = {"random domains": 4, "one domain": 1}.get(name) or int(name[-1])
+    domains = CONTROLS.get(name) or int(name[-1])
     book = "book" in name
     student = DomainClassifier(here.network.image, domains, "pooled", strides=(2, 2))
     net = (EqualStart if book else OneConvolution)(here.network, domains, (LAYER,), student)
@@ -250,7 +226,7 @@ def fedcg(settings: Settings, here: World, name: str, rounds: int, local: dict[s
         return FedCGKnownDomains(gcn=LowRank(width=settings["width"]), teacher=teacher, **how)
     q = sum(math.prod(shape) for n, shape in here.network.shapes().items() if n.startswith(f"{LAYER}."))
     how["gcn"] = DomainGCN("bottleneck", factor=max(1, q // settings["width"]))
-    if name.startswith("FedCG"):
+    if name not in CONTROLS:
         return FedCG(refresh=each, **how)
     told = partial(drawn, domains=domains)
     return FedCGKnownDomains(teacher=told, weights="teacher", student_lr=1e-4, **how)
@@ -259,7 +235,7 @@ def fedcg(settings: Settings, here: World, name: str, rounds: int, local: dict[s
 def method(settings: Settings, here: World, name: str, rate: float, rounds: int) -> tuple[Algorithm, int, int]:
     """The algorithm, its rounds, and the clients in each."""
     local = {"lr": rate, "batch_size": settings["batch_size"], "epochs": settings["epochs"]}
-    if "FedCG" in name or "domain" in name:
+    if "FedCG" in name:
         return fedcg(settings, here, name, rounds, local), rounds, settings["cohort"]
     plain = {"loss": loss_of(here.network), "predict": here.network, **local}
     if name == "CFL":  # all clients, so many visits
@@ -361,20 +337,16 @@ def finished(settings: Settings, name: str, seed: int, rate: float) -> Scores:
 
 def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Choose rates, then run, seed by seed: method -> score -> seed; ``rates``, and ``data``, FedCG's Table 1."""
-    names, rates = settings["methods"], {}
-    for name in (n for n in names if n not in LIKE):
+    rates: dict[str, float] = {}
+    for name in (n for n in settings["methods"] if n not in LIKE and " at " not in n):
         choice = settings["rates"]
         scores = [keep(f"{name} at {r}", tried, settings, name, r) for r in choice] if len(choice) > 1 else [0]
         rates[name] = choice[int(np.argmax(scores))]
-    runs = {name: (name, rates[LIKE.get(name, name)]) for name in names}
-    return {"rates": rates, "data": world(settings).statistics} | trained(settings | {"runs": runs}, keep)
-
-
-def trained(settings: Settings, keep: running.Keep) -> dict[str, Any]:
-    """Each run of the settings, seed by seed: row -> score -> seed."""
-    figures: dict[str, Any] = {}
+    figures: dict[str, Any] = {"rates": rates, "data": world(settings).statistics}
     for seed in settings["seeds"]:
-        for row, (name, rate) in settings["runs"].items():
+        for row in settings["methods"]:
+            name, _, own = row.partition(" at ")
+            rate = float(own) if own else rates[LIKE.get(name, name)]
             scores = keep(f"{row}, seed {seed}", finished, settings, name, seed, rate, arms=(name,))
             for score, value in scores.items():
                 figures.setdefault(row, {}).setdefault(score, {})[str(seed)] = value
@@ -399,11 +371,11 @@ def small() -> World:
     return World(train, (validation[0], validation[1]), (test[0], test[1]), {}, network)
 
 
-def probe(names: Sequence[str] = METHODS) -> running.Probe:
+def probe(rows: Sequence[str] = FULL["methods"]) -> running.Probe:
     """Two rounds of each method on a small network, and how new writers are served."""
     settings, here = FULL | {"cohort": 3, "batch_size": 5, "width": 4}, small()
     numbers = {}
-    for name in names:
+    for name in dict.fromkeys(row.partition(" at ")[0] for row in rows):
         algorithm, rounds, cohort = method(settings, here, name, 0.1, 2)
         if "book" in name:  # its random view of the images is in float32, and of a larger image
             algorithm = replace(algorithm, teacher=partial(drawn, domains=algorithm.net.domains))  # type: ignore[attr-defined]
@@ -418,51 +390,23 @@ def probe(names: Sequence[str] = METHODS) -> running.Probe:
     return numbers
 
 
-RIVALS = ("FedAvg", "FedAvgM", "CFL", "IFCA", "FedProx", "SCAFFOLD", "random domains", "one domain")
+def against(a: str, *others: str) -> dict[str, tuple[tuple[str, str], tuple[str, str]]]:
+    """Whether a method beats others."""
+    return {f"{a} beats {b}": ((a, "accuracy"), (b, "accuracy")) for b in others}
 
 
-def beats(a: str, b: str) -> tuple[tuple[str, str], tuple[str, str]]:
-    """Where the scores of two methods stand."""
-    return (a, "accuracy"), (b, "accuracy")
-
-
-CLAIMS = {
-    f"FedCG, {recipe}, beats {rival}": beats(f"FedCG, {recipe}, D = 4", rival)
-    for recipe in ("paper", "book")
-    for rival in RIVALS
-} | {"FedCG, book, beats FedCG, paper": beats("FedCG, book, D = 4", "FedCG, paper, D = 4")}
+FOUR, FOUR_SLOW = "FedCG, book, D = 4", "FedCG, book, D = 4 at 0.03"
+CLAIMS = {claim: places for method in METHODS[1:] for claim, places in against(method, "FedAvg").items()} | {
+    **against("FedCG, paper, D = 4", *CONTROLS, *RIVALS),
+    **against(FOUR, "FedCG, paper, D = 4", "FedCG, book, D = 1 at 0.03", FOUR_SLOW, *CONTROLS, *RIVALS),
+    **against(FOUR_SLOW, "FedCG, book, D = 1 at 0.03"),
+}
 
 PRESETS = {
     "full": running.Experiment("fedcg_femnist", FULL, measure, probe, data=("femnist300",), claims=CLAIMS),
-    "seeds": running.Experiment(
-        "fedcg_femnist_seeds",
-        SEEDS,
-        trained,
-        lambda: probe(sorted({name for name, _ in SEEDS["runs"].values()})),
-        data=("femnist300",),
-        claims={
-            f"{a} beats {b}": beats(a, b)
-            for a, b in (
-                ("FedCG, paper", "FedAvg"),
-                ("FedCG, book", "FedAvg"),
-                ("FedCG, book", "FedCG, paper"),
-                ("FedCG, book", "FedCG, book, one domain"),
-                ("FedCG, book, one domain", "FedAvg"),
-                ("FedCG, book", "FedCG, book, lower rate"),
-                ("FedCG, book, lower rate", "FedCG, book, one domain"),
-                ("FedCG, book, three domains", "FedAvg"),
-                ("FedCG, book, three domains", "FedCG, book"),
-                ("FedCG, random domains", "FedAvg"),
-                ("FedCG, told one domain", "FedAvg"),
-                ("FedCG, paper", "FedCG, random domains"),
-                ("FedProx", "FedAvg"),
-                ("SCAFFOLD", "FedAvg"),
-                ("SCAFFOLD", "FedCG, book"),
-                ("FedAvgM", "FedAvg"),
-            )
-        },
+    "paper": running.Experiment(
+        "fedcg_femnist_paper", PAPER, measure, lambda: probe(PAPER["methods"]), data=("femnist300",)
     ),
-    "paper": running.Experiment("fedcg_femnist_paper", PAPER, measure, probe, data=("femnist300",)),
 }
 
 if __name__ == "__main__":

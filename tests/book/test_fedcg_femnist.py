@@ -94,13 +94,13 @@ def test_the_papers_settings(here):
 
 def test_visits_are_equal(here):
     visits = {}
-    for name in chapter.FULL["methods"]:
+    for name in chapter.METHODS:
         _, rounds, cohort = chapter.method(settings(), here, name, 0.1, 20)
         visits[name] = rounds * cohort
     assert set(visits.values()) == {60} and chapter.method(settings(), here, "CFL", 0.1, 20)[2] == 6
 
 
-@pytest.mark.parametrize("name", ["FedAvg", "FedCG, paper, D = 2", "CFL", "one domain"])
+@pytest.mark.parametrize("name", ["FedAvg", "FedCG, paper, D = 2", "CFL", "FedCG, told one domain"])
 def test_a_run_goes_on_from_its_checkpoint(here, checkpoints, monkeypatch, name):
     whole = chapter.run(settings(), name, 0, 0.1, 6, here=here)
     assert not list(checkpoints.iterdir()), "it is gone when the run is done"
@@ -148,7 +148,7 @@ def test_rates_are_chosen_by_validation_writers(here, checkpoints, monkeypatch):
 
     monkeypatch.setattr(chapter, "run", run)
     monkeypatch.setattr(chapter, "world", lambda settings: replace(here, statistics={"clients": 6}))
-    methods = ["FedAvg", "FedCG, paper, D = 4", "random domains", "CFL"]
+    methods = ["FedAvg", "FedCG, paper, D = 4", "FedCG, random domains", "CFL"]
     figures = chapter.measure(settings(methods=methods, seeds=[0, 1]), at_once)
     assert figures["rates"] == {"FedAvg": 0.1, "FedCG, paper, D = 4": 0.1}
     assert {a[1:] for a in asked if a[4] == "validation"} == {(9, r, 40, "validation") for r in (0.03, 0.06, 0.1, 0.3)}
@@ -179,10 +179,12 @@ def test_a_run_that_diverged_leaves_its_memory_to_the_next(monkeypatch):
     assert chapter.finished(chapter.FULL, "FedAvg", 0, 0.1) == {"rate": 0.06, "left": 0}
 
 
-def test_rows_of_five_seeds_have_a_method_and_a_rate(monkeypatch):
+def test_a_row_may_name_its_rate(monkeypatch):
     asked = []
+    monkeypatch.setattr(chapter, "world", lambda settings: chapter.small())
     monkeypatch.setattr(chapter, "run", lambda s, *what: asked.append(what) or {"accuracy": what[2]})
-    rows = {"a": ["FedAvg", 0.1], "b": ["FedAvg", 0.03]}
-    figures = chapter.trained(chapter.SEEDS | {"runs": rows, "seeds": [3, 4]}, lambda name, f, *args, arms: f(*args))
+    some = settings(methods=["FedAvg", "FedAvg at 0.03"], rates=[0.1], seeds=[3, 4])
+    figures = chapter.measure(some, lambda name, f, *args, arms: f(*args))
     assert asked == [("FedAvg", s, r, 150) for s in (3, 4) for r in (0.1, 0.03)]
-    assert figures == {row: {"accuracy": {"3": rate, "4": rate}} for row, (_, rate) in rows.items()}
+    for row, rate in (("FedAvg", 0.1), ("FedAvg at 0.03", 0.03)):
+        assert figures[row] == {"accuracy": {"3": rate, "4": rate}}
