@@ -16,19 +16,22 @@ from typing import Any
 
 import numpy as np
 import torch
+import torch.nn.functional as F
 from scipy import stats
 from torch import Tensor
 
 import fedlib
 from book.experiments import running
 from fedlib import datasets, models, partition
+from fedlib.aggregate import membership
 from fedlib.algorithms import CFL
 from fedlib.algorithms.cfl import CFLState
 from fedlib.data import ClientData
 from fedlib.losses import cross_entropy
-from fedlib.params import norm, to_matrix
+from fedlib.params import mix, norm, to_matrix
 from fedlib.reports import statistics
 from fedlib.server import clusters
+from fedlib.server.split_tree import Split, cut_in_two
 
 TABLES = "wine", "obesity"
 LEVEL, EVERY = CFL(print).level, 5  # the default level of the test; rounds between looks at rules without a test
@@ -240,6 +243,73 @@ class Watched(CFL):
         return end
 
 
+@dataclass(frozen=True)
+class SummedState(CFLState):
+    """Sums over all tests: cosines of the clients' first halves, of their second halves, and of first with second."""
+
+    cosines: Tensor
+
+
+@dataclass(frozen=True)
+class Summed(CFL):
+    """CFL whose tests add up: halves train longer, and the cosines of all tests so far are tested, and cut, as one.
+
+    An update of one epoch on few rows is mostly noise. All clients must take part.
+    """
+
+    method: str = "average"
+    longer: int = 20  # times the local epochs
+
+    def init(self, params: Any, data: ClientData, key: Any) -> SummedState:
+        """As CFL, with no test yet."""
+        start = super().init(params, data, key)
+        return SummedState(**vars(start), cosines=torch.zeros(3, len(data), len(data)).double())
+
+    def trained_on_halves(self, start: Any, data: ClientData, key: Any) -> dict[str, Any]:
+        """As CFL, for more epochs."""
+        return super(Summed, replace(self, epochs=self.longer * self.epochs)).trained_on_halves(start, data, key)
+
+    def aggregate(self, state: Any, update: fedlib.Update) -> Any:
+        """Add to the cosines, then as CFL."""
+        if "first half" in update.per_client:
+            first, second = (
+                F.normalize(to_matrix(update.per_client[f"{which} half"]).double(), dim=1)
+                for which in ("first", "second")
+            )
+            new = torch.stack([first @ first.T, second @ second.T, first @ second.T])
+            state = replace(state, cosines=state.cosines + new)
+        return super().aggregate(state, update)
+
+    def of_cluster(self, state: Any, c: int) -> Tensor:
+        """The mean cosines of its clients."""
+        i = state.assignment == c
+        return (state.cosines / state.cosines[0, 0, 0].clamp(min=1))[:, i][:, :, i]
+
+    def _test(self, state: Any, update: fedlib.Update, mean_length: Tensor) -> Tensor:
+        rows = super()._test(state, update, mean_length)
+        for seen in rows:
+            first, second, across = self.of_cluster(state, int(seen[1]))
+            few = len(first) < 4 or "first half" not in update.per_client
+            seen[6] = 1 if few else clusters.chance_of_shared_cut(first, second, across, float(across.diag().mean()))
+            seen[5] = seen[6] < self.level
+        return rows
+
+    def cuts(self, state: Any, update: fedlib.Update, due: list[int]) -> list[Split]:
+        """As CFL, where the cosines of all tests so far are cut in two."""
+        splits = []
+        for c in due:
+            i, (first, second, across) = state.assignment == c, self.of_cluster(state, c)
+            part = clusters.bipartition((first + second + across + across.T) / 4, self.method).assignment
+            start = {name: p[[c]] for name, p in state.models.items()}
+            delta = {name: p[i] for name, p in update.per_client["update"].items()}
+            split = cut_in_two(state.round, c, i.nonzero()[:, 0], delta, start, self.method)
+            sides = mix(membership(part, 1 / norm(delta).double(), 2), delta)
+            split = replace(split, part=part, directions=sides)
+            if part.bincount().min() >= self.min_size and split.across < 0:
+                splits.append(split)
+        return splits
+
+
 def fitted(case: Case, kind: type, **rule: Any) -> tuple[Any, np.ndarray]:
     """A finished run on a case, and the groups."""
     data, group = clients_of(case)
@@ -260,9 +330,9 @@ def watched(case: Case) -> dict[str, Any]:
     return found
 
 
-def whole(case: Case, **rule: Any) -> dict[str, Any]:
+def whole(case: Case, kind: type = CFL) -> dict[str, Any]:
     """CFL with all its splits: agreement with the groups, rounds, and bytes beside FedAvg's."""
-    end, group = fitted(case, CFL, **rule)
+    end, group = fitted(case, kind)
     history, cuts = end.history, end.state.splits
     sent = history[["bytes_down", "bytes_up"]].to_numpy().sum()
     extra = history[[c for c in history if c.startswith("bytes") and "clustering" in c]].fillna(0).to_numpy().sum()
@@ -308,6 +378,26 @@ def measure(settings: Mapping[str, Any], keep: running.Keep) -> dict[str, Any]:
                 if case.kind not in ("iid", "unequal"):
                     entry.setdefault("whole", {})[str(seed)] = keep(f"{case.name}: whole", whole, case)
     return figures
+
+
+def summed(settings: Mapping[str, Any], keep: running.Keep) -> dict[str, Any]:
+    """Case -> how `Summed` ends."""
+    figures: dict[str, Any] = {}
+    for seed in range(settings["seed"], settings["seed"] + settings["seeds"]):
+        for data in settings["data"]:
+            for case in cases(settings, data, seed):
+                entry = figures.setdefault(data, {}).setdefault(f"{case.net}, {case.kind}, {case.rows} rows", {})
+                entry[str(seed)] = keep(f"{case.name}: summed", whole, case, Summed)
+    return figures
+
+
+def summed_probe() -> running.Probe:
+    """Four rounds of few clients, with a test in the second, a split, and a test of sums in the fourth."""
+    x, y = (a[np.random.RandomState(0).permutation(5000)[:160]] for a in rows_of("digits")[:2])
+    dealt = partition.label_permutation(partition.iid(y, 8), groups=2)
+    model = network("digits", "linear")
+    rule = Summed(loss_of(model), level=0.9, min_size=1, rest=2, lr=0.1, batch_size=5, epochs=1, longer=3)
+    return {"Summed": running.trace(rule, model.init(0), dealt.clients(x, y, classes=10), rounds=4)}
 
 
 def probe() -> running.Probe:
@@ -376,6 +466,13 @@ PRESETS = {
         measure,
         probe,
         ("mnist5k", "fashion_mnist", "femnist300"),
+    ),
+    "summed": running.Experiment(
+        "cfl_rule_summed",
+        SETTINGS | {"seeds": 5, "data": ["cifar10"], "kinds": KINDS[:-1]},
+        summed,
+        summed_probe,
+        ("cifar10_jpeg",),
     ),
     "skew": running.Experiment(
         "cfl_rule_skew",

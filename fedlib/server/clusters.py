@@ -21,6 +21,7 @@ __all__ = [
     "Centres",
     "bipartition",
     "chance_of_differences",
+    "chance_of_shared_cut",
     "cosine_similarity",
     "different_starts",
     "kmeans",
@@ -214,8 +215,6 @@ def chance_of_differences(per_client: Mapping[str, Any], some: Tensor) -> float:
 
     The test compares one number a client, not the many entries of the updates, which are far from independent.
     """
-    from scipy.special import stdtr
-
     i = (some & (per_client["n"] > 1)).nonzero()[:, 0]
     if (m := len(i)) < 4 or "first half" not in per_client:
         return 1.0
@@ -226,12 +225,32 @@ def chance_of_differences(per_client: Mapping[str, Any], some: Tensor) -> float:
     for p, q in zip(first.split(2**16, 1), second.split(2**16, 1), strict=True):  # not all in 64 bits at once
         product += p.double() @ q.double().T
     length = [torch.linalg.vector_norm(p, dim=1, dtype=torch.float64) for p in (first, second)]
-    own = (product.diag() / length[0] / length[1]).mean()
-    cosine = cosine_similarity(first), cosine_similarity(second)
-    chances = [0.5]
-    for one, other, alike in ((*cosine, product.T), (*cosine[::-1], product)):
+    own = float((product.diag() / length[0] / length[1]).mean())
+    return chance_of_shared_cut(cosine_similarity(first), cosine_similarity(second), product, own)
+
+
+def chance_of_shared_cut(first: Tensor, second: Tensor, product: Tensor, own: float) -> float:
+    """The test of `chance_of_differences`, when all that is known is how alike the halves of the clients are.
+
+    Parameters
+    ----------
+    first, second : Tensor of shape (m, m)
+        Cosines of the updates of the first halves, and of those of the second halves.
+    product : Tensor of shape (m, m)
+        Inner products, of the first half of the client of the row with the second of the column's; or their cosines.
+    own : float
+        Cosine of a client's own two halves, in the mean.
+
+    Returns
+    -------
+    float
+    """
+    from scipy.special import stdtr
+
+    m, chances = len(first), [0.5]
+    for one, other, alike in ((first, second, product.T), (second, first, product)):
         side = bipartition(one, "average").assignment.double()
-        peer = one.fill_diagonal_(-2).argmax(1)
+        peer = one.clone().fill_diagonal_(-2).argmax(1)
         n, strangers = side.sum(), other[side[:, None] != side].mean()
         if 1 < n < m - 1 and 2 * other.gather(1, peer[:, None]).mean() > own + strangers:
             line = alike @ (side / n - (1 - side) / (m - n))

@@ -5,6 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 from scipy import stats
 from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
 
@@ -15,7 +16,7 @@ from fedlib.algorithms.cfl import CFL
 from fedlib.algorithms.fedavg import FedAvg
 from fedlib.data import halves
 from fedlib.params import row
-from fedlib.server.clusters import chance_of_differences
+from fedlib.server.clusters import chance_of_differences, chance_of_shared_cut, cosine_similarity
 from fedlib.server.split_tree import replay
 
 PREDICT = twin("MLP")[1]
@@ -394,6 +395,19 @@ def test_the_probability_of_a_round_is_that_of_plain_loops():
             assert groups == 1 or found < 0.05
             refused += found == 1 and chance(params, clients, 1, seed, in_groups=False) < 1
     assert refused
+
+
+def test_cosines_are_all_that_the_test_asks_of_updates_of_one_length():
+    found = []
+    for signal in (0.0, torch.arange(10)[:, None] % 2 * 2.0 - 1):
+        groups = updates(np.random.RandomState(1), 10, signal)
+        pair = [F.normalize(groups[f"{which} half"]["w"], dim=1) for which in ("first", "second")]
+        entry = {"first half": {"w": pair[0]}, "second half": {"w": pair[1]}, "n": groups["n"]}
+        similar = [cosine_similarity({"w": p}) for p in pair]
+        product = pair[0] @ pair[1].T
+        found.append(chance_of_shared_cut(*similar, product, float(product.diag().mean())))
+        assert found[-1] == pytest.approx(chance_of_differences(entry, torch.ones(10, dtype=torch.bool)), rel=1e-9)
+    assert found[1] < 1e-3 < found[0]
 
 
 def test_the_test_at_its_ends():
