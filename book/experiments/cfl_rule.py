@@ -6,6 +6,7 @@ it keeps the cosines of the clients' updates, and of updates that the clients ma
 were chosen on digits, Fashion-MNIST and FEMNIST; CIFAR-10 and wine were looked at once, after that (``aside``). The
 default's question for groups was added then, because of photos, and MNIST's test digits and Obesity Levels were looked
 at once (``later``). Preset ``longer`` trains clients that agree until they know their rows by heart.
+Preset ``summed`` has a candidate for the default, `Summed`, on CIFAR-10, where it was made.
 """
 
 import zlib
