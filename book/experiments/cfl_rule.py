@@ -255,7 +255,13 @@ class SummedState(CFLState):
 class Summed(CFL):
     """CFL whose tests add up: halves train longer, and the cosines of all tests so far are tested, and cut, as one.
 
-    An update of one epoch on few rows is mostly noise. All clients must take part.
+    A cluster is due when the test of the sums says so; the cut is that of the sums, and the cosines of the round's own
+    updates must be negative across it, in the mean. All clients must take part.
+
+    Attributes
+    ----------
+    longer : int
+        In a test halves train for so many times the local epochs; 1 is CFL's training, whose tests still add up.
     """
 
     method: str = "average"

@@ -391,7 +391,7 @@ def probe(rows: Sequence[str] = FULL["methods"]) -> running.Probe:
 
 
 def against(a: str, *others: str) -> dict[str, tuple[tuple[str, str], tuple[str, str]]]:
-    """Whether a method beats others."""
+    """The claims that a method beats others: sentence -> places of the two scores."""
     return {f"{a} beats {b}": ((a, "accuracy"), (b, "accuracy")) for b in others}
 
 

@@ -244,6 +244,7 @@ def chance_of_shared_cut(first: Tensor, second: Tensor, product: Tensor, own: fl
     Returns
     -------
     float
+        From 0 to 1; 1 where every cut leaves a client alone, and where clients differ one by one but not in groups.
     """
     from scipy.special import stdtr
 

@@ -819,7 +819,7 @@ CLAIMS = [
     ),
     (
         "Where training diverged it was done again at 0.06: the book's recipe with three and four domains in every "
-        "seed, with two domains in three, and SCAFFOLD in two.",
+        "seed, with two domains in three seeds, and SCAFFOLD in two.",
         femnist_diverged,
     ),
     ("FedAvg passes the paper's 0.78 within a hundred rounds, in every seed.", femnist_speed),
@@ -888,7 +888,7 @@ CLAIMS = [
         femnist_rivals,
     ),
     (
-        "IFCA may have three clusters; all its writers ended in one of them in two seeds, in two of them in three.",
+        "IFCA may have three clusters: in two seeds all writers ended in one of them, in the other three in two.",
         lambda read: sorted(values(read(WRITERS), "IFCA", "clusters")) == [1, 1, 2, 2, 2],
     ),
     ("it needs all clients in every round, and as many visits are five rounds.", femnist_cfl),
