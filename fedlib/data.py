@@ -412,28 +412,28 @@ def local_batches(data: ClientData, batch_size: int | None, epochs: int, key: Ke
     return Batches(data, batch_size, epochs, key, steps * epochs)
 
 
-def halves(data: ClientData, key: Key) -> tuple[ClientData, ClientData]:
-    """Two random halves of each client's examples, the same in every round of a run.
+def halves(data: ClientData, key: Key, size: int) -> tuple[ClientData, ClientData]:
+    """Two random halves of each client's examples, the same in every round of a run, and of one size for all clients.
 
     Parameters
     ----------
     data : ClientData
     key : Key
         Only its seed counts.
+    size : int
+        Examples in either half. A client whose half is smaller repeats it; one with a larger half leaves some out.
 
     Returns
     -------
     tuple of two ClientData
-        The first holds one example more where a client has an odd number; a client with one example has it in both.
+        No example is in both, except where a client has only one.
     """
-    size = data.index.shape[1]
-    order = Key(key.seed).permutations(data.id, "halves", data.n, 1, size)[:, 0]
-    order = order.where(order < data.n[:, None], order[:, :1])  # padding repeats a client's own
-    places = order[:, ::2], order[:, 1::2] if size > 1 else order
+    order = Key(key.seed).permutations(data.id, "halves", data.n, 1, data.index.shape[1])[:, 0]
 
-    def part(place: Tensor, n: Tensor) -> ClientData:
+    def half(n: Tensor, first: Tensor) -> ClientData:  # every second from the first on
+        place = order.gather(1, first[:, None] + 2 * (torch.arange(size, device=n.device) % n[:, None]))
         columns = {name: c[torch.arange(len(c), device=c.device)[:, None], place] for name, c in data.columns.items()}
         rows = {"index": data.index.gather(1, place), "y": data.y.gather(1, place)}
-        return replace(data, n=n, columns=columns, **rows)
+        return replace(data, n=torch.full_like(n, size), columns=columns, **rows)
 
-    return part(places[0], (data.n + 1) // 2), part(places[1], (data.n // 2).clamp(min=1))
+    return half((data.n + 1) // 2, torch.zeros_like(data.n)), half((data.n // 2).clamp(min=1), (data.n > 1).long())

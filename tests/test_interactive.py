@@ -37,27 +37,20 @@ def cfl(**settings):
     return CFL(lambda params, batch: 0, lr=0.1, **interactive.LENGTHS | settings)
 
 
-BY_HALVES = {"level": 1e-3, "eps1": 2.0, "eps2": 0.0}  # the defaults of CFL
-
-
-def end_of_run(seed=0, halves=False):
+def end_of_run(seed=0):
     """The end of a run of CFL that was never trained: 20 clients in four groups, cut in two by two."""
     random = np.random.RandomState(seed)
     same = np.where(GROUPS[:, None] == GROUPS, 0.7, -0.2)
     noise = random.randn(K, K) / 20 + random.randn(T, K, K) / 40
     alpha = torch.from_numpy(np.clip(same + noise + noise.swapaxes(1, 2), -1, 1))
     splits, norms, born, members = [], [], {0: 0}, {0: torch.arange(K)}
-    rule = cfl(**BY_HALVES) if halves else cfl()
+    rule = cfl()
     for t in range(1, T + 1):
         for c in sorted(members):
             mean = 0.4 * 0.95 ** (t - born[c]) + 0.1
             pace = 0.2 + 0.4 * min(1, t / 60) * (t <= 91) + 0.02 * random.rand()
-            chance = 1.0
-            if halves and t % 20 == 0 and len(members[c]) > 5:
-                chance = 10 ** (-(t - born[c]) / 12 - c - 3 * (t == 40))
             due = rule.must_split(t, t - born[c], mean, 1.0, pace) and len(members[c]) > 5
-            due = due and (not halves or chance < rule.level)
-            norms.append([t, c, mean, 1.0, pace, due, chance])
+            norms.append([t, c, mean, 1.0, pace, due, 1.0])
             if due:
                 part = torch.from_numpy((GROUPS[members[c]] // (2 if c == 0 and len(members) == 1 else 1)) % 2)
                 new = len(members)
@@ -73,11 +66,6 @@ def end_of_run(seed=0, halves=False):
 @pytest.fixture(scope="module")
 def run():
     return end_of_run()
-
-
-@pytest.fixture(scope="module")
-def by_halves():
-    return end_of_run(halves=True)
 
 
 @pytest.fixture(scope="module")
@@ -142,9 +130,8 @@ def data_of(html):
     return re.search(r"<script type='application/json'>(.*?)</script>", html, re.S)[1]
 
 
-def test_the_runs_of_these_tests_have_three_cuts(run, by_halves):
-    for one in (run, by_halves):
-        assert [(s.model, s.new, len(s.members)) for s in one.splits] == [(0, 1, 20), (0, 2, 10), (1, 3, 10)]
+def test_the_run_of_these_tests_has_three_cuts(run):
+    assert [(s.model, s.new, len(s.members)) for s in run.splits] == [(0, 1, 20), (0, 2, 10), (1, 3, 10)]
 
 
 def test_each_is_complete_without_its_script(browser, html):
@@ -207,48 +194,9 @@ def test_other_thresholds_part_where_the_library_says(browser, run, slider):
     assert len({e for e in expected if e}) > 4
 
 
-# ---- the test by halves, CFL's default ----
-
-LEVELS = [(1e-3, 0), (1e-2, 0), (1e-4, 0), (1e-1, 0), (1, 0), (0, 0), (1e-3, -0.3), (1e-2, 1), (0.03, 0.5), (1e-3, -1)]
-
-
-def test_other_levels_part_where_the_rule_says(browser, by_halves, history):
-    """From each test's chance, and the mean cosine across the exact cut of a cluster's clients."""
-    norms, split_at = by_halves.norms.numpy(), {(s.round, s.model): s for s in by_halves.splits}
-
-    def first_other(level, bound):
-        born, model = {0: 0}, np.zeros(K, int)
-        for t, c, *_, chance in norms:
-            own = np.flatnonzero(model == c)
-            alpha = by_halves.cosines[int(t) - 1][own][:, own]
-            side = bipartition(alpha).assignment == 1
-            due = t % 20 == 0 and t - born[c] >= 20 and chance < level and alpha[side][:, ~side].mean() < bound
-            split = split_at.get((t, c))
-            if due != bool(split):
-                return int(t), int(c), bool(due)
-            if split:
-                born[split.model] = born[split.new] = t
-                model[split.members[split.part == 1]] = split.new
-        return None
-
-    expected = [first_other(*pair) for pair in LEVELS]
-    data = data_of(interactive.split_slider(cfl(**BY_HALVES), by_halves, GROUPS, history).html)
-    got = compute(browser, "split", "a[1].map((eps) => replay(JSON.parse(a[0]), eps))", [data, LEVELS])
-    assert [g and (g["round"], g["model"], g["due"]) for g in got] == expected
-    assert expected[0] is None and len({e for e in expected if e}) > 3
-
-
-def test_the_test_by_halves_is_told_in_words(browser, by_halves, history):
-    page = open_page(browser, document(interactive.split_slider(cfl(**BY_HALVES), by_halves, GROUPS, history).html))
-    said, ranges = page.locator("output.says"), page.locator("input[type=range]")
-    for t, words in ((7, "next test is after round 20"), (20, "chance may have done this"), (40, "more than chance")):
-        ranges.nth(0).fill(str(t))
-        page.wait_for_function("w => document.querySelector('output.says').textContent.includes(w)", arg=words)
-    ranges.nth(1).fill("-1")
-    assert "level = 0.1" in page.locator(".chart").text_content() and "not known" in said.inner_text()
-    page.get_by_role("button", name="Thresholds of the run").click()
-    assert "more than chance" in said.inner_text() and page.problems == []
-    page.context.close()
+def test_tests_are_not_lengths(run, history):
+    with pytest.raises(ValueError, match="rule by lengths, level=1; got level=0.001"):
+        interactive.split_slider(cfl(level=1e-3), run, GROUPS, history)
 
 
 # ---- every figure ----

@@ -191,7 +191,6 @@ def contenders(group: np.ndarray, seed: int, clusters: int = GROUPS) -> dict[str
         "alone": LocalOnly(LOSS, **LOCAL),
         "CFL": CFL(LOSS, **LOCAL),
         "CFL, paper's schedule": ScheduledCFL(LOSS, **LOCAL),
-        "CFL, complete linkage": CFL(LOSS, **LOCAL, method="complete"),
         "IFCA": IFCA(LOSS, **LOCAL, clusters=clusters),
         "FeSEM": FeSEM(LOSS, **LOCAL, clusters=clusters),
         "FedGroup": FedGroup(LOSS, **LOCAL, clusters=clusters),

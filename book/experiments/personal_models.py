@@ -68,12 +68,12 @@ OWN: dict[str, tuple[str, tuple[float, ...]]] = {  # a method's own setting, and
     "FedAvg, fine-tuned": ("epochs", EPOCHS),
     "Ditto": ("lam", (0.01, 0.1, 1.0)),
     "FedRep": ("head_epochs", (1, 3, 10)),
-    "CFL": ("level", (1e-5, 1e-3, 0.1)),
+    "CFL": ("level", (1e-4, 0.01, 0.3)),
     "IFCA": ("clusters", (2, 4, 8)),
     "FedEM": ("components", (2, 3, 4)),
 }
 SHOWN = {"Ditto": (0.0, 10.0)}  # run too, but not to be chosen: clients alone, and the strongest pull
-USUAL = {"Ditto": 0.1, "FedRep": 3, "CFL": 1e-3, "IFCA": 4, "FedEM": 3}  # while the rate is chosen
+USUAL = {"Ditto": 0.1, "FedRep": 3, "CFL": 0.01, "IFCA": 4, "FedEM": 3}  # while the rate is chosen
 KINDS: dict[str, type[Algorithm]] = {"Ditto": Ditto, "FedRep": FedRep, "CFL": CFL, "IFCA": IFCA, "FedEM": FedEM}
 METHODS = ("alone", "FedAvg", *OWN)
 CLUSTERED = ("CFL", "IFCA", "true groups")  # their models are fine-tuned as well
@@ -469,6 +469,8 @@ def probe_methods() -> running.Probe:
         new = enrolled(settings, here, name, algorithm, end, max(results) or own or 0)
         found[name] = running.numbers_of(algorithm, end) + running.scores_of(algorithm, end, here.everything)
         found[name] += running.scores_of(algorithm, new, here.new_test)
+        if name == "CFL":
+            found[name] += end.state.norms[:, 6].tolist()
         if name in CLUSTERED:
             alone = LocalOnly(loss, predict=mixture)
             for data, result in ((here.test, end), (here.new_test, new)):

@@ -476,7 +476,7 @@ def probe() -> running.Probe:
     tested: dict[str, Any] = {"level": 0.99, "rest": 1, "min_size": 1}  # CFL tests its clusters in each round
     double = {"seed": 0, "dtype": torch.float64, "device": "cpu", "progress": False}
     default = CFL(here.nets.loss)
-    found: running.Probe = {"CFL, default": [default.level, default.rest]}
+    found: running.Probe = {"CFL, default": [default.level, default.rest, default.test_epochs]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         for name, make in board.methods(here, 0, 0.3).items():

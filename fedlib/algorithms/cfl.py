@@ -18,7 +18,8 @@ from ..costs import server_time
 from ..data import ClientData, halves
 from ..keys import Key
 from ..params import Params, broadcast, mix, norm, number_of_rows, sub, take
-from ..server.clusters import chance_of_differences
+from ..server.clusters import bipartition, cosine_similarity
+from ..server.halves import add_cosines, chance_of_shared_cut, shared_cut
 from ..server.split_tree import Split, cut_in_two, grown, walk
 
 __all__ = ["CFL", "CFLState"]
@@ -45,6 +46,11 @@ class CFLState:
         (see `CFL.must_split`), 1 where the cluster was due to be split, though a cut may yet be refused, and the
         probability that `CFL.level` is compared with, 1 in rounds without halves. One row for each round in which
         all clients of a cluster of two or more took part.
+    size : Tensor of shape (), int64
+        Examples in either half of a client, in a test: half of the mean over clients.
+    halves : Tensor of shape (3, K, K), float64
+        Sums over all tests so far of `fedlib.server.halves.cosines_of_halves`: two clients count while they are in
+        one cluster, all of whose clients take part. Empty, (3, 0, 0), where nothing is tested.
     """
 
     models: Params = field(metadata=held("server and its cluster"))
@@ -53,33 +59,38 @@ class CFLState:
     round: int
     splits: tuple[Split, ...]
     norms: Tensor
+    size: Tensor = field(metadata=held("server and clients"))
+    halves: Tensor
 
 
 @dataclass(frozen=True)
 class CFL(Algorithm):
     """FedAvg within each cluster; a cluster whose clients differ, and pull against each other, is cut in two.
 
-    In every round divisible by `rest` the clients train twice more, from the same start, on two random halves of their
-    examples. They *differ* when the way in which the updates of one half fall in two shows in those of the other half:
-    if all clients drew from one distribution, it would not. And they must differ in groups, not one by one: see
-    `fedlib.server.clusters.chance_of_differences`. Below `level` the cluster is cut so that the largest cosine of two
-    updates across the cut is as small as can be. Both parts go on from the same model, if they *pull against each
-    other*: if the mean cosine across the cut is negative, as it comes to be when the model has found the middle between
-    them.
+    In every round divisible by `rest` clients train twice more, from the same start, for `test_epochs` epochs on two
+    random halves of their examples. They *differ* when the way in which the updates of one half fall in two shows in
+    those of the other half: if all clients drew from one distribution, it would not. And they must differ in groups,
+    not one by one: see `fedlib.server.halves.chance_of_shared_cut`. The cosines of all tests so far are added up; the
+    sums are tested, and below `level` cut in two. Both parts go on from the same model, if they *pull against each
+    other*: if the mean cosine of the round's own updates across the cut is negative, as it comes to be when the model
+    has found the middle between them.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
     Parameters
     ----------
     level : float
-        Probability with which one test may take congruent clients of similar sizes apart. 0 never splits, which is
+        Probability with which one test may take congruent clients apart, at the most. 0 never splits, which is
         FedAvg. 1 tests nothing, so that no halves are trained and `eps1`, `eps2` and `rest` decide alone, in every
         round.
     rest : int
         Rounds from one test to the next; with ``level=1``, rounds that a cluster trains, from its creation, before it
         may be split. 0 stands for 1, and with ``level=1`` for the paper.
+    test_epochs : int
+        Epochs on either half in a test. After 1 the halves differ by no more than updates of one epoch do, and groups
+        of clients with few examples hardly show.
     method : {"exact", "complete", "average"}
-        How to cut; see `fedlib.server.clusters.bipartition`.
+        How to cut with ``level=1``; see `fedlib.server.clusters.bipartition`. Tests cut by average linkage.
     min_size : int
         A cut that leaves fewer clients than this on a side is refused, and the cluster is tested again. 1: the paper;
         the default keeps a lone client from a model of its own.
@@ -104,8 +115,10 @@ class CFL(Algorithm):
     client does not (Eq. 5 violated: an update is at least eps2 long). It gives no values, and lengths that suit one
     set of data split congruent clients of another. Its longer version (Sattler, Müller and Samek,
     2021) adds a bound on the clients' relative noise, and leaves that to be chosen. Here the halves measure the noise.
-    They cost as many operations as a second update, and the bytes of two, in one round of `rest`, with the purpose
-    "clustering". Label skew makes clients differ as well: they may be parted although one model would do.
+    They cost the operations of `test_epochs` epochs, and the bytes of two updates, in one round of `rest`, with the
+    purpose "clustering". They stay the same throughout a run, so that first halves never meet second ones, and have one
+    size, half of the mean over clients, so that all take as many steps: more of them lead elsewhere. Label skew makes
+    clients differ as well: they may be parted although one model would do.
 
     ``level=1, eps1=0.15, eps2=0.4`` is the rule with relative lengths that chapters 05 and 06 look into; a subclass
     whose `must_split` compares the lengths themselves is the paper's.
@@ -124,8 +137,9 @@ class CFL(Algorithm):
     [0, 0, 0]
     """
 
-    level: float = 1e-3
+    level: float = 0.01
     rest: int = 20
+    test_epochs: int = 10
     method: str = "exact"
     min_size: int = 2
     eps1: float = 2.0
@@ -136,6 +150,7 @@ class CFL(Algorithm):
         for name in ("eps1", "eps2", "level"):
             check_number(getattr(self, name), name)
         check_whole(self.rest, "rest", least=0)
+        check_whole(self.test_epochs, "test_epochs")
         check_whole(self.min_size, "min_size")
         if self.level > 1:
             raise ValueError(f"level must be a probability, from 0 to 1; got {self.level!r}")
@@ -145,7 +160,10 @@ class CFL(Algorithm):
     def init(self, params: Params, data: ClientData, key: Key) -> CFLState:
         """One cluster of all clients."""
         everybody = torch.zeros(len(data), dtype=torch.int64, device=data.n.device)
-        return CFLState(broadcast(params, 1), everybody, everybody.new_zeros(1), 0, (), torch.zeros(0, 7).double())
+        clients = len(data) if 0 < self.level < 1 else 0
+        halves = torch.zeros(3, clients, clients, dtype=torch.float64, device=data.n.device)
+        size, norms = (data.n.double().mean() / 2).ceil().long(), torch.zeros(0, 7).double()
+        return CFLState(broadcast(params, 1), everybody, everybody.new_zeros(1), 0, (), norms, size, halves)
 
     def client_params(self, state: CFLState, clients: Tensor) -> Params:
         """Each client holds the model of its cluster."""
@@ -158,16 +176,17 @@ class CFL(Algorithm):
         delta = sub(end.params, start)  # line 5: Delta theta_i <- SGD_n(theta_i, D_i) - theta_i
         # n: |D_i|; steps: the n of SGD_n
         per_client = {"update": delta, "n": data.n, "steps": end.steps.to(data.n.device)}
-        tested = {name: sub(p, start) for name, p in self.trained_on_halves(start, data, key).items()}
+        tested = {name: sub(p, start) for name, p in self.trained_on_halves(start, data, key, state.size).items()}
         purpose = dict.fromkeys(tested, "clustering")
         return Update(clients, per_client=per_client | tested, log={"loss": end.loss}, purpose=purpose)
 
-    def trained_on_halves(self, start: Params, data: ClientData, key: Key) -> dict[str, Params]:
+    def trained_on_halves(self, start: Params, data: ClientData, key: Key, size: Tensor) -> dict[str, Params]:
         """Where training on either half of their examples leads the clients; nothing in rounds without a test."""
         if not 0 < self.level < 1 or key.round % max(1, self.rest):
             return {}
-        pair = zip(("first half", "second half"), halves(data, key), strict=True)
-        return {name: self.local_training(start, half, key, purpose="clustering").params for name, half in pair}
+        longer = replace(self, epochs=self.test_epochs)
+        pair = zip(("first half", "second half"), halves(data, key, int(size)), strict=True)
+        return {name: longer.local_training(start, half, key, purpose="clustering").params for name, half in pair}
 
     def aggregate(self, state: CFLState, update: Update) -> CFLState:
         """The mean update moves each model (Algorithm 1, line 7); then clusters may be split (Algorithm 2)."""
@@ -176,6 +195,7 @@ class CFL(Algorithm):
         mean = mix(weight / weight.sum(1, keepdim=True).clamp(min=1), delta)  # 0 for a cluster without clients
         models = {name: p + mean[name].to(p.dtype) for name, p in state.models.items()}
         state = replace(state, models=models, since=state.since + 1, round=state.round + 1)
+        state = replace(state, halves=add_cosines(state.halves, update, state.assignment))
         tested = self._test(state, update, norm(mean).double())
         state = replace(state, norms=torch.cat([state.norms, tested.to(state.norms)]))
         if self.eps1 * self.level > 0 and state.round == self.rest + 5 and not len(state.norms):
@@ -205,7 +225,7 @@ class CFL(Algorithm):
 
     def _test(self, state: CFLState, update: Update, mean_length: Tensor) -> Tensor:
         """Rows of `CFLState.norms` for this round."""
-        cluster = state.assignment[update.clients]
+        cluster, halved = state.assignment[update.clients], "first half" in update.per_client
         lengths = norm(update.per_client["update"]).double()
         pace = lengths / (self.lr * update.per_client["steps"])
         rows = []
@@ -213,7 +233,8 @@ class CFL(Algorithm):
             i = cluster == c
             if i.sum() == (state.assignment == c).sum() >= 2:  # all its clients have sent an update
                 seen = float(mean_length[c]), float(lengths[i].max()), float(pace[i].max())
-                chance = chance_of_differences(update.per_client, i)
+                own = update.clients[i & (update.per_client["n"] > 1)]  # a single example has no halves
+                chance = chance_of_shared_cut(state.halves[:, own[:, None], own]) if halved else 1.0
                 due = self.must_split(state.round, since, *seen) and (self.level == 1 or chance < self.level)
                 rows.append([state.round, c, *seen, due, chance])
         return torch.tensor(rows, dtype=torch.float64).reshape(-1, 7)
@@ -223,11 +244,15 @@ class CFL(Algorithm):
         splits = []
         for c in due:
             i = (state.assignment[update.clients] == c).nonzero()[:, 0]
-            start, delta = {name: p[[c]] for name, p in state.models.items()}, take(update.per_client["update"], i)
-            cut = cut_in_two(state.round, c, update.clients[i], delta, start, self.method)
-            opposed = self.level == 1 or cut.across < 0
-            if cut.part.bincount().min() >= self.min_size and opposed:
-                splits.append(cut)
+            own, delta = update.clients[i], take(update.per_client["update"], i)
+            start = {name: p[[c]] for name, p in state.models.items()}
+            if self.level < 1:
+                part = shared_cut(state.halves[:, own[:, None], own])
+            else:
+                part = bipartition(cosine_similarity(delta), self.method).assignment  # Algorithm 2, lines 3 and 5
+            split = cut_in_two(state.round, c, own, delta, start, part)
+            if part.bincount().min() >= self.min_size and (self.level == 1 or split.across < 0):
+                splits.append(split)
         return splits
 
     def new_clients(self, state: CFLState, data: ClientData, key: Key, rounds: int) -> CFLState:

@@ -76,7 +76,7 @@ class LGCFL(CFL):
         end = self.local_training(start, data, key)
         shared, own = split_layers(end.params, self.local)
         per_client = {"update": sub(shared, start), "n": data.n, "steps": end.steps.to(data.n.device)}
-        for name, half in self.trained_on_halves(start, data, key).items():
+        for name, half in self.trained_on_halves(start, data, key, state.size).items():
             per_client[name] = sub({n: half[n] for n in shared}, start)
         purpose = {name: "clustering" for name in per_client if name.endswith("half")}
         return Update(clients, {}, per_client, {"local": own}, {"loss": end.loss}, purpose)

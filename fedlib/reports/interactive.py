@@ -8,7 +8,7 @@ Colab; every control is a native one, for keys, fingers and screen readers.
 import base64
 import json
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from importlib.resources import files
@@ -19,7 +19,6 @@ import pandas as pd
 from numpy.typing import ArrayLike
 
 from ..partition import dirichlet, iid, pathological, quantity
-from ..server.clusters import bipartition
 from ..server.distance_clusters import dbscan
 from .statistics import interval
 
@@ -76,8 +75,6 @@ class Rule:
         Holds for values below the threshold; otherwise for those at or above it.
     holds, fails : str
         Words for either case: "the mean update is short".
-    log : bool
-        Positive values, shown by their logarithms; those below 1e-12 as if they were that.
     """
 
     name: str
@@ -87,62 +84,42 @@ class Rule:
     below: bool
     holds: str
     fails: str
-    log: bool = False
 
     def met(self) -> np.ndarray:
-        """Where it holds; nowhere in rounds without a value (NaN)."""
+        """Where it holds."""
         values = np.asarray(self.values, float)
         return values < self.eps if self.below else values >= self.eps
 
 
 def cfl_rules(algorithm: Any, state: Any) -> list[Rule]:
-    """The two conditions under which `fedlib.algorithms.cfl.CFL` splits a cluster, with the values of a run.
+    """The two conditions under which `fedlib.algorithms.cfl.CFL` splits a cluster by lengths, with the values of a run.
 
     Parameters
     ----------
     algorithm : CFL
+        With ``level=1``.
     state : CFLState
-        The end of the run; with a `level` below 1 with one field more, as in `split_slider`.
+        The end of the run.
 
     Returns
     -------
     list of Rule
-        With ``level=1`` both lengths of `CFL.must_split`. Otherwise the chance of the test by halves, and the mean
-        cosine across the cut, for the rounds that had a test; NaN in others.
+        Both lengths of `CFL.must_split`.
+
+    Raises
+    ------
+    ValueError
+        Another `level`: then tests decide, and not lengths.
     """
-    norms = state.norms.cpu().numpy()
-    if algorithm.level < 1:
-        tested, across = norms[:, 0] % max(1, algorithm.rest) == 0, np.full(len(norms), np.nan)
-        born = dict(_members(state))
-        for i in np.flatnonzero(tested):
-            t, c = norms[i, :2].astype(int)
-            own = born[max(r for r in born if r < t)] == c
-            alpha = state.cosines[t - 1].double().cpu()[own][:, own]
-            side = bipartition(alpha, algorithm.method).assignment.cpu() == 1
-            across[i] = alpha[side][:, ~side].mean()
-        chance = np.where(tested, norms[:, 6], np.nan)
-        differ = "the clients differ by more than chance", "chance may have done this"
-        pull = "they pull against each other", "they do not pull against each other yet"
-        return [
-            Rule("chance, if all were alike", "level", chance, algorithm.level, True, *differ, log=True),
-            Rule("mean cosine across the cut", "bound", across, 0.0, True, *pull),
-        ]
-    mean, longest, pace = norms.T[2:5]
+    if algorithm.level != 1:
+        raise ValueError(f"the figure shows CFL's rule by lengths, level=1; got level={algorithm.level!r}")
+    mean, longest, pace = state.norms.cpu().numpy().T[2:5]
     still = "the clients' updates cancel", "the model still moves"
     hard = "a client pulls hard", "no client pulls hard"
     return [
         Rule("mean update / longest", "ε₁", mean / longest, algorithm.eps1, True, *still),
         Rule("longest update / (rate × steps)", "ε₂", pace, algorithm.eps2, False, *hard),
     ]
-
-
-def _members(state: Any) -> Iterator[tuple[int, np.ndarray]]:
-    """Each client's model after the rounds in which it changed, and after round 0."""
-    model = np.zeros(len(state.assignment), int)
-    yield 0, model.copy()
-    for s in state.splits:
-        model[s.members[s.part == 1].cpu().numpy()] = s.new
-        yield s.round, model.copy()
 
 
 def split_slider(
@@ -194,7 +171,7 @@ def split_slider(
     ]
     chart, plots = _chart(rounds, scores, tests, rules, state.splits, group)
     shown = [
-        {**{key: getattr(r, key) for key in ("name", "symbol", "eps", "below", "holds", "fails", "log")}, **plot}
+        {**{key: getattr(r, key) for key in ("name", "symbol", "eps", "below", "holds", "fails")}, **plot}
         for r, plot in zip(rules, plots, strict=True)
     ]
     data = {
@@ -202,10 +179,7 @@ def split_slider(
         "groups": group.tolist(),
         "rest": algorithm.rest,
         "rules": shown,
-        "tests": [
-            [int(t), int(c), int(due), *(None if np.isnan(v) else float(f"{v:.6g}") for v in row)]
-            for t, c, due, *row in tests
-        ],
+        "tests": [[int(t), int(c), int(due), *(float(f"{v:.6g}") for v in row)] for t, c, due, *row in tests],
         "splits": splits,
         "scores": [
             [int(t), *np.round(row, 3).tolist()] for t, row in zip(scores.index, scores.to_numpy(), strict=True)
@@ -217,7 +191,7 @@ def split_slider(
     for rule in rules:
         by_round = pd.Series(rule.values).groupby(tests[:, 0])
         nearest = by_round.min() if rule.below else by_round.max()
-        table[rule.name] = nearest.map("{:.1g}".format, "ignore") if rule.log else nearest.round(2)
+        table[rule.name] = nearest.round(2)
     table["models"] = [1 + sum(s.round <= t for s in state.splits) for t in table.index]
     label = "Matrix of the cosines of the clients' updates, rows and columns in the order of the split tree."
     order = np.argsort(state.assignment.cpu().numpy(), kind="stable")
@@ -636,21 +610,19 @@ class _Chart:
         return np.round(_LEFT + (_RIGHT - _LEFT) * (np.asarray(t) - 1) / max(1, self.rounds - 1), 1)
 
     def y(self, values: ArrayLike) -> Any:
-        low, high, at = (np.log10(v) if self.log else v for v in (self.lowest, self.highest, self.clipped(values)))
-        return np.round(self.bottom - (self.bottom - self.top) * (at - low) / (high - low), 1)
+        share = (self.clipped(values) - self.lowest) / (self.highest - self.lowest)
+        return np.round(self.bottom - (self.bottom - self.top) * share, 1)
 
     def clipped(self, values: ArrayLike) -> Any:
         return np.clip(np.asarray(values, float), self.lowest, self.highest)
 
-    def panel(
-        self, title: str, height: float, span: Sequence[float], ticks: Sequence[float], log: bool = False
-    ) -> None:
-        self.top, (self.lowest, self.highest), self.log = self.bottom + 26, span, log
+    def panel(self, title: str, height: float, span: Sequence[float], ticks: Sequence[float]) -> None:
+        self.top, (self.lowest, self.highest) = self.bottom + 26, span
         self.bottom = self.top + height
         self.text(0, self.top - 8, title, 'class="title"')
         for tick in ticks:
             self.always.append(f'<path class="grid" d="M{_LEFT} {self.y(tick)}H{_RIGHT}"/>')
-            self.text(_LEFT - 5, self.y(tick) + 4, f"{tick:.2g}".replace("e-0", "e-").replace("-", "−"), 'class="end"')
+            self.text(_LEFT - 5, self.y(tick) + 4, f"{tick:.2g}".replace("-", "−"), 'class="end"')
 
     def text(self, x: float, y: float, words: str, more: str = "") -> None:
         self.always.append(f'<text x="{x:.4g}" y="{y:.4g}" {more}>{escape(words)}</text>')
@@ -659,10 +631,6 @@ class _Chart:
         points = " ".join(f"{a:g},{b:g}" for a, b in zip(self.x(t), self.y(values), strict=True))
         look = f'stroke="{colour}" stroke-dasharray="{dashes}"'
         self.past.append(f'<polyline class="curve" {look} points="{points}"/>')
-
-    def dots(self, t: ArrayLike, values: ArrayLike) -> None:
-        points = "".join(f"M{a:g} {b:g}h0" for a, b in zip(self.x(t), self.y(values), strict=True))
-        self.past.append(f'<path stroke="currentColor" stroke-width="5" stroke-linecap="round" d="{points}"/>')
 
     def svg(self, label: str) -> str:
         height = self.bottom + 22
@@ -700,31 +668,20 @@ def _chart(
         chart.text(_WIDTH, y + 4, f"{scores.iloc[-1, n]:.2f}", f'class="end" data-group="{n}"')
     for i, rule in enumerate(rules):
         values = np.asarray(rule.values, float)
-        known = np.isfinite(values)
-        seen = values[known] if known.any() else np.array([rule.eps])
-        if rule.log:
-            least = max(1e-12, min(float(seen.min()), rule.eps / 10))
-            span, step = (10 ** np.floor(np.log10(least)), 1.0), 0.1
-        else:
-            low = min(0, 1.6 * rule.eps, np.floor(10 * float(np.quantile(seen, 0.02))) / 10)
-            high = max(1.6 * rule.eps, float(np.quantile(seen, 0.98)), 0.1)
-            span, step = (round(low, 2), round(high, 2)), 0.01
+        low = min(0, 1.6 * rule.eps, np.floor(10 * float(np.quantile(values, 0.02))) / 10)
+        high = max(1.6 * rule.eps, float(np.quantile(values, 0.98)), 0.1)
+        span = round(low, 2), round(high, 2)
         needs = f"{rule.name} (a cut needs {'less than' if rule.below else 'at least'} {rule.symbol})"
-        chart.panel(needs, 62, span, sorted({*span, 0} if span[0] < 0 else span), rule.log)
+        chart.panel(needs, 62, span, sorted({*span, 0} if span[0] < 0 else span))
         for c in np.unique(tests[:, 1]):
-            own = (tests[:, 1] == c) & known
-            if known.all():
-                chart.curve(tests[own, 0], values[own], "currentColor")
-            else:  # a test now and then
-                chart.dots(tests[own, 0], values[own])
+            own = tests[:, 1] == c
+            chart.curve(tests[own, 0], values[own], "currentColor")
         line = f'<path d="M{_LEFT} 0H{_RIGHT}" stroke="var(--warn)" stroke-width="2" stroke-dasharray="6 3"/>'
-        written = f"{rule.eps:.1g}" if rule.log else f"{rule.eps:.2f}"
-        label = f'<text x="{_RIGHT + 12}" y="4">{rule.symbol} = {written}</text>'
+        label = f'<text x="{_RIGHT + 12}" y="4">{rule.symbol} = {rule.eps:.2f}</text>'
         place = f'data-rule="{i}" transform="translate(0 {chart.y(rule.eps)})"'
         chart.always.append(f"<g {place}>{line}{label}</g>")
         plot = {"top": chart.top, "bottom": chart.bottom}
-        reach = [round(float(np.log10(v)), 1) for v in span] if rule.log else [*span]
-        plots.append({"range": [*reach, step], "plot": plot})
+        plots.append({"range": [*span, 0.01], "plot": plot})
     _tree(chart, splits, group)
     return chart.svg("Accuracies, the conditions of the criterion and the split tree, over the rounds."), plots
 

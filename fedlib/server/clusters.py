@@ -4,9 +4,7 @@ Clustered federated learning (CFL) compares the directions of the updates (`cosi
 two (`bipartition`). k-means on the updates (`kmeans`, `nearest`) is the plain method to compare with.
 """
 
-from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any
 
 import numpy as np
 import torch
@@ -14,14 +12,12 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..keys import Key
-from ..params import Params, number_of_rows, take, to_matrix
+from ..params import Params, number_of_rows, to_matrix
 
 __all__ = [
     "Bipartition",
     "Centres",
     "bipartition",
-    "chance_of_differences",
-    "chance_of_shared_cut",
     "cosine_similarity",
     "different_starts",
     "kmeans",
@@ -176,90 +172,6 @@ def bipartition(similarity: Tensor | ArrayLike, method: str = "exact") -> Bipart
     device = similarity.device if isinstance(similarity, Tensor) else None
     assignment = torch.as_tensor(second, dtype=torch.int64, device=device)
     return Bipartition(assignment, float(objective), float(within - objective))
-
-
-def chance_of_differences(per_client: Mapping[str, Any], some: Tensor) -> float:
-    """How likely congruent clients are to fall in two groups as clearly as these: a p-value, by halves of their data.
-
-    Parameters
-    ----------
-    per_client : mapping
-        "first half" and "second half": stacks of C rows, each client's updates, from the same start, on two random
-        halves of its examples; and "n", how many examples it has.
-    some : Tensor of shape (C,), bool
-        The clients of the test; one with a single example, which has no halves, is left out.
-
-    Returns
-    -------
-    float
-        From 0 to 1; 1 without halves, with fewer than four clients, where updates vanish, where every cut leaves a
-        client alone, and where clients differ one by one but not in groups.
-
-    Notes
-    -----
-    The first halves are cut in two by average linkage. Had all clients one distribution, this cut would mean nothing to
-    the second halves. A two-sample t-test, one-sided, with m - 2 degrees of freedom for m clients, asks whether they
-    differ over the cut, along the line through the means of the first halves' sides. Then the halves change places, and
-    the smaller p-value counts, times two (Bonferroni). A cut that leaves a client alone is not tested. With four
-    clients, and so two degrees of freedom, hardly any difference is large enough: use a higher level there.
-
-    Clients may also differ one by one, for example when a model knows their examples by heart, and then a cut of one
-    half may show in the other without any groups. But members of a group stand in for each other. So each client's
-    nearest peer is sought in the first halves, and the test counts only if in the second halves such pairs are more
-    alike than the middle between clients across the cut and a client's own two halves, in the mean of their cosines.
-    What follows: groups whose members differ strongly among themselves are not parted, least of all a small group
-    beside a large one; and clients that differ in few directions, as under label skew, have peers and may be parted.
-
-    The level holds for clients of similar sizes. A client with far more examples takes more steps, so its update is
-    longer in both halves.
-
-    The test compares one number a client, not the many entries of the updates, which are far from independent.
-    """
-    i = (some & (per_client["n"] > 1)).nonzero()[:, 0]
-    if (m := len(i)) < 4 or "first half" not in per_client:
-        return 1.0
-    first, second = (to_matrix(take(per_client[f"{which} half"], i)) for which in ("first", "second"))
-    if not (first.any(1).all() and second.any(1).all()):
-        return 1.0  # a half without a direction
-    product = first.new_zeros(m, m, dtype=torch.float64)
-    for p, q in zip(first.split(2**16, 1), second.split(2**16, 1), strict=True):  # not all in 64 bits at once
-        product += p.double() @ q.double().T
-    length = [torch.linalg.vector_norm(p, dim=1, dtype=torch.float64) for p in (first, second)]
-    own = float((product.diag() / length[0] / length[1]).mean())
-    return chance_of_shared_cut(cosine_similarity(first), cosine_similarity(second), product, own)
-
-
-def chance_of_shared_cut(first: Tensor, second: Tensor, product: Tensor, own: float) -> float:
-    """The test of `chance_of_differences`, when all that is known is how alike the halves of the clients are.
-
-    Parameters
-    ----------
-    first, second : Tensor of shape (m, m)
-        Cosines of the updates of the first halves, and of those of the second halves.
-    product : Tensor of shape (m, m)
-        Inner products, of the first half of the client of the row with the second of the column's; or their cosines.
-    own : float
-        Cosine of a client's own two halves, in the mean.
-
-    Returns
-    -------
-    float
-        From 0 to 1; 1 where every cut leaves a client alone, and where clients differ one by one but not in groups.
-    """
-    from scipy.special import stdtr
-
-    m, chances = len(first), [0.5]
-    for one, other, alike in ((first, second, product.T), (second, first, product)):
-        side = bipartition(one, "average").assignment.double()
-        peer = one.clone().fill_diagonal_(-2).argmax(1)
-        n, strangers = side.sum(), other[side[:, None] != side].mean()
-        if 1 < n < m - 1 and 2 * other.gather(1, peer[:, None]).mean() > own + strangers:
-            line = alike @ (side / n - (1 - side) / (m - n))
-            x, y = line[side == 1], line[side == 0]
-            spread = ((x - x.mean()).square().sum() + (y - y.mean()).square().sum()) / (m - 2)
-            t = (x.mean() - y.mean()) / (spread * (1 / len(x) + 1 / len(y))).sqrt()
-            chances.append(float(stdtr(m - 2, -float(t.nan_to_num(0.0)))))
-    return 2 * min(chances)
 
 
 @dataclass(frozen=True)

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..aggregate import membership
 from ..params import Params, broadcast, dot, mix, norm, number_of_rows, row
-from .clusters import bipartition, cosine_similarity
+from .clusters import cosine_similarity
 
 __all__ = ["Split", "cut_in_two", "grown", "replay", "walk"]
 
@@ -30,8 +30,6 @@ class Split:
         0 for those that keep `model`, 1 for those that go to `new`.
     similarity : Tensor of shape (m, m)
         Cosines of their updates (CFL Eq. 4).
-    objective, gap : float
-        `objective` is the largest cosine across the cut (CFL Eq. 6), `gap` the smallest within a part minus it.
     start : Params
         Stack of one row: the model that was split.
     directions : Params
@@ -44,8 +42,6 @@ class Split:
     members: Tensor
     part: Tensor
     similarity: Tensor
-    objective: float
-    gap: float
     start: Params
     directions: Params
 
@@ -54,9 +50,20 @@ class Split:
         """Mean cosine of two clients on different sides."""
         return float(self.similarity[self.part == 0][:, self.part == 1].mean())
 
+    @property
+    def objective(self) -> float:
+        """The largest cosine across the cut (CFL Eq. 6)."""
+        return float(self.similarity[self.part == 0][:, self.part == 1].max())
 
-def cut_in_two(t: int, model: int, members: Tensor, delta: Params, start: Params, method: str) -> Split:
-    """Cut the cluster of `model` by its members' updates after round `t` (CFL Algorithm 2, lines 3 to 5).
+    @property
+    def gap(self) -> float:
+        """The smallest cosine within a part, minus `objective`."""
+        within = self.similarity[self.part[:, None] == self.part]  # a client with itself: 1
+        return float(within.min()) - self.objective
+
+
+def cut_in_two(t: int, model: int, members: Tensor, delta: Params, start: Params, part: Tensor) -> Split:
+    """The node of a cut of `model`'s cluster after round `t`.
 
     Parameters
     ----------
@@ -66,20 +73,18 @@ def cut_in_two(t: int, model: int, members: Tensor, delta: Params, start: Params
         Stack of m rows, their updates.
     start : Params
         Stack of one row, the cluster's model.
-    method : {"exact", "complete", "average"}
-        See `fedlib.server.clusters.bipartition`.
+    part : Tensor of shape (m,), int64
+        As in `Split`.
 
     Returns
     -------
     Split
         Its `new` is -1: `grown` gives the number.
     """
-    similarity = cosine_similarity(delta)  # line 3: alpha_ij, Eq. 4
-    cut = bipartition(similarity, method)  # line 5: c_1, c_2, Eq. 6
-    part = cut.assignment.to(members.device)
+    part = part.to(members.device)
     # the sum of each part's updates, made of length 1: new clients are compared with it
     directions = mix(membership(part, 1 / norm(delta).double(), 2), delta)
-    return Split(t, model, -1, members, part, similarity, cut.objective, cut.gap, start, directions)
+    return Split(t, model, -1, members, part, cosine_similarity(delta), start, directions)
 
 
 def grown(state: Any, split: Split) -> Any:

@@ -1,11 +1,11 @@
 """CFL against the paper's recursion, written as plainly as it can be."""
 
+import math
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 from scipy import stats
 from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
 
@@ -16,7 +16,8 @@ from fedlib.algorithms.cfl import CFL
 from fedlib.algorithms.fedavg import FedAvg
 from fedlib.data import halves
 from fedlib.params import row
-from fedlib.server.clusters import chance_of_differences, chance_of_shared_cut, cosine_similarity
+from fedlib.server.clusters import bipartition
+from fedlib.server.halves import chance_of_shared_cut, cosines_of_halves
 from fedlib.server.split_tree import replay
 
 PREDICT = twin("MLP")[1]
@@ -47,14 +48,14 @@ def conflicting(groups=3, each=3, n=24, seed=0):
     return clients
 
 
-def train_one(params, xy, client, t, seed):
+def train_one(params, xy, client, t, seed, epochs=LOCAL["epochs"]):
     """One client's local training: the loop of a textbook."""
     theta = {name: p.clone().requires_grad_() for name, p in params.items()}
     rule = torch.optim.SGD(theta.values(), lr=LOCAL["lr"])
     x, y = xy
     me, n = torch.tensor([client]), torch.tensor([len(y)])
     steps = 0
-    for order in Key(seed, t).permutations(me, "batches", n, LOCAL["epochs"], len(y))[0]:
+    for order in Key(seed, t).permutations(me, "batches", n, epochs, len(y))[0]:
         for batch in order.split(LOCAL["batch_size"]):
             rule.zero_grad()
             LOSS(theta, (x[batch], y[batch], torch.ones(len(batch), dtype=torch.float64))).backward()
@@ -87,46 +88,60 @@ def opposed(vectors, side):
 
 
 def average_linkage(vectors):
-    """Two sides, by joining again and again the two whose vectors have the highest mean cosine."""
-    unit = [v / v.norm() for v in vectors]
-    sides = [[i] for i in range(len(unit))]
+    """Two sides, by joining again and again the two whose vectors have the highest mean inner product."""
+    sides = [[i] for i in range(len(vectors))]
     while len(sides) > 2:
         pairs = [(a, b) for a in range(len(sides)) for b in range(a)]
-        a, b = max(pairs, key=lambda p: np.mean([float(unit[i] @ unit[j]) for i in sides[p[0]] for j in sides[p[1]]]))
+        a, b = max(
+            pairs, key=lambda p: np.mean([float(vectors[i] @ vectors[j]) for i in sides[p[0]] for j in sides[p[1]]])
+        )
         sides[b] += sides.pop(a)
     return sides
 
 
-def chance(params, clients, t, seed, in_groups=True):
-    """The test of a round: does the cut of one half show in the other, and do clients differ in groups?"""
-    both = []
+def half_size(clients):
+    """Examples in a half: half of the mean, rounded up."""
+    return math.ceil(sum(len(xy[1]) for xy in clients.values()) / len(clients) / 2)
+
+
+def halves_after(params, clients, t, seed, epochs, size, before=None):
+    """Of each client a vector for either half of its examples: the updates of all tests, each of length 1, in a row."""
+    found = {}
     for c, (x, y) in clients.items():
         order = Key(seed).permutations(torch.tensor([c]), "halves", torch.tensor([len(y)]), 1, len(y))[0, 0]
-        pair = [train_one(params, (x[order[s::2]], y[order[s::2]]), c, t, seed)[0] for s in (0, 1)]
-        both.append([flat(u) for u in pair])
-    found = [0.5]
+        rows = [[int(half[j % len(half)]) for j in range(size)] for half in (order[::2], order[1::2])]
+        pair = [flat(train_one(params, (x[half], y[half]), c, t, seed, epochs)[0]) for half in rows]
+        pair = [u / u.norm() for u in pair]
+        found[c] = [torch.cat([old, u]) for old, u in zip(before[c], pair, strict=True)] if before else pair
+    return found
+
+
+def chance(halves):
+    """Does a cut of one half show in the other, do clients differ in groups? By inner products, sums of cosines."""
+    both, found = list(halves.values()), [0.5]
+    everybody = range(len(both))
     for one, other in ((0, 1), (1, 0)):
         sides = average_linkage([pair[one] for pair in both])
         if min(map(len, sides)) > 1:
-            unit = [[u / u.norm() for u in pair] for pair in both]
-            everybody = range(len(both))
             peers, own = [], []
             for i in everybody:
-                peer = max((j for j in everybody if j != i), key=lambda j: float(unit[i][one] @ unit[j][one]))
-                peers.append(float(unit[i][other] @ unit[peer][other]))
-                own.append(float(unit[i][0] @ unit[i][1]))
-            strangers = [float(unit[i][other] @ unit[j][other]) for i in sides[0] for j in sides[1]]
-            if in_groups and np.mean(peers) <= (np.mean(own) + np.mean(strangers)) / 2:  # differ one by one
+                peer = max((j for j in everybody if j != i), key=lambda j: float(both[i][one] @ both[j][one]))
+                peers.append(float(both[i][other] @ both[peer][other]))
+                own.append(float(both[i][0] @ both[i][1]))
+            strangers = [float(both[i][other] @ both[j][other]) for i in sides[0] for j in sides[1]]
+            if np.mean(peers) <= (np.mean(own) + np.mean(strangers)) / 2:  # they differ one by one
                 continue
             middle = [sum(both[i][one] for i in side) / len(side) for side in sides]
-            x, y = ([float(both[i][other] @ (middle[0] - middle[1])) for i in side] for side in sides)
-            found.append(stats.ttest_ind(x, y, alternative="greater").pvalue)
+            places = [[float(both[i][other] @ (middle[n] - middle[1 - n])) for i in sides[n]] for n in (0, 1)]
+            variance = sum(np.var(place) * len(place) for place in places) / (len(both) - 2)
+            t = min(np.mean(place) / (variance / len(place)) ** 0.5 for place in places)
+            found.append(stats.t.sf(t, len(both) - 2))
     return 2 * min(found)
 
 
-def recursion(kind, params, clients, settings, rounds, t=0, seed=3):
-    """Algorithm 2, depth first: the model of each client after `rounds` rounds. Rounds count along the path."""
-    begun = t
+def recursion(kind, params, clients, settings, rounds, t=0, seed=3, size=None, halves=None):
+    """Algorithm 2, depth first: the model of each client after `rounds` rounds, along the path, as are tests."""
+    begun, size = t, size or half_size(clients)
     while t < rounds:
         t += 1
         trained = {c: train_one(params, xy, c, t, seed) for c, xy in clients.items()}
@@ -141,11 +156,16 @@ def recursion(kind, params, clients, settings, rounds, t=0, seed=3):
             due = length < settings["eps1"] and longest >= settings["eps2"]
         elif kind is LengthCFL:
             due = length < settings["eps1"] * longest and pace >= settings["eps2"]
-        else:
-            due = t % settings["rest"] == 0 and chance(params_before, clients, t, seed) < settings["level"]
+        elif due := t % settings["rest"] == 0 and len(clients) > 1:
+            halves = halves_after(params_before, clients, t, seed, settings["test_epochs"], size, halves)
+            due = len(clients) > 3 and chance(halves) < settings["level"]
         if due and t - begun >= settings["rest"] and len(clients) > 1:
             vectors = [flat(u) for u, _ in trained.values()]
-            side = weakest_cut(vectors)
+            if kind is CFL:
+                sides = average_linkage([one + other for one, other in halves.values()])
+                side = [int((i in sides[0]) != (0 in sides[0])) for i in range(len(clients))]
+            else:
+                side = weakest_cut(vectors)
             if kind is CFL and not opposed(vectors, side):
                 continue
             parts = [{c: xy for (c, xy), s in zip(clients.items(), side, strict=True) if s == part} for part in (0, 1)]
@@ -153,13 +173,15 @@ def recursion(kind, params, clients, settings, rounds, t=0, seed=3):
                 return {
                     c: model
                     for part in parts
-                    for c, model in recursion(kind, params, part, settings, rounds, t, seed).items()
+                    for c, model in recursion(
+                        kind, params, part, settings, rounds, t, seed, size, halves and {c: halves[c] for c in part}
+                    ).items()
                 }
     return dict.fromkeys(clients, params)
 
 
 SETTINGS = {
-    CFL: {"level": 0.2, "rest": 3, "min_size": 2},
+    CFL: {"level": 0.2, "rest": 3, "min_size": 2, "test_epochs": 4},
     LengthCFL: {"level": 1, "eps1": 0.8, "eps2": 0.1, "rest": 3, "min_size": 2},
     PaperCFL: {"level": 1, "eps1": 0.5, "eps2": 0.1, "rest": 2, "min_size": 1},
 }
@@ -321,39 +343,70 @@ def test_new_clients_walk_down_the_tree():
 
 
 @pytest.mark.parametrize("columns", [{}, {"weight": (2,)}])
-def test_halves_part_the_rows(columns):
+def test_halves_part_the_rows_and_have_one_size(columns):
     data = client_data(ragged_clients((1, 2, 5, 33)))
     data = data.with_columns(**{n: torch.rand(*data.y.shape, *shape) for n, shape in columns.items()})
-    both, again, other = halves(data, Key(3, 1)), halves(data, Key(3, 9)), halves(data, Key(4))
-    assert [p.n.tolist() for p in both] == [[1, 1, 3, 17], [1, 1, 2, 16]]
-    assert torch.equal(both[0].index, again[0].index) and not torch.equal(both[0].index, other[0].index)
+    pair, again, other = halves(data, Key(3, 1), 17), halves(data, Key(3, 9), 17), halves(data, Key(4), 17)
+    assert [p.n.tolist() for p in pair] == [[17] * 4] * 2 and pair[0].index.shape == (4, 17)
+    assert torch.equal(pair[0].index, again[0].index) and not torch.equal(pair[0].index, other[0].index)
     for k, n in enumerate(data.n.tolist()):
-        rows = [i for part in both for i in part.index[k, : part.n[k]].tolist()]
-        assert sorted(rows) == sorted(data.index[k, :n].tolist()) or n == 1
-        for part in both:
-            for i, y, j in zip(part.index[k, : part.n[k]], part.y[k], range(n), strict=False):
-                place = data.index[k, :n].tolist().index(int(i))
-                assert y == data.y[k, place]
+        own = [set(part.index[k].tolist()) for part in pair]
+        assert own[0] | own[1] == set(data.index[k, :n].tolist())
+        assert (own[0].isdisjoint(own[1]) and len(own[0]) - len(own[1]) == n % 2) or n == 1
+        for part in pair:
+            times = torch.unique(part.index[k], return_counts=True)[1]
+            assert times.max() - times.min() <= 1  # repeated in turn
+            for j in range(17):
+                place = data.index[k, :n].tolist().index(int(part.index[k, j]))
+                assert part.y[k, j] == data.y[k, place]
                 assert all(torch.equal(part.columns[c][k, j], data.columns[c][k, place]) for c in columns)
-    alone = halves(client_data(ragged_clients((1, 1))), Key(0))
-    assert alone[1].n.tolist() == [1, 1] and alone[1].index.shape == (2, 1)
+    few = halves(data, Key(3, 1), 2)  # some of the same
+    assert all(torch.equal(part.index, whole.index[:, :2]) for part, whole in zip(few, pair, strict=True))
+
+
+def shared(first, second):
+    """The test of two halves' updates, each a matrix with a row for each client."""
+    return chance_of_shared_cut(cosines_of_halves({"w": first}, {"w": second}))
 
 
 def updates(random, clients, signal, dimensions=30):
     """Halves' updates with a signal for each client, and noise of which a few directions have the most."""
     scale = 1 / torch.arange(1, dimensions + 1).double().sqrt()
-    noise = [torch.from_numpy(random.standard_normal((clients, dimensions))) * scale for _ in range(2)]
-    pair = {f"{name} half": {"w": signal + e} for name, e in zip(("first", "second"), noise, strict=True)}
-    return pair | {"n": torch.full((clients,), 9)}
+    return [signal + torch.from_numpy(random.standard_normal((clients, dimensions))) * scale for _ in range(2)]
 
 
 def test_the_test_errs_as_rarely_as_it_says():
     random = np.random.RandomState(0)
     for clients in (4, 10, 25):
-        everybody, common = torch.ones(clients, dtype=torch.bool), torch.ones(30).double()
-        found = [chance_of_differences(updates(random, clients, common), everybody) for _ in range(500)]
-        assert 0.004 < np.mean(np.array(found) < 0.05) < 0.06
-        assert min(found) > 1e-4
+        found = [shared(*updates(random, clients, torch.ones(30).double())) for _ in range(500)]
+        assert np.mean(np.array(found) < 0.05) < 0.03 and min(found) < 0.5
+
+
+def test_the_test_errs_as_rarely_after_many_tests():
+    """Of halves whose examples stay the same, so that their updates err the same way in every test, in part."""
+    random, found = np.random.RandomState(0), []
+    for _ in range(200):
+        lasting = [0.5 * half for half in updates(random, 10, 0.0)]
+        tests = [
+            cosines_of_halves(*({"w": half + old} for half, old in zip(updates(random, 10, 0.7), lasting, strict=True)))
+            for _ in range(6)
+        ]
+        found.append(chance_of_shared_cut(sum(tests)))
+    assert np.mean(np.array(found) < 0.05) < 0.03 and min(found) < 0.5
+
+
+def test_clients_with_noisier_updates_are_no_group():
+    """All have one way in common, with more or less noise. The sides differ, as a two-sample test says too often."""
+    random, found, naive = np.random.RandomState(0), [], []
+    for _ in range(200):
+        sure = torch.from_numpy(np.exp(random.standard_normal((20, 1))))
+        cosines = cosines_of_halves(*({"w": half} for half in updates(random, 20, 0.3 * sure)))
+        found.append(chance_of_shared_cut(cosines))
+        side = bipartition(cosines[0], "average").assignment == 1
+        if found[-1] < 1 and 1 < side.sum() < 19:
+            place = cosines[2].T[:, side].mean(1) - cosines[2].T[:, ~side].mean(1)
+            naive.append(stats.ttest_ind(place[side], place[~side], alternative="greater").pvalue)
+    assert np.mean(np.array(found) < 0.05) < 0.03 and np.mean(np.array(naive) < 0.05) > 0.1
 
 
 def test_the_test_sees_groups():
@@ -362,66 +415,82 @@ def test_the_test_sees_groups():
     line = torch.zeros(30).double()
     line[5] = 1
     groups = updates(random, 10, side * line)
-    everybody = torch.ones(10, dtype=torch.bool)
-    assert chance_of_differences(groups, everybody) < 1e-3
-    assert chance_of_differences(groups, side[:, 0] > 0) > 0.01  # one group alone
+    assert shared(*groups) < 1e-3
+    assert shared(*(half[side[:, 0] > 0] for half in groups)) > 0.01  # one group alone
+
+
+def test_tests_add_up():
+    """Groups that most tests do not see alone."""
+    random = np.random.RandomState(0)
+    side = torch.arange(10)[:, None] % 2 * 2.0 - 1
+    line = torch.zeros(30).double()
+    line[5] = 0.6
+    tests = [cosines_of_halves(*({"w": half} for half in updates(random, 10, side * line))) for _ in range(40)]
+    assert np.median([chance_of_shared_cut(one) for one in tests]) > 0.05 and chance_of_shared_cut(sum(tests)) < 1e-6
 
 
 @pytest.mark.parametrize("clients", [5, 10, 20])
 def test_clients_that_differ_one_by_one_are_no_groups(clients):
     """Each resembles its own other half and nobody else, as when a model has learned its examples by heart."""
-    random, everybody = np.random.RandomState(0), torch.ones(clients, dtype=torch.bool)
+    random = np.random.RandomState(0)
     side = torch.arange(clients)[:, None] % 2 * 2.0 - 1
 
     def chance(signal):
         own, one, other = torch.from_numpy(random.standard_normal((3, clients, 1000)))
-        pair = {"first half": {"w": signal + own + 0.3 * one}, "second half": {"w": signal + own + 0.3 * other}}
-        return chance_of_differences(pair | {"n": torch.full((clients,), 9)}, everybody)
+        return shared(signal + own + 0.3 * one, signal + own + 0.3 * other)
 
     assert all(chance(0.0) == 1 for _ in range(50))
     assert max(chance(1.5 * side) for _ in range(50)) < (0.02 if clients == 5 else 1e-3)  # five are few
 
 
-def test_the_probability_of_a_round_is_that_of_plain_loops():
-    """Of clients in four groups, and of clients that agree: there the question for groups refuses some."""
-    params, refused = twin("MLP")[0], 0
+def test_the_probabilities_of_two_tests_are_those_of_plain_loops():
+    """Of clients in four groups, and of clients that agree."""
+    start = twin("MLP")[0]
     for groups in (4, 1):
         for seed in (2, 3, 4):
             clients = conflicting(groups, 2 if groups == 4 else 12, seed=seed)
-            algorithm = CFL(LOSS, **LOCAL, rest=1)
-            state = fedlib.fit(algorithm, params, client_data(clients), 1, seed=seed, progress=False).state
-            found = float(state.norms[0, 6])
-            assert found == pytest.approx(chance(params, clients, 1, seed), rel=1e-6)
-            assert groups == 1 or found < 0.05
-            refused += found == 1 and chance(params, clients, 1, seed, in_groups=False) < 1
-    assert refused
-
-
-def test_cosines_are_all_that_the_test_asks_of_updates_of_one_length():
-    found = []
-    for signal in (0.0, torch.arange(10)[:, None] % 2 * 2.0 - 1):
-        groups = updates(np.random.RandomState(1), 10, signal)
-        pair = [F.normalize(groups[f"{which} half"]["w"], dim=1) for which in ("first", "second")]
-        entry = {"first half": {"w": pair[0]}, "second half": {"w": pair[1]}, "n": groups["n"]}
-        similar = [cosine_similarity({"w": p}) for p in pair]
-        product = pair[0] @ pair[1].T
-        found.append(chance_of_shared_cut(*similar, product, float(product.diag().mean())))
-        assert found[-1] == pytest.approx(chance_of_differences(entry, torch.ones(10, dtype=torch.bool)), rel=1e-9)
-    assert found[1] < 1e-3 < found[0]
+            algorithm = CFL(LOSS, **LOCAL, rest=1, test_epochs=3, level=1e-30)
+            run = {"data": client_data(clients), "seed": seed, "progress": False}
+            found = fedlib.fit(algorithm, start, rounds=2, **run).state.norms[:, 6].tolist()
+            middle = row(fedlib.fit(replace(algorithm, level=0), start, rounds=1, **run).state.models, 0)
+            halves = None
+            for t, params in ((1, start), (2, middle)):
+                halves = halves_after(params, clients, t, seed, 3, half_size(clients), halves)
+                assert found[t - 1] == pytest.approx(chance(halves), rel=1e-6)
+                assert groups == 1 or found[t - 1] < 0.1
 
 
 def test_the_test_at_its_ends():
-    everybody = torch.ones(4, dtype=torch.bool)
-    same = {"w": torch.ones(4, 3).double()}
-    entry = {"first half": same, "second half": same, "n": torch.full((4,), 9)}
-    assert chance_of_differences(entry, everybody) == 1  # no update differs
-    parts = {"w": torch.tensor([[1.0, 0, 0], [0, 1, 0]]).double().repeat(2, 1)}
-    without_noise = entry | {"first half": parts, "second half": parts}
-    assert chance_of_differences(without_noise, everybody) == 0
-    assert chance_of_differences(without_noise | {"n": torch.tensor([1, 9, 9, 9])}, everybody) == 1  # three with halves
-    assert chance_of_differences({"n": entry["n"]}, everybody) == 1
-    still = {"w": torch.zeros(4, 3).double()}
-    assert chance_of_differences(entry | {"first half": still, "second half": still}, everybody) == 1
+    same = torch.ones(4, 3).double()
+    assert shared(same, same) == 1  # no update differs
+    parts = torch.tensor([[1.0, 0, 0], [0, 1, 0]]).double().repeat(2, 1)
+    assert shared(parts, parts) == 0  # groups without noise
+    assert shared(parts[:3], parts[:3]) == 1  # three are too few
+    assert shared(0 * same, parts) == shared(parts, 0 * same) == 1
+    assert chance_of_shared_cut(torch.zeros(3, 4, 4).double()) == 1
+
+
+def told(n, halves, update=None):
+    """One round of CFL, with a test, of clients with n examples whose halves have these updates."""
+    n, pair = torch.as_tensor(n), [{"w": half} for half in halves]
+    algorithm = CFL(LOSS, rest=1)
+    entry = {"update": {"w": update} if update is not None else pair[0], "n": n, "steps": torch.ones_like(n)}
+    entry |= {"first half": pair[0], "second half": pair[1]}
+    return algorithm.aggregate(
+        begin(algorithm, n, {"w": torch.zeros(len(halves[0][0]))}), Update(torch.arange(len(n)), per_client=entry)
+    )
+
+
+def test_a_client_with_one_example_is_not_tested():
+    """It has no halves. But it is parted with the others."""
+    random = np.random.RandomState(0)
+    side = torch.tensor([1.0, -1]).repeat(5)[:, None] * torch.tensor([1.0, 0, 0, 0]).double()
+    halves = [side + torch.from_numpy(0.1 * random.standard_normal((10, 4))) for _ in range(2)]
+    halves = [torch.cat([halves[0][:1], h[1:]]) for h in halves]
+    ends = [told([n] + [9] * 9, halves) for n in (1, 9)]
+    found, alone = [float(end.norms[0, 6]) for end in ends], shared(*(h[1:] for h in halves))
+    assert found[0] == pytest.approx(alone, rel=1e-6, abs=0) and found[1] < alone / 10
+    assert alone < 1e-3 and ends[0].assignment.tolist() == [0, 1] * 5
 
 
 def test_halves_are_trained_in_rounds_of_a_test_only():
@@ -435,15 +504,12 @@ def test_halves_are_trained_in_rounds_of_a_test_only():
 
 def test_parts_that_do_not_oppose_stay_together():
     """Clients of two kinds on their common way: told apart at once, and cut only when they turn against each other."""
-    everybody, one = torch.arange(8), torch.full((8,), 9)
     random = np.random.RandomState(0)
 
     def splits(common):
         side = torch.tensor([1.0, -1]).repeat(4)[:, None] * torch.tensor([1.0, 0, 0, 0]).double()
-        pair = [{"w": side + common + torch.from_numpy(0.1 * random.standard_normal((8, 4)))} for _ in range(3)]
-        entry = {"update": pair[0], "first half": pair[1], "second half": pair[2], "n": one, "steps": one}
-        algorithm = CFL(LOSS, rest=1)
-        state = algorithm.aggregate(begin(algorithm, one, {"w": torch.zeros(4)}), Update(everybody, per_client=entry))
+        update, *halves = (side + common + torch.from_numpy(0.1 * random.standard_normal((8, 4))) for _ in range(3))
+        state = told([9] * 8, halves, update)
         assert state.norms[0, 5] == 1 and state.norms[0, 6] < 1e-3
         return len(state.splits)
 
@@ -465,6 +531,7 @@ def test_mistakes_are_told():
         ("level", 1.5, "a probability, from 0 to 1; got 1.5"),
         ("level", -0.1, "a number of at least 0; got -0.1"),
         ("rest", -2, "a whole number of at least 0; got -2"),
+        ("test_epochs", 0, "a whole number of at least 1; got 0"),
         ("min_size", 0, "a whole number of at least 1; got 0"),
         ("method", "single", '"exact", "complete" or "average"; got \'single\''),
     ):

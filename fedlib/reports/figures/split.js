@@ -1,11 +1,7 @@
 // CFL round by round: the matrix that the server sees, the tree that grows, and the criterion that decides.
 
 /** Does the value satisfy the rule with this threshold? */
-const holds = (rule, value, eps) => value !== null && (rule.below ? value < eps : value >= eps);
-
-/** A value of a rule in words, and its place on the rule's axis. */
-const said = (rule, value) => rule.log ? (value < 0.001 ? value.toExponential(0).replace("-", "\u2212") : String(Number(value.toPrecision(1)))) : show(value);
-const onAxis = (rule, value) => rule.log ? Math.log10(Math.max(value, 1e-12)) : value;
+const holds = (rule, value, eps) => rule.below ? value < eps : value >= eps;
 
 /** The first round in which other thresholds decide otherwise than the run did; null if none (as in split_tree.replay). */
 function replay(run, eps) {
@@ -59,17 +55,16 @@ function sentence(run, t, eps, other) {
   const count = before.leaves.length, clauses = new Map();
   for (const [, model, , ...values] of tests) {
     const age = t - before.born[model], fails = run.rules.findIndex((r, i) => !holds(r, values[i], eps[i]));
-    const key = values.includes(null) ? "later" : age < run.rest ? "young" : fails;
+    const key = age < run.rest ? "young" : fails;
     if (!clauses.has(key)) clauses.set(key, { models: [], values: [], age });
     clauses.get(key).models.push(model);
     clauses.get(key).values.push(values[fails]);
   }
   const texts = [...clauses].map(([key, { models, values, age }]) => {
     if (key === "young") return `${named(models)}: ${age} round${age > 1 ? "s" : ""} old, may not be cut before ${run.rest}`;
-    if (key === "later") return `${named(models)}: the next test is after round ${Math.ceil(t / run.rest) * run.rest}`;
     if (key < 0) return `${named(models)}: due, but the cut would leave a client alone`;
     const rule = run.rules[key], nearest = rule.below ? Math.min(...values) : Math.max(...values);
-    return `${named(models)}: ${rule.fails} (${said(rule, nearest)}, a cut needs ${rule.below ? "less than" : "at least"} ${said(rule, eps[key])})`;
+    return `${named(models)}: ${rule.fails} (${show(nearest)}, a cut needs ${rule.below ? "less than" : "at least"} ${show(eps[key])})`;
   });
   return `Round ${t}: ${count} model${count > 1 ? "s" : ""}, no cut. ${texts.join("; ")}.`.replace(". model", ". Model");
 }
@@ -85,8 +80,8 @@ function live(figure, run) {
   const says = make("output", { className: "says", "aria-live": "polite" });
   const round = slider("round", [1, T, 1], T, (v) => { stop(); go(v); }, (v) => `${v} of ${T}`);
   const play = make("button", { type: "button", onclick: () => playing ? stop() : run_() });
-  const sliders = run.rules.map((r, i) => slider(`Threshold ${r.symbol}`, r.range, onAxis(r, r.eps), (v) => { eps[i] = r.log ? 10 ** v : v; decide(); }, (v) => said(r, r.log ? 10 ** v : v)));
-  const reset = make("button", { type: "button", onclick: () => { eps.splice(0, eps.length, ...own); sliders.forEach((s, i) => s.set(onAxis(run.rules[i], own[i]))); decide(); } }, "Thresholds of the run");
+  const sliders = run.rules.map((r, i) => slider(`Threshold ${r.symbol}`, r.range, r.eps, (v) => { eps[i] = v; decide(); }, show));
+  const reset = make("button", { type: "button", onclick: () => { eps.splice(0, eps.length, ...own); sliders.forEach((s, i) => s.set(own[i])); decide(); } }, "Thresholds of the run");
   const view = choice("Rows", [["server", "as the server sees them"], ["group", "by true group"]], "server", (v) => { byGroup = v === "group"; glide(); });
   round.label.style.flex = "4 1 14rem";
   figure.prepend(make("div", { className: "controls" }, play, round.label), says);
@@ -179,9 +174,9 @@ function live(figure, run) {
     other = same ? null : replay(run, eps);
     limits.forEach((line) => {
       const i = Number(line.dataset.rule), rule = run.rules[i], { top, bottom } = rule.plot, [low, high] = rule.range;
-      const share = (onAxis(rule, eps[i]) - low) / (high - low);
+      const share = (eps[i] - low) / (high - low);
       line.setAttribute("transform", `translate(0 ${bottom - (bottom - top) * Math.max(0, Math.min(1, share))})`);
-      line.querySelector("text").textContent = `${rule.symbol} = ${said(rule, eps[i])}`;
+      line.querySelector("text").textContent = `${rule.symbol} = ${show(eps[i])}`;
     });
     reset.hidden = same;
     go(t);

@@ -45,29 +45,37 @@ def four_groups(f):
     )
 
 
+def planted(name):
+    """Whether clients come in groups."""
+    return "permuted" in name or "rotated" in name
+
+
+def all_cases(read):
+    """Of the sets on which rules were chosen."""
+    return [case for data in read("cfl_rule").values() for case in data.items()]
+
+
 def congruent(read):
-    """Runs without groups, and in how many of them the default would have split."""
-    cases = [c for data in read("cfl_rule").values() for c in data.values() if "whole" not in c]
-    runs = [run for case in cases for run in case["rules"].values()]
-    tested = all(0 <= chance <= 1 for run in runs for chance in run["chance"])  # probabilities
-    return len(runs) == 195 and tested and not any("halves" in run["first"] for run in runs)
+    """The default splits no run without groups."""
+    runs = [run for name, c in all_cases(read) if not planted(name) for run in c["whole"].values()]
+    return len(runs) == 195 and all(run["ARI"] == 1 and not run["splits"] for run in runs)
 
 
 def kinds(read):
     """Runs with groups, and in how many of them CFL ends with these; of how many sets of images and networks."""
     data = read("cfl_rule")
-    found = [run["ARI"] for one in data.values() for c in one.values() for run in c.get("whole", {}).values()]
+    found = [run["ARI"] for name, c in all_cases(read) if planted(name) for run in c["whole"].values()]
     networks = {name.partition(",")[0] for one in data.values() for name in one}
-    return len(data) == len(networks) == 3 and len(found) == 135 and sum(v == 1 for v in found) == 132
+    return len(data) == len(networks) == 3 and len(found) == 135 and sum(v == 1 for v in found) == 135
 
 
 def photos(read):
     """Runs on photos in which the true groups are found, and runs: with 600 a client, and with fewer."""
     found = {True: [], False: []}
     for name, case in read("cfl_rule_aside")["cifar10"].items():
-        found["600" in name] += [run["ARI"] for run in case.get("whole", {}).values()]
+        found["600" in name] += [run["ARI"] for run in case["whole"].values() if planted(name)]
     many, few = ((sum(v == 1 for v in runs), len(runs)) for runs in (found[True], found[False]))
-    return many == (24, 30) and few == (1, 45)
+    return many == (29, 30) and few == (34, 45)
 
 
 CLAIMS = [
@@ -102,11 +110,11 @@ CLAIMS = [
         "The rule by lengths split in four of the five, and each time cost accuracy on all digits, up to 2.3 points",
         chapter(by_lengths),
     ),
-    ("the default's test took no congruent clients apart in 195 runs", congruent),
+    ("the default split no congruent clients in 195 runs", congruent),
     ("with three sets of images and three networks", kinds),
-    ("CFL ended with the true groups in 132 of 135 runs that had some", kinds),
+    ("and ended with the true groups in all 135 runs that had some", kinds),
     (
-        "With 600 of CIFAR-10's photos a client it found them in 24 of 30 runs, with a hundred or two in hardly any.",
+        "With 600 of CIFAR-10's photos a client it found them in 29 of 30 runs, with a hundred or two in 34 of 45.",
         photos,
     ),
     (
@@ -114,8 +122,8 @@ CLAIMS = [
         chapter(lambda f: five(values(f, SKEW[1], "splits"), lambda v: v > 0)),
     ),
     (
-        "On all digits that costs about eight points",
-        chapter(lambda f: five(gaps(f, *SKEW), lambda v: v > 0) and shows(100 * sum(gaps(f, *SKEW)) / 5, "8")),
+        "On all digits that costs about twelve points",
+        chapter(lambda f: five(gaps(f, *SKEW), lambda v: v > 0) and shows(100 * sum(gaps(f, *SKEW)) / 5, "12")),
     ),
     (
         "On clients' own mixes five seeds cannot tell CFL from FedAvg.",

@@ -6,7 +6,7 @@ import statistics
 import numpy as np
 from book.claiming import at, compare, mean, shows, values, verdict
 
-from book.experiments import cfl_rule
+from fedlib.algorithms import CFL
 from fedlib.reports.statistics import cluster_scores
 from tools import scoreboard
 
@@ -121,61 +121,61 @@ def cost_them(read):
     return [a < b for a, b, number in pairs if number] == [True] * 4
 
 
-def cut_too_seldom(read):
-    """The planted runs that missed the groups cut no group: three splits make four clusters, one makes two."""
-    cases = [(name, c) for data in read("cfl_rule").values() for name, c in data.items() if "whole" in c]
-    runs = [(1 if "90/10" in name else 3, run) for name, c in cases for run in c["whole"].values()]
-    missed = [len(run["splits"]) < needed for needed, run in runs if run["ARI"] < 0.95]
-    exact = [len(run["splits"]) == needed and run["ARI"] == 1 for needed, run in runs if run["ARI"] >= 0.95]
-    return missed == [True] * 3 and all(exact) and max(t for _, run in runs for t in run["splits"]) <= 120
+def cases_of(read, name, planted):
+    """The cases of a result of `cfl_rule` with planted groups, or with clients that agree: data, kind, figures."""
+    cases = [(data, kind, c) for data, found in read(name).items() for kind, c in found.items()]
+    return [case for case in cases if ("permuted" in case[1] or "rotated" in case[1]) == planted]
+
+
+def split_though_alike(read, name):
+    """Runs of clients that agree which CFL's default split, and runs."""
+    ends = [run for *_, c in cases_of(read, name, False) for run in c["whole"].values()]
+    return sum((run["ARI"] < 1) + len(run["splits"]) > 0 for run in ends), len(ends)
+
+
+def groups_found(read, name, which=lambda data, kind: True):
+    """Runs of such cases with planted groups in which CFL's default found them, and runs."""
+    ends = [
+        run["ARI"] for data, kind, c in cases_of(read, name, True) if which(data, kind) for run in c["whole"].values()
+    ]
+    return sum(ari >= 0.95 for ari in ends), len(ends)
+
+
+def six_tests(read):
+    """One split makes two clusters, three make four; none is later than round 120."""
+    runs = [
+        (1 if "90/10" in kind else 3, run)
+        for _, kind, c in cases_of(read, "cfl_rule", True)
+        for run in c["whole"].values()
+    ]
+    exact = all(len(run["splits"]) == needed and run["ARI"] == 1 for needed, run in runs)
+    return exact and {t for _, run in runs for t in run["splits"]} <= {20, 40, 60, 80, 100, 120}
 
 
 def skew_splits_both(read):
     halves, lengths = (splits(read, rule, "label skew") for rule in ("CFL", "CFL, lengths"))
-    return all(0 < a < b for a, b in zip(halves, lengths, strict=True))
+    return all(a > 0 and b > 0 for a, b in zip(halves, lengths, strict=True))
 
 
 def a_twentieth_more_bytes(read):
     return 0.045 < mean(read("cfl"), "CFL", "megabytes") / mean(read("cfl"), "FedAvg", "megabytes") - 1 < 0.055
 
 
-def rule_table(cases):
-    """Runs of congruent clients that each rule split, runs of them, planted runs whose groups were found, and runs."""
-    calm = [run for c in cases if "whole" not in c for run in c["rules"].values()]
-    ends = [run["ARI"] for c in cases if "whole" in c for run in c["whole"].values()]
-    parted = [sum(rule in run["first"] for run in calm) for rule in ("halves", "lengths")]
-    return *parted, len(calm), sum(ari >= 0.95 for ari in ends), len(ends)
+def found_aside(read, data, many):
+    """Of photos, with 600 a client or with fewer, and of wines."""
+    return groups_found(read, "cfl_rule_aside", lambda set_, kind: set_ == data and ("600" in kind) == many)
 
 
-def chosen_on(read):
-    """The table of the sets of data on which rules were chosen."""
-    return rule_table([case for data in read("cfl_rule").values() for case in data.values()])
-
-
-def kept_aside(read):
-    """The table of the sets that were looked at afterwards."""
-    return rule_table([case for data in read("cfl_rule_aside").values() for case in data.values()])
-
-
-def further(read):
-    """The table of the sets that were looked at after the question for groups had been added."""
-    return rule_table([case for data in read("cfl_rule_later").values() for case in data.values()])
+def six_of_twelve(read):
+    """Two of four groups of five left together, of the runs with photos that missed the groups."""
+    group, two = np.arange(20) % 4, np.arange(20) % 4
+    two[two == 3] = 2
+    left = round(cluster_scores(group, two)["ari"], 4)
+    missed = [run["ARI"] for *_, c in cases_of(read, "cfl_rule_aside", True) for run in c["whole"].values()]
+    return sum(ari < 0.95 for ari in missed) == 12 and missed.count(left) == 6
 
 
 LAST = "cut confirmed", "halves, one by one", "halves"  # the last rows of the table of rules
-
-
-def found_aside(read, data, rows):
-    """Runs of one of these whose groups were found, and runs, with this many rows a client."""
-    cases = read("cfl_rule_aside")[data].items()
-    return rule_table([case for name, case in cases if name.rsplit(", ", 1)[1].removesuffix(" rows") in rows])[3:]
-
-
-def missed_with_many_photos(read):
-    """Of the runs with 600 photos a client."""
-    cases = read("cfl_rule_aside")["cifar10"].items()
-    missed = {name: sum(run["ARI"] < 0.95 for run in c["whole"].values()) for name, c in cases if "600" in name}
-    return missed.pop("linear, rotated, 600 rows") == 5 and sum(missed.values()) == 1
 
 
 WHICH = "one by one", "chance"  # the test alone, and with its question for groups
@@ -183,16 +183,8 @@ WHICH = "one by one", "chance"  # the test alone, and with its question for grou
 
 def low(read, name, tests, level=0.05, which="chance"):
     """Of clients that agree: probabilities below a level in some of the tests, and all of these tests."""
-    cases = [case for data in read(name).values() for case in data.values() if "whole" not in case]
-    some = [c for case in cases for run in case["rules"].values() for c in run[which][tests]]
+    some = [c for *_, case in cases_of(read, name, False) for run in case["rules"].values() for c in run[which][tests]]
     return sum(0 < c < level for c in some), len(some)
-
-
-def none_split_though_trained_long(read):
-    cases = [case for data in read("cfl_rule_longer").values() for case in data.values()]
-    runs = [run for case in cases for run in case["rules"].values()]
-    unsplit = len(runs) == 30 and not any(rule in run["first"] for run in runs for rule in LAST[1:])
-    return unsplit and low(read, "cfl_rule_longer", slice(None), 1e-3, "one by one") == (2, 300)
 
 
 def whole_on_photos(read):
@@ -202,47 +194,16 @@ def whole_on_photos(read):
     return one["splits"] == [20, 40, 40] and one["ARI"] == 1 and (one["rounds"][-1], best) == (200, 45)
 
 
-def summed(read, planted):
-    """The runs of the rule whose tests add up, with groups or without."""
-    cases = read("cfl_rule_summed")["cifar10"].items()
-    return {k: runs for k, runs in cases if ("permuted" in k or "rotated" in k) == planted}
-
-
-def summed_finds(read):
-    """All groups; two of four left together; a client of 20 in a wrong group."""
-    found = [run for runs in summed(read, True).values() for run in runs.values()]
-    group, one, two = (np.arange(20) % 4 for _ in range(3))
-    one[0], two[two == 3] = 1, 2
-    near, left = (round(cluster_scores(group, other)["ari"], 4) for other in (one, two))
-    scores = [run["ARI"] for run in found]
-    return (len(scores), scores.count(1), scores.count(left), scores.count(near)) == (45, 36, 8, 1)
-
-
-def summed_keeps(read):
-    """Of the runs without groups one is split, and its clients are unequal."""
-    found = {k: sum(run["ARI"] != 1 for run in runs.values()) for k, runs in summed(read, False).items()}
-    split = {k for k, number in found.items() if number}
-    runs = sum(len(runs) for runs in summed(read, False).values())
-    return (runs, sum(found.values()), split) == (55, 1, {"MLP, unequal, 100 rows"})
-
-
-def summed_bytes(read):
-    """As many as the library's rule, in runs without a split."""
-    here, there = (read(name)["cifar10"]["MLP, permuted, 100 rows"] for name in ("cfl_rule_summed", "cfl_rule_aside"))
-    return {run["bytes"] for run in here.values()} == {run["bytes"] for run in there["whole"].values()} == {1.05}
-
-
-def summed_twice(read):
-    """Two halves in twenty epochs, every twentieth round, beside one epoch of all examples a round."""
-    rule = cfl_rule.Summed(print)
-    return rule.longer == rule.rest == 20 and summed_finds(read)
+def half_an_epoch(read):
+    """Two halves in ten epochs, every twentieth round, beside one epoch of all examples a round."""
+    rule = CFL(print)
+    return 2 * rule.test_epochs == rule.rest == 20 and a_twentieth_more_bytes(read)
 
 
 def first_cuts(read, rule, name):
     """Runs of congruent clients that a rule would split, planted runs that it would cut rightly, and wrongly."""
-    cases = [case for data in read(name).values() for case in data.values()]
     calm, planted = (
-        [run["first"].get(rule) for c in cases if ("whole" in c) == p for run in c["rules"].values()]
+        [run["first"].get(rule) for *_, c in cases_of(read, name, p) for run in c["rules"].values()]
         for p in (False, True)
     )
     sizes = {"cfl_rule": (195, 135), "cfl_rule_aside": (115, 95), "cfl_rule_later": (95, 65)}[name]
@@ -259,8 +220,8 @@ def rule_row(rule, *numbers):
 
     def holds(read):
         chosen, aside = first_cuts(read, rule, "cfl_rule"), first_cuts(read, rule, "cfl_rule_aside")
-        cases = [c for data in read("cfl_rule").values() for c in data.values() if "whole" in c]
-        waits = statistics.median(run["first"].get(rule, [math.inf])[0] for c in cases for run in c["rules"].values())
+        runs = [run["first"] for *_, c in cases_of(read, "cfl_rule", True) for run in c["rules"].values()]
+        waits = statistics.median(first.get(rule, [math.inf])[0] for first in runs)
         found = chosen[0], aside[0], chosen[1], aside[1], waits if waits < math.inf else None
         return found == numbers and chosen[2] == 0
 
@@ -272,24 +233,14 @@ def not_better_in_everything(read):
     runs = [run["first"] for c in cases for run in c["rules"].values()]
     skew = [sum(rule in first for first in runs) for rule in ("cut confirmed", "halves")]
     through = [first_cuts(read, rule, "cfl_rule_aside")[2] for rule in ("cut confirmed", "halves")]
-    photos = [
-        run["first"].get("halves")
-        for c in read("cfl_rule_aside")["cifar10"].values()
-        if "whole" in c
-        for run in c["rules"].values()
-    ]
+    planted = cases_of(read, "cfl_rule_aside", True)
+    photos = [run["first"].get("halves") for data, _, c in planted if data == "cifar10" for run in c["rules"].values()]
     return (
         len(runs) == 45
         and skew == [14, 27]
         and through == [1, 5]
         and sum(bool(one) and not one[1] for one in photos) == 4
     )
-
-
-def chances(read, name="cfl_rule"):
-    """Whether the test's probabilities of congruent clients are probabilities."""
-    cases = [case for data in read(name).values() for case in data.values() if "whole" not in case]
-    return all(0 <= c <= 1 for case in cases for run in case["rules"].values() for c in run["chance"])
 
 
 # ---- FedCG ----
@@ -592,10 +543,8 @@ def clusters_chosen_are_true(read):
     return found == [5, 4]
 
 
-def did_not_split(read):
-    """In four of the five seeds the chosen level leaves one cluster."""
-    found = [c for c in values(of(read, SKEW), "CFL", "clusters") if c == 1]
-    return len(found) == 4 and level(SKEW, ["CFL"], "FedAvg", ALL, within=0.15)(read)
+def splits_always(read):
+    return [c > 1 for c in values(of(read, SKEW), "CFL", "clusters")] == [True] * 5
 
 
 def lifted(read):
@@ -970,50 +919,70 @@ CLAIMS = [
     ("both rules find the four groups in each of five seeds", four_groups_by_both),
     ("the rule by lengths split in four of five seeds, the rule by halves in none", parted("CFL", 0)),
     ("Under label skew both split in every seed", skew_splits_both),
-    ("the rule by halves split less often", skew_splits_both),
-    ("in a twentieth of the rounds, and 5 % more bytes", a_twentieth_more_bytes),
+    ("as many operations again as FedAvg, and 5 % more bytes", half_an_epoch),
     (
         "the rule by halves split them in none of 195 runs, the rule by lengths in 59",
-        lambda read: chosen_on(read)[:3] == (0, 59, 195) and chances(read),
+        lambda read: (
+            split_though_alike(read, "cfl_rule") == (0, 195) and first_cuts(read, "lengths", "cfl_rule")[0] == 59
+        ),
     ),
-    ("found in 132 of 135 runs", lambda read: chosen_on(read)[3:] == (132, 135)),
-    ("In the other three two groups or more stay together; in none of these runs is a group cut.", cut_too_seldom),
-    ("All these runs have 120 rounds, so six tests", cut_too_seldom),
+    ("found in all 135 runs", lambda read: groups_found(read, "cfl_rule") == (135, 135)),
+    ("All these runs have 120 rounds, so six tests", six_tests),
     (
-        "under {term}`label skew` the rule by halves split them in 27 of 45 runs, and writers of FEMNIST in 5 of 15",
-        lambda read: skewed(read, "label skew") == (27, 45) and skewed(read, "writers") == (5, 15),
-    ),
-    (
-        "The rule by halves split clients that agree in none of 115 runs, the rule by lengths in 61",
-        lambda read: kept_aside(read)[:3] == (0, 61, 115) and chances(read, "cfl_rule_aside"),
+        "under {term}`label skew` the rule by halves split them in 31 of 45 runs, and writers of FEMNIST in 4 of 15",
+        lambda read: skewed(read, "label skew") == (31, 45) and skewed(read, "writers") == (4, 15),
     ),
     (
-        "70 of 1,170 probabilities of the test alone are below .05, about as many as should be; with the question for "
-        "groups 38.",
-        lambda read: [low(read, "cfl_rule", slice(None), which=w) for w in WHICH] == [(70, 1170), (38, 1170)],
-    ),
-    (
-        "With 100 examples a client, five epochs a round and 200 rounds, 9 of 90 of its probabilities are below .05 in "
-        "the first three tests, and 40 of 90 in the last three; with the question for groups 4 and 2.",
+        "With 100 examples a client, five epochs a round and 200 rounds, a test of single rounds has 9 of 90 "
+        "probabilities below .05 in the first three tests, and 40 of 90 in the last three; with the question for "
+        "groups 4 and 2.",
         lambda read: (
             [low(read, "cfl_rule_longer", slice(3), which=w) for w in WHICH] == [(9, 90), (4, 90)]
             and [low(read, "cfl_rule_longer", slice(-3, None), which=w) for w in WHICH] == [(40, 90), (2, 90)]
         ),
     ),
     (
-        "None of these 30 runs was split, with or without it: two of the test's 300 probabilities fell below .001",
-        none_split_though_trained_long,
+        "The library's rule split none of these 30 runs",
+        lambda read: split_though_alike(read, "cfl_rule_longer") == (0, 30),
     ),
     (
-        "With all photos of CIFAR-10 the rule found four groups after 40 rounds, and cut none of them in the 160 "
-        "rounds after that",
+        "With all photos of CIFAR-10 it found four groups after 40 rounds, and cut none of them in the 160 rounds",
         whole_on_photos,
     ),
     ("it was at its best in round 45", whole_on_photos),
     (
-        "The rule by halves split clients that agree in none of 95 runs, the rule by lengths in 35, and it found the "
-        "groups in all 65 runs that had some.",
-        lambda read: further(read) == (0, 35, 95, 65, 65),
+        "It finds them in 34 of 45 runs with a hundred or two photos a client, and in 29 of 30 with 600; of wines in "
+        "20 of 20.",
+        lambda read: (
+            found_aside(read, "cifar10", False) == (34, 45)
+            and found_aside(read, "cifar10", True) == (29, 30)
+            and found_aside(read, "wine", False) == (20, 20)
+        ),
+    ),
+    ("In six of the twelve others two groups stay together", six_of_twelve),
+    (
+        "agree it split in none of 115 runs, the rule by lengths in 61",
+        lambda read: (
+            split_though_alike(read, "cfl_rule_aside") == (0, 115)
+            and first_cuts(read, "lengths", "cfl_rule_aside")[0] == 61
+        ),
+    ),
+    (
+        "it split clients that agree in none of 95 runs, the rule by lengths in 35, and it found the groups in all 65",
+        lambda read: (
+            split_though_alike(read, "cfl_rule_later") == (0, 95)
+            and first_cuts(read, "lengths", "cfl_rule_later")[0] == 35
+            and groups_found(read, "cfl_rule_later") == (65, 65)
+        ),
+    ),
+    (
+        "It split clients that agree in none of 66 runs; it found the groups in 21 of 27 runs with photos, and in 25 "
+        "of 27 with digits",
+        lambda read: (
+            split_though_alike(read, "cfl_rule_unseen") == (0, 66)
+            and groups_found(read, "cfl_rule_unseen", lambda data, kind: data == "other photos") == (21, 27)
+            and groups_found(read, "cfl_rule_unseen", lambda data, kind: data == "optical") == (25, 27)
+        ),
     ),
     (
         "The last three never split clients that agree in these runs; but the first of them did so in two of the 95 "
@@ -1046,33 +1015,15 @@ CLAIMS = [
         rule_row("cut confirmed", 0, 0, 135, 47, 20),
     ),
     (
-        "| The library's rule by halves, without its question for groups | 0, 0 | 135, 58 | 20 |",
+        "| By halves that train as long as clients do, without the question for groups | 0, 0 | 135, 58 | 20 |",
         rule_row("halves, one by one", 0, 0, 135, 58, 20),
     ),
-    ("| The library's rule by halves | 0, 0 | 135, 57 | 20 |", rule_row("halves", 0, 0, 135, 57, 20)),
+    ("| The same, with the question for groups | 0, 0 | 135, 57 | 20 |", rule_row("halves", 0, 0, 135, 57, 20)),
     (
-        "under label skew the first of the three split 14 of 45 runs where the library's split 27, and it cut through "
-        "a group in one run kept aside, the library's in five, four of them with photos",
+        "under label skew the first of the three split 14 of 45 runs where the last split 27, and it cut through a "
+        "group in one run kept aside, the last in five, four of them with photos",
         not_better_in_everything,
     ),
-    (
-        "36 of the 45 find all their groups; in eight of the others two groups stay together, and in the ninth one",
-        summed_finds,
-    ),
-    ("Of 55 runs with photos and clients that agree this rule split one, whose clients have unequal", summed_keeps),
-    ("and no more bytes than the library's", summed_bytes),
-    ("When halves train for twenty epochs in a test", summed_twice),
-    ("It takes about twice the operations of plain training", summed_twice),
-    (
-        "Of wines it found the groups in 18 of 20 runs, of photos in 1 of 45 with a hundred or two a client, and in "
-        "24 of 30 with 600",
-        lambda read: (
-            found_aside(read, "wine", ("100",)) == (18, 20)
-            and found_aside(read, "cifar10", ("100", "200")) == (1, 45)
-            and found_aside(read, "cifar10", ("600",)) == (24, 30)
-        ),
-    ),
-    ("five of the other six have a linear model and turned photos", missed_with_many_photos),
     ("Does not hold as printed: they put nearly all images into one", nearly_all_in_one),
     (
         "A mixture model fitted from sums finds them",
@@ -1265,7 +1216,8 @@ CLAIMS = [
         "Fine-tuning beats both FedAvg and training alone on the clients' own digits, in every seed",
         beats(SKEW, [TUNED], ["FedAvg", "alone"], OWN),
     ),
-    ("CFL, IFCA and FedEM stay behind it in every seed", beats(SKEW, [TUNED], GROUPED, OWN)),
+    ("IFCA and FedEM stay behind it in every seed", beats(SKEW, [TUNED], ["IFCA", "FedEM"], OWN)),
+    ("CFL in four of five, and none of the three", lambda read: pair(read, SKEW, TUNED, "CFL", OWN) == (HOLDS, 4)),
     ("none of the three can be distinguished from plain FedAvg", level(SKEW, GROUPED, "FedAvg", OWN)),
     (
         "they cannot be distinguished from the fine-tuned single model, neither on their own digits nor for "
@@ -1287,18 +1239,19 @@ CLAIMS = [
         "there FedAvg is the best in every seed",
         beats(SKEW, ["FedAvg"], [TUNED, "Ditto", "FedRep", "IFCA", "FedEM", "CFL, fine-tuned", "alone"], ALL),
     ),
-    ("with CFL, which split in one seed of five, it is undecided", did_not_split),
+    ("and ahead of CFL too, which splits in all of them", every(beats(SKEW, ["FedAvg"], ["CFL"], ALL), splits_always)),
     (
-        "on the clients' own digits and on all classes in every seed, and for new clients on average",
+        "on the clients' own digits and on all classes in every seed; for new clients IFCA does so on average, and CFL "
+        "is undecided",
         every(
             beats(NAMES, ["CFL", "IFCA"], [TUNED], OWN, ALL),
-            lambda read: all(pair(read, NAMES, name, TUNED, NEW)[0] == HOLDS for name in ("CFL", "IFCA")),
+            lambda read: [pair(read, NAMES, name, TUNED, NEW)[0] for name in ("IFCA", "CFL")] == [HOLDS, UNDECIDED],
         ),
     ),
     (
         "They come within two points of true groups",
         lambda read: all(
-            0 < mean(of(read, NAMES), "true groups", s) - mean(of(read, NAMES), name, s) < 0.02
+            0 < abs(mean(of(read, NAMES), "true groups", s) - mean(of(read, NAMES), name, s)) < 0.02
             for name in ("CFL", "IFCA")
             for s in (OWN, ALL, NEW)
         ),
@@ -1357,7 +1310,7 @@ GIVEN = [
     "After 150 rounds of five clients",
     "equal ones with 20 to 400 examples or unequal ones",
     "equal or 90 to 10",
-    "by a test at the level .001",
+    "by tests at the level .01",
     "beyond the 95 % interval over their seeds",
     "with $T$ from 1 to 100",
     "over parts of it in a grid of 4 by 4",
