@@ -46,8 +46,9 @@ class CFLState:
         (see `CFL.must_split`), 1 where the cluster was due to be split, though a cut may yet be refused, and the
         probability that `CFL.level` is compared with, 1 in rounds without halves. One row for each round in which
         all clients of a cluster of two or more took part.
-    size : Tensor of shape (), int64
-        Examples in either half of a client, in a test: half of the mean over clients.
+    size : Tensor of shape (1,), int64
+        Examples in either half of a client, in a test: half of the mean over clients. Clients are told it, in 8 bytes
+        that the costs leave out. Empty where nothing is tested.
     halves : Tensor of shape (3, K, K), float64
         Sums over all tests so far of `fedlib.server.halves.cosines_of_halves`: two clients count while they are in
         one cluster, all of whose clients take part. Empty, (3, 0, 0), where nothing is tested.
@@ -162,7 +163,7 @@ class CFL(Algorithm):
         everybody = torch.zeros(len(data), dtype=torch.int64, device=data.n.device)
         clients = len(data) if 0 < self.level < 1 else 0
         halves = torch.zeros(3, clients, clients, dtype=torch.float64, device=data.n.device)
-        size, norms = (data.n.double().mean() / 2).ceil().long(), torch.zeros(0, 7).double()
+        size, norms = (data.n.double().mean()[None] / 2).ceil().long()[:clients], torch.zeros(0, 7).double()
         return CFLState(broadcast(params, 1), everybody, everybody.new_zeros(1), 0, (), norms, size, halves)
 
     def client_params(self, state: CFLState, clients: Tensor) -> Params:
