@@ -118,8 +118,8 @@ class CFL(Algorithm):
     2021) adds a bound on the clients' relative noise, and leaves that to be chosen. Here the halves measure the noise.
     They cost the operations of `test_epochs` epochs, and the bytes of two updates, in one round of `rest`, with the
     purpose "clustering". They stay the same throughout a run, so that first halves never meet second ones, and have one
-    size, half of the mean over clients, so that all take as many steps: more of them lead elsewhere. Label skew makes
-    clients differ as well: they may be parted although one model would do.
+    size, half of the mean over clients, so that all take equally many steps: clients that took more would differ from
+    the others. Label skew makes clients differ as well: they may be parted although one model would do.
 
     ``level=1, eps1=0.15, eps2=0.4`` is the rule with relative lengths that chapters 05 and 06 look into; a subclass
     whose `must_split` compares the lengths themselves is the paper's.

@@ -112,7 +112,9 @@ def cfl_rules(algorithm: Any, state: Any) -> list[Rule]:
         Another `level`: then tests decide, and not lengths.
     """
     if algorithm.level != 1:
-        raise ValueError(f"the figure shows CFL's rule by lengths, level=1; got level={algorithm.level!r}")
+        raise ValueError(
+            f"the figure shows CFL's rule by lengths, level=1; got level={algorithm.level!r}. Run with level=1"
+        )
     mean, longest, pace = state.norms.cpu().numpy().T[2:5]
     still = "the clients' updates cancel", "the model still moves"
     hard = "a client pulls hard", "no client pulls hard"
