@@ -68,7 +68,7 @@ OWN: dict[str, tuple[str, tuple[float, ...]]] = {  # a method's own setting, and
     "FedAvg, fine-tuned": ("epochs", EPOCHS),
     "Ditto": ("lam", (0.01, 0.1, 1.0)),
     "FedRep": ("head_epochs", (1, 3, 10)),
-    "CFL": ("level", (1e-4, 0.01, 0.3)),
+    "CFL": ("level", (1e-4, 0.02, 0.3)),
     "IFCA": ("clusters", (2, 4, 8)),
     "FedEM": ("components", (2, 3, 4)),
 }

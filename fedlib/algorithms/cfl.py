@@ -66,7 +66,7 @@ class CFLState:
 
 @dataclass(frozen=True)
 class CFL(Algorithm):
-    """FedAvg within each cluster; a cluster whose clients differ, and pull against each other, is cut in two.
+    """FedAvg within each cluster; a cluster whose clients differ in groups is cut in two.
 
     In every round divisible by `rest` clients train twice more, from the same start, for `test_epochs` epochs on two
     random halves of their examples. They *differ* when the way in which the updates of one half fall in two shows in
@@ -114,9 +114,11 @@ class CFL(Algorithm):
     -----
     The paper splits a cluster that stands still (Algorithm 1, line 8: the mean update is shorter than eps1) while some
     client does not (Eq. 5 violated: an update is at least eps2 long). It gives no values, and lengths that suit one
-    set of data split congruent clients of another. Its longer version (Sattler, Müller and Samek,
-    2021) adds a bound on the clients' relative noise, and leaves that to be chosen. Here the halves measure the noise.
-    They cost the operations of `test_epochs` epochs, and the bytes of two updates, in one round of `rest`, with the
+    set of data split congruent clients of another. Its longer version (Sattler, Müller and Samek, 2021) adds a bound on
+    the clients' relative noise, and leaves that to be chosen. Here the halves measure the noise, and no cluster need
+    stand still: a model that does may know its clients' examples by heart, and hide their groups.
+
+    Halves cost the operations of `test_epochs` epochs, and the bytes of two updates, in one round of `rest`, with the
     purpose "clustering". They stay the same throughout a run, so that first halves never meet second ones, and have one
     size, half of the mean over clients, so that all take equally many steps: clients that took more would differ from
     the others. Label skew makes clients differ as well: they may be parted although one model would do.
@@ -138,7 +140,7 @@ class CFL(Algorithm):
     [0, 0, 0]
     """
 
-    level: float = 0.01
+    level: float = 0.02
     rest: int = 20
     test_epochs: int = 10
     method: str = "exact"
@@ -251,9 +253,8 @@ class CFL(Algorithm):
                 part = shared_cut(state.halves[:, own[:, None], own])
             else:
                 part = bipartition(cosine_similarity(delta), self.method).assignment  # Algorithm 2, lines 3 and 5
-            split = cut_in_two(state.round, c, own, delta, start, part)
-            if part.bincount().min() >= self.min_size and (self.level == 1 or split.across < 0):
-                splits.append(split)
+            if part.bincount().min() >= self.min_size:
+                splits.append(cut_in_two(state.round, c, own, delta, start, part))
         return splits
 
     def new_clients(self, state: CFLState, data: ClientData, key: Key, rounds: int) -> CFLState:

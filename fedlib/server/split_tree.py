@@ -46,11 +46,6 @@ class Split:
     directions: Params
 
     @property
-    def across(self) -> float:
-        """Mean cosine of two clients on different sides."""
-        return float(self.similarity[self.part == 0][:, self.part == 1].mean())
-
-    @property
     def objective(self) -> float:
         """The largest cosine across the cut (CFL Eq. 6)."""
         return float(self.similarity[self.part == 0][:, self.part == 1].max())

@@ -80,13 +80,6 @@ def weakest_cut(vectors):
     return best[1]
 
 
-def opposed(vectors, side):
-    """Whether updates on different sides have a negative cosine on average."""
-    unit = [v / v.norm() for v in vectors]
-    pairs = [(i, j) for i in range(len(unit)) for j in range(i) if side[i] != side[j]]
-    return sum(float(unit[i] @ unit[j]) for i, j in pairs) < 0
-
-
 def average_linkage(vectors):
     """Two sides, by joining again and again the two whose vectors have the highest mean inner product."""
     sides = [[i] for i in range(len(vectors))]
@@ -166,8 +159,6 @@ def recursion(kind, params, clients, settings, rounds, t=0, seed=3, size=None, h
                 side = [int((i in sides[0]) != (0 in sides[0])) for i in range(len(clients))]
             else:
                 side = weakest_cut(vectors)
-            if kind is CFL and not opposed(vectors, side):
-                continue
             parts = [{c: xy for (c, xy), s in zip(clients.items(), side, strict=True) if s == part} for part in (0, 1)]
             if min(map(len, parts)) >= settings["min_size"]:
                 return {
@@ -502,18 +493,14 @@ def test_halves_are_trained_in_rounds_of_a_test_only():
         assert up.tolist() == [2 * len(data) * size * (t in tests) for t in range(1, 5)]
 
 
-def test_parts_that_do_not_oppose_stay_together():
-    """Clients of two kinds on their common way: told apart at once, and cut only when they turn against each other."""
+def test_groups_with_a_common_direction_are_parted():
+    """The rule asks whether clients differ in groups, not whether they are far from a common model."""
     random = np.random.RandomState(0)
-
-    def splits(common):
-        side = torch.tensor([1.0, -1]).repeat(4)[:, None] * torch.tensor([1.0, 0, 0, 0]).double()
-        update, *halves = (side + common + torch.from_numpy(0.1 * random.standard_normal((8, 4))) for _ in range(3))
-        state = told([9] * 8, halves, update)
-        assert state.norms[0, 5] == 1 and state.norms[0, 6] < 1e-3
-        return len(state.splits)
-
-    assert splits(torch.tensor([0.0, 3, 0, 0]).double()) == 0 and splits(torch.zeros(4).double()) == 1
+    side = torch.tensor([1.0, -1]).repeat(4)[:, None] * torch.tensor([1.0, 0, 0, 0]).double()
+    common = torch.tensor([0.0, 3, 0, 0]).double()
+    update, *halves = (side + common + torch.from_numpy(0.1 * random.standard_normal((8, 4))) for _ in range(3))
+    (cut,) = told([9] * 8, halves, update).splits
+    assert cut.part.tolist() == [0, 1] * 4 and cut.similarity.min() > 0
 
 
 def test_ledger_counts_one_model_each_way():

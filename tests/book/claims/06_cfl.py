@@ -75,7 +75,7 @@ def photos(read):
     for name, case in read("cfl_rule_aside")["cifar10"].items():
         found["600" in name] += [run["ARI"] for run in case["whole"].values() if planted(name)]
     many, few = ((sum(v == 1 for v in runs), len(runs)) for runs in (found[True], found[False]))
-    return many == (29, 30) and few == (34, 45)
+    return many == (29, 30) and few == (37, 45)
 
 
 CLAIMS = [
@@ -114,7 +114,7 @@ CLAIMS = [
     ("with three sets of images and three networks", kinds),
     ("and ended with the true groups in all 135 runs that had some", kinds),
     (
-        "With 600 of CIFAR-10's photos a client it found them in 29 of 30 runs, with a hundred or two in 34 of 45.",
+        "With 600 of CIFAR-10's photos a client it found them in 29 of 30 runs, with a hundred or two in 37 of 45.",
         photos,
     ),
     (
