@@ -1,9 +1,9 @@
-"""Clustered federated learning on toys: when the default rule cuts, what noise does to cosines, and three ways to cut.
+"""Clustered federated learning on toys: when lengths make it cut, what noise does to cosines, and three ways to cut.
 
 Three studies, each with ten seeds.
 
 - *Toys*: eight clients in two clusters, XOR or contradictory labels, a linear model or eight hidden units; FedAvg, CFL
-  by its default rule, and CFL by the first half of that rule.
+  by lengths, and CFL by the first half of that rule.
 - *Noise*: cosines of ten clients at the exact stationary point of the squared error, beside what a formula expects,
   from 8 to 256 examples.
 - *Linkages*: how often single (exact), complete and average linkage reach the minimum of Equation 6, and how often the

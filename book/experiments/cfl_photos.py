@@ -166,6 +166,7 @@ def probe_arm(arm: str) -> list[float]:
         tested, data = replace(algorithm, level=0.9, rest=1, min_size=1), dealt.clients(photos.x, photos.y, classes=10)
         end = fedlib.fit(tested, NETWORKS["five layers"].init(0), data, 3, seed=0, **small)
         found += digits.numbers(tested, end) + end.state.norms[:, 6].tolist()
+        found += [algorithm.level, algorithm.rest, algorithm.test_epochs]
     return found
 
 

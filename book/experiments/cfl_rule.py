@@ -1,4 +1,4 @@
-"""When may CFL split? Rules without a length, on five sets of data, and CFL's default with its whole recursion.
+"""When may CFL split? Rules without a length, on eight sets of data, and CFL's default with its whole recursion.
 
 A rule for splitting must leave congruent clients together and must part planted groups, on data that it has not seen.
 Until the first split every rule sees the same run, so one run of FedAvg decides about all of them: in every fifth round
@@ -6,7 +6,7 @@ it keeps the cosines of the clients' updates, and of updates that the clients ma
 their rows. Rules were chosen on digits, Fashion-MNIST and FEMNIST; CIFAR-10 and wine were looked at once, after that
 (``aside``). The question for groups was added then, because of photos, and MNIST's test digits and Obesity Levels were
 looked at once (``later``). What came last, because of photos again: tests that are longer and add up, halves of one
-size, the question whether either side is closer to its own, and at the very end the level .02 with no further
+size, the question whether each side is closer to its own, and at the very end the level .02 with no further
 condition. Preset ``unseen`` is for these: other photos of CIFAR-10 and scikit-learn's digits, whose first three seeds
 were looked at once before the very end, and their two other seeds and new photos, looked at once after it. ``longer``
 trains clients that agree until they know their rows by heart; ``skew`` has clients that differ though one model may
@@ -294,7 +294,7 @@ def whole(case: Case) -> dict[str, Any]:
 TUNED = "digits", "fashion", "femnist"  # where rules were chosen
 ASIDE = "cifar10", "wine"  # looked at once, before the question for groups was added
 LATER = "mnist10k", "obesity"  # looked at once, after that
-UNSEEN = "other photos", "optical", "new photos"  # looked at once, at the end
+UNSEEN = "other photos", "optical", "new photos"  # looked at at the end, as said above
 
 
 def cases(settings: Mapping[str, Any], data: str, seed: int) -> list[Case]:

@@ -73,7 +73,7 @@ OWN: dict[str, tuple[str, tuple[float, ...]]] = {  # a method's own setting, and
     "FedEM": ("components", (2, 3, 4)),
 }
 SHOWN = {"Ditto": (0.0, 10.0)}  # run too, but not to be chosen: clients alone, and the strongest pull
-USUAL = {"Ditto": 0.1, "FedRep": 3, "CFL": 0.01, "IFCA": 4, "FedEM": 3}  # while the rate is chosen
+USUAL = {"Ditto": 0.1, "FedRep": 3, "CFL": 0.02, "IFCA": 4, "FedEM": 3}  # while the rate is chosen
 KINDS: dict[str, type[Algorithm]] = {"Ditto": Ditto, "FedRep": FedRep, "CFL": CFL, "IFCA": IFCA, "FedEM": FedEM}
 METHODS = ("alone", "FedAvg", *OWN)
 CLUSTERED = ("CFL", "IFCA", "true groups")  # their models are fine-tuned as well
@@ -463,7 +463,7 @@ def probe_methods() -> running.Probe:
     settings, here = small()
     found = {}
     for name in (*METHODS, "true groups"):
-        own = {"IFCA": 2, "CFL": 0.99, "FedRep": 2}.get(name, USUAL.get(name))  # 0.99: splits as soon as parts oppose
+        own = {"IFCA": 2, "CFL": 0.99, "FedRep": 2}.get(name, USUAL.get(name))  # 0.99: splits at nearly any test
         algorithm, results, _ = trained(settings, here, name, 0, 0.3, own, dtype=torch.float64, device="cpu")
         end = results[max(results)]
         new = enrolled(settings, here, name, algorithm, end, max(results) or own or 0)

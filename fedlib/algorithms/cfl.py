@@ -1,4 +1,4 @@
-"""Clustered federated learning (CFL): one model for all, until clients pull apart and their cluster is split.
+"""Clustered federated learning (CFL): one model for all, until its clients turn out to differ in groups.
 
 Line and equation numbers are those of the paper: Sattler, Müller, Samek. Clustered federated learning. NeurIPS workshop
 on federated learning 2019. Here K is the number of clients (the paper's m), M that of clusters, C that of the clients
@@ -69,12 +69,11 @@ class CFL(Algorithm):
     """FedAvg within each cluster; a cluster whose clients differ in groups is cut in two.
 
     In every round divisible by `rest` clients train twice more, from the same start, for `test_epochs` epochs on two
-    random halves of their examples. They *differ* when the way in which the updates of one half fall in two shows in
-    those of the other half: if all clients drew from one distribution, it would not. And they must differ in groups,
-    not one by one: see `fedlib.server.halves.chance_of_shared_cut`. The cosines of all tests so far are added up; the
-    sums are tested, and below `level` cut in two. Both parts go on from the same model, if they *pull against each
-    other*: if the mean cosine of the round's own updates across the cut is negative, as it comes to be when the model
-    has found the middle between them.
+    random halves of their examples. They *differ* when the cut that one half's updates suggest shows in the other
+    half's as well; if all clients drew from one distribution, it would not. And they must differ in groups, not one by
+    one: see `fedlib.server.halves.chance_of_shared_cut`. The cosines of all tests so far are added up and the sums
+    are tested; where the probability is below `level`, the cluster is cut in two, and both parts go on from the same
+    model.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
@@ -83,13 +82,12 @@ class CFL(Algorithm):
     level : float
         Probability with which one test may take congruent clients apart, at the most. 0 never splits, which is
         FedAvg. 1 tests nothing, so that no halves are trained and `eps1`, `eps2` and `rest` decide alone, in every
-        round.
+        round. Set `eps1` and `eps2` with it: with their defaults every cluster is due after `rest` rounds.
     rest : int
         Rounds from one test to the next; with ``level=1``, rounds that a cluster trains, from its creation, before it
         may be split. 0 stands for 1, and with ``level=1`` for the paper.
     test_epochs : int
-        Epochs on either half in a test. After 1 the halves differ by no more than updates of one epoch do, and groups
-        of clients with few examples hardly show.
+        Epochs on either half in a test. With 1, groups of clients with few examples hardly show.
     method : {"exact", "complete", "average"}
         How to cut with ``level=1``; see `fedlib.server.clusters.bipartition`. Tests cut by average linkage.
     min_size : int
@@ -115,8 +113,8 @@ class CFL(Algorithm):
     The paper splits a cluster that stands still (Algorithm 1, line 8: the mean update is shorter than eps1) while some
     client does not (Eq. 5 violated: an update is at least eps2 long). It gives no values, and lengths that suit one
     set of data split congruent clients of another. Its longer version (Sattler, Müller and Samek, 2021) adds a bound on
-    the clients' relative noise, and leaves that to be chosen. Here the halves measure the noise, and no cluster need
-    stand still: a model that does may know its clients' examples by heart, and hide their groups.
+    the clients' relative noise, and leaves that to be chosen. Here the halves measure the noise, and no cluster needs
+    to stand still: a model at rest may know its clients' examples by heart, which hides their groups.
 
     Halves cost the operations of `test_epochs` epochs, and the bytes of two updates, in one round of `rest`, with the
     purpose "clustering". They stay the same throughout a run, so that first halves never meet second ones, and have one
@@ -187,7 +185,7 @@ class CFL(Algorithm):
         """Where training on either half of their examples leads the clients; nothing in rounds without a test."""
         if not 0 < self.level < 1 or key.round % max(1, self.rest):
             return {}
-        longer = replace(self, epochs=self.test_epochs)
+        longer = replace(self, epochs=self.test_epochs, stragglers=0.0)
         pair = zip(("first half", "second half"), halves(data, key, int(size)), strict=True)
         return {name: longer.local_training(start, half, key, purpose="clustering").params for name, half in pair}
 
@@ -201,7 +199,8 @@ class CFL(Algorithm):
         state = replace(state, halves=add_cosines(state.halves, update, state.assignment))
         tested = self._test(state, update, norm(mean).double())
         state = replace(state, norms=torch.cat([state.norms, tested.to(state.norms)]))
-        if self.eps1 * self.level > 0 and state.round == self.rest + 5 and not len(state.norms):
+        asked = state.norms[:, 0] % (max(1, self.rest) if self.level < 1 else 1) == 0
+        if self.eps1 * self.level > 0 and state.round == self.rest + 5 and not asked.any():
             warnings.warn("CFL tested no cluster: a test needs all clients of a cluster of two or more", stacklevel=2)
         with server_time("clustering"):  # column 1 is the cluster, column 5 whether it is due
             splits = self.cuts(state, update, tested[tested[:, 5] == 1, 1].long().tolist())

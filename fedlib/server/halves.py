@@ -73,14 +73,14 @@ def chance_of_shared_cut(cosines: Tensor) -> float:
     Returns
     -------
     float
-        From 0 to 1; 1 with fewer than four clients, where nothing is known of them (all cosines 0), where every cut
-        leaves a client alone, and where clients differ one by one but not in groups.
+        From 0 to 1; 1 if there are fewer than four clients, if nothing is known of them (all cosines 0), if every cut
+        leaves a client alone, or if clients differ one by one but not in groups.
 
     Notes
     -----
     The first halves are cut in two by average linkage. Had all clients one distribution, this cut would mean nothing to
     the second halves. Each client's other half has a place: its mean cosine with the first halves of one side minus
-    that with those of the other. Is either side closer to its own first halves? Two t-tests, one-sided, with the
+    that with those of the other. Is each side closer to its own first halves? Two t-tests, one-sided, with the
     variance within both sides and so m - 2 degrees of freedom for m clients, ask; since both must hold, the larger
     p-value counts. (That sides differ is not enough: clients whose updates are noisier than the others', for example,
     differ from them in either half, and are no closer to each other.) Then the halves change places, and the smaller
@@ -89,8 +89,8 @@ def chance_of_shared_cut(cosines: Tensor) -> float:
 
     Clients may also differ one by one, for example when a model knows their examples by heart, and then a cut of one
     half may show in the other without any groups. But members of a group stand in for each other. So each client's
-    nearest peer is sought in the first halves, and the test counts only if in the second halves such pairs are more
-    alike than the middle between clients across the cut and a client's own two halves, in the mean of their cosines.
+    nearest peer is sought in the first halves, and the test counts only if, in the second halves, the mean cosine of
+    such pairs lies above the midpoint between the mean cosine across the cut and that of a client's own two halves.
     What follows: groups whose members differ strongly among themselves are not parted, least of all a small group
     beside a large one; and clients that differ in few directions, as under label skew, have peers and may be parted.
 

@@ -1,6 +1,7 @@
 """CFL against the paper's recursion, written as plainly as it can be."""
 
 import math
+import warnings
 from dataclasses import replace
 
 import numpy as np
@@ -249,6 +250,21 @@ def test_small_cohorts_are_warned():
         fedlib.fit(CFL(LOSS, **LOCAL, rest=1), twin("MLP")[0], client_data(conflicting()), 6, 5, progress=False)
 
 
+def test_a_round_without_halves_is_no_test():
+    """All clients took part once, in a round in which nothing was tested: that does not silence the warning."""
+    algorithm, vector = CFL(LOSS, rest=2), {"w": torch.ones(1, 3)}
+    state = begin(algorithm, [9] * 8, {"w": torch.zeros(3)})
+    for round_, told_to_all in ((1, True), (2, False)):
+        state = replace(state, round=6, norms=torch.tensor([[round_, 0, 1, 1, 1, 0, 1.0]]).double())
+        update = Update(
+            torch.tensor([3]), per_client={"update": vector, "n": torch.tensor([9]), "steps": torch.tensor([1])}
+        )
+        with warnings.catch_warnings(record=True) as found:
+            warnings.simplefilter("always")
+            algorithm.aggregate(state, update)
+        assert bool(found) == told_to_all
+
+
 def test_replay_finds_the_first_decision_that_differs():
     params, data = twin("MLP")[0], client_data(conflicting())
 
@@ -491,6 +507,15 @@ def test_halves_are_trained_in_rounds_of_a_test_only():
         history = fedlib.fit(CFL(LOSS, **LOCAL, **settings), params, data, 4, progress=False).history
         up = history.get("bytes_up (clustering)", history["round"] * 0.0).fillna(0)
         assert up.tolist() == [2 * len(data) * size * (t in tests) for t in range(1, 5)]
+
+
+def test_halves_know_no_stragglers():
+    """Slow clients that stopped early in both halves would look like a group."""
+    params, data = twin("MLP")[0], client_data(ragged_clients())
+    a, b = (
+        fedlib.fit(CFL(LOSS, **LOCAL, rest=1, stragglers=s), params, data, 1, progress=False).state for s in (0.0, 0.9)
+    )
+    assert torch.equal(a.halves, b.halves) and not torch.equal(*(s.models["dense1.bias"] for s in (a, b)))
 
 
 def test_groups_with_a_common_direction_are_parted():
