@@ -8,6 +8,8 @@ the same target, at 1 opposite ones. No private layer can turn a bowl into a hil
 Pairs of training clients say who gains by whom. Distances of clients, some learned from these pairs, are judged on
 pairs of unseen clients; then all are clustered by each distance, in the same way. FedSGCNN, CFL and pFedGraph federate
 beside true groups, random ones, one federation of all, and clients alone. Ten minutes on one core.
+
+Preset ``lengths`` asks forty further seeds what the distances that learn nothing say about the groups. Half a minute.
 """
 
 import functools
@@ -140,17 +142,23 @@ def looks(settings: Settings, world: Any, seed: int) -> dict[int, Params]:
     return found
 
 
-def distances(
-    settings: Settings, shots: Mapping[int, Params], pairs: Tensor, gain: Tensor, seed: int, epochs: int | None = None
-) -> dict[str, Tensor]:
-    """Every distance of clients, plain ones and those that learn from the gains of pairs."""
-    found, (first, *_, last) = {}, settings["snapshots"]
+def plain_distances(settings: Settings, shots: Mapping[int, Params]) -> dict[str, Tensor]:
+    """Distances of clients that learn nothing."""
+    found = {}
     for e in settings["snapshots"]:
         update = sub(shots[e], shots[0])
         length = to_matrix(update).norm(dim=1).double()
         found[f"cosine, {e} epochs"] = (1 - cosine_similarity(update)).double()
         found[f"length, {e} epochs"] = (length[:, None] - length).abs()
         found[f"L2, {e} epochs"] = chapter.l2_distance(to_matrix(shots[e]))
+    return found
+
+
+def distances(
+    settings: Settings, shots: Mapping[int, Params], pairs: Tensor, gain: Tensor, seed: int, epochs: int | None = None
+) -> dict[str, Tensor]:
+    """Every distance of clients, plain ones and those that learn from the gains of pairs."""
+    found, (first, *_, last) = plain_distances(settings, shots), settings["snapshots"]
     numbers = chapter.hand_made(shots[last], SHARED)
     found["hand-made numbers, ridge"] = chapter.ridge_pairs(numbers, pairs, gain, seed)(numbers)
     graphs = {e: model_graph.model_graph(shots[e], SHARED) for e in settings["snapshots"]}
@@ -308,13 +316,28 @@ def of_seed(settings: Settings, dose: float, seed: int) -> Table:
     return measured(settings, world_of(settings, dose, seed), seed)
 
 
-def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
+def told_apart(settings: Settings, dose: float, seed: int, world: Any = None) -> Table:
+    """What the distances that learn nothing say about the groups of unseen clients."""
+    world = world or world_of(settings, dose, seed)
+    group, pairs = (
+        torch.as_tensor(world.clients.planted),
+        chapter.judged_pairs(settings["clients"], settings["trainers"]),
+    )
+    unseen = pairs[(pairs >= settings["trainers"]).all(1)]
+    apart = group[unseen[:, 0]] != group[unseen[:, 1]]
+    found = plain_distances(settings, looks(settings, world, seed))
+    return {name: {"AUC, groups": judge(d, unseen, apart, apart)["AUC, groups"]} for name, d in found.items()}
+
+
+def measure(
+    settings: Settings, keep: running.Keep, table: Callable[[Settings, float, int], Table] = of_seed
+) -> dict[str, Any]:
     """Dose -> row -> score -> seed; a dose and a seed are kept at a time."""
     found: dict[float, dict[int, Table]] = {dose: {} for dose in settings["doses"]}
     for dose in reversed(settings["doses"]):
         for seed in settings["seeds"]:
             name = f"dose {dose:g}, seed {seed}"
-            found[dose][seed] = keep(name, chapter.plain, of_seed, settings, dose, seed)
+            found[dose][seed] = keep(name, chapter.plain, table, settings, dose, seed)
     return {f"dose {dose:g}": chapter.by_seed(tables) for dose, tables in found.items()}
 
 
@@ -335,6 +358,15 @@ def probe() -> running.Probe:
     return out
 
 
+def probe_distances() -> running.Probe:
+    """The plain distances of ten clients, in float64."""
+    small = SETTINGS | {"clients": 10, "trainers": 4, "validation": 20, "snapshots": [1, 3]}
+    world = world_of(small, 1.0, 3, torch.float64)
+    found = plain_distances(small, looks(small, world, 3))
+    judged = chapter.plain(told_apart, small, 1.0, 3, world)
+    return {name: [float(d.square().sum()), *judged[name].values()] for name, d in found.items()}
+
+
 METHODS = ("standalone", "LG-FedAvg", "random groups")
 FOUND = ("cosine, 100 epochs", "hand-made numbers, ridge", "Siamese GCN, paper", "pFedGraph")
 FOUND += ("CFL, one cut", "CFL, one cut, then from the start")
@@ -349,6 +381,17 @@ CLAIMS: dict[str, tuple[Any, Any]] = {
 
 PRESETS = {
     "full": running.Experiment("planted_transfer", SETTINGS, measure, probe, ("breast_cancer",), CLAIMS),
+    "lengths": running.Experiment(
+        "planted_transfer_lengths",
+        {
+            name: SETTINGS[name]
+            for name in ("clients", "trainers", "rows", "features", "validation", "repeats", "snapshots")
+        }
+        | {"doses": [0.5, 1.0], "seeds": list(range(200, 240))},
+        functools.partial(measure, table=told_apart),
+        probe_distances,
+        ("breast_cancer",),
+    ),
 }
 
 if __name__ == "__main__":

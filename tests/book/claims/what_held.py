@@ -1176,11 +1176,37 @@ CLAIMS = [
         ),
     ),
     (
-        "About the groups, the length of an update cannot be distinguished from guessing; after 100 epochs, with a "
-        "mean AUC of 0.58, five seeds leave that open",
+        "About the groups, the length of an update says next to nothing.",
+        lambda read: all(
+            abs(mean(read("planted_transfer_lengths")[dose], f"length, {epochs} epochs", TELLS) - 0.5) < 0.05
+            for dose in ("dose 1", "dose 0.5")
+            for epochs in (10, 100)
+        ),
+    ),
+    (
+        "The five seeds scatter too much to show it, so forty further ones were asked",
         every(
-            *(partners(UNDECIDED, f"length, {epochs} epochs", 0.5, TELLS) for epochs in (10, 100)),
-            lambda read: shows(mean(read("planted_transfer")["dose 1"], "length, 100 epochs", TELLS), "0.58"),
+            partners(UNDECIDED, "length, 100 epochs", 0.5, TELLS),
+            lambda read: (
+                max(values(read("planted_transfer")["dose 1"], "length, 100 epochs", TELLS)) > 0.7
+                and all(
+                    len(scores[TELLS]) == 40
+                    for rows in read("planted_transfer_lengths").values()
+                    for scores in rows.values()
+                )
+            ),
+        ),
+    ),
+    (
+        "after 100 epochs its mean AUC is 0.50, where the cosine's is 0.98; at dose 0.5 they have 0.53 and 0.88.",
+        lambda read: all(
+            shows(mean(read("planted_transfer_lengths")[dose], f"{row}, 100 epochs", TELLS), said)
+            for dose, row, said in (
+                ("dose 1", "length", "0.50"),
+                ("dose 1", "cosine", "0.98"),
+                ("dose 0.5", "length", "0.53"),
+                ("dose 0.5", "cosine", "0.88"),
+            )
         ),
     ),
     (
