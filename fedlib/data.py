@@ -421,7 +421,8 @@ def halves(data: ClientData, key: Key, size: int) -> tuple[ClientData, ClientDat
     key : Key
         Only its seed counts.
     size : int
-        Examples in either half. A client whose half is smaller repeats it; one with a larger half leaves some out.
+        Examples in either half, at least 1. A client whose half is smaller repeats it; one with a larger half leaves
+        some out.
 
     Returns
     -------

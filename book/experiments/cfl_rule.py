@@ -39,7 +39,7 @@ from fedlib.server import clusters
 
 TABLES = "wine", "obesity"
 PHOTOS = {name: slice(a, a + 12_000) for name, a in (("cifar10", 0), ("other photos", 12_000), ("new photos", 24_000))}
-LEVEL, EVERY = 1e-3, 5  # of tests; rounds between looks at rules without a test
+LEVEL, EVERY = 1e-3, 5  # of the tests among the rules, not of CFL's; rounds between looks at rules without a test
 
 
 # ---- clients ----
@@ -367,7 +367,7 @@ SETTINGS = {
     "kinds": KINDS,
     "parts": ["rules", "whole"],
     "seed": 10,
-    "level": 1e-3,
+    "level": LEVEL,
 }
 PRESETS = {
     "full": running.Experiment(
