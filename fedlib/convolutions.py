@@ -8,7 +8,7 @@ to be taken always, without timing; then two runs on one machine are equal to th
 
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Literal, NamedTuple
 
 import torch
@@ -40,6 +40,8 @@ class _Conv(NamedTuple):
     def product(self, what: Product, x: Tensor, w: Tensor, b: Tensor | None, g: Tensor | None, clients: int) -> Found:
         """By torch's own kernels, for some of the clients; `g` is the gradient of the outputs."""
         spans, groups = (self.stride, self.padding, self.dilation), clients * self.groups
+        if len(x) == groups == 1:  # torch's own kernels may take it, also of 32-bit numbers
+            x, w, g = (None if t is None else t.contiguous() for t in (x, w, g))  # type: ignore[assignment]
         if what == "outputs":
             return (F.conv2d(x, w, b, *spans, groups),)
         wanted = [what == "inputs", what == "weights", what == "weights"]
@@ -111,7 +113,7 @@ if _FIXED and _FIXED not in WAYS:
 
 def _product(conv: _Conv, what: Product, x: Tensor, w: Tensor, b: Tensor | None, g: Tensor | None) -> Found:
     """A product in the fastest way, in the layout of this device."""
-    usual = "grouped" if x.is_cuda else "grouped, channels last"
+    usual = "grouped, channels last" if _layout(x) == torch.channels_last else "grouped"
     name = conv.way or usual
     if not conv.way and len(x) * x[0, 0].numel() * w.numel() >= _LARGE:
         shapes = x.shape[2:], w.shape[0] // conv.clients, w.shape[1:]
@@ -121,12 +123,12 @@ def _product(conv: _Conv, what: Product, x: Tensor, w: Tensor, b: Tensor | None,
         name = _fastest[key]
     way = WAYS[name if name != "products" or conv.groups == 1 else usual]
     first, *biases = way(conv, what, x, w, b, g)
-    return first if what == "weights" else first.contiguous(memory_format=_layout(x.device)), *biases
+    return first if what == "weights" else first.contiguous(memory_format=_layout(x)), *biases
 
 
 def _measure(conv: _Conv, what: Product, x: Tensor, w: Tensor, g: Tensor | None, usual: str) -> str:
     """The fastest way for some of the clients and rows."""
-    some, layout = min(conv.clients, _CLIENTS), _layout(x.device)
+    some, layout = min(conv.clients, _CLIENTS), _layout(x)
 
     def share(t: Tensor) -> Tensor:
         return t[:_ROWS].unflatten(1, (conv.clients, -1))[:, :some].flatten(1, 2).contiguous(memory_format=layout)
@@ -157,9 +159,14 @@ def _wait(device: torch.device) -> None:
         torch.cuda.synchronize(device)
 
 
-def _layout(device: torch.device) -> torch.memory_format:
-    """Of the images between two layers."""
-    return torch.contiguous_format if device.type == "cuda" else torch.channels_last
+def _layout(t: Tensor) -> torch.memory_format:
+    """Of the images between two layers: channels_last where oneDNN convolves them.
+
+    Torch's own kernels (64-bit numbers, oneDNN switched off) are for contiguous tensors: of channels_last filters their
+    grouped backward pass gives wrong gradients, or none, where a batch holds one image.
+    """
+    onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
+    return torch.channels_last if onednn and not t.is_cuda and t.dtype != torch.float64 else torch.contiguous_format
 
 
 class _Conv2d(torch.autograd.Function):
@@ -174,7 +181,7 @@ class _Conv2d(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         (x, w), (_, of_x, of_w, of_b) = ctx.saved_tensors, ctx.needs_input_grad
-        g = g.contiguous(memory_format=_layout(g.device))
+        g = g.contiguous(memory_format=_layout(g))
         tensors = x.to(g.dtype), w.to(g.dtype), None, g  # under autocast it may have 16 bits where the others have more
         inputs = _product(ctx.conv, "inputs", *tensors)[0].to(x.dtype) if of_x else None
         if not (of_w or of_b):
@@ -231,19 +238,19 @@ def conv2d(
 
 
 def _pair(n: Any) -> tuple[int, int]:
-    return (n, n) if isinstance(n, int) else (n[0], n[-1])
+    return (n[0], n[-1]) if isinstance(n, Sequence) else (int(n), int(n))
 
 
 def laid_out(p: Tensor) -> Tensor:
     """The parameters of clients, filters (C, O, I, k, l) in the memory layout in which `conv2d` takes them."""
-    if p.ndim == 5 and _layout(p.device) == torch.channels_last:
+    if p.ndim == 5 and _layout(p) == torch.channels_last:
         return p.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, p.shape[:2])
     return p
 
 
 def as_channels(x: Tensor) -> Tensor:
     """(C, B, I, H, W) as (B, C I, H, W), in the layout of its device; for what these kernels give, no copy."""
-    return x.transpose(0, 1).flatten(1, 2).contiguous(memory_format=_layout(x.device))
+    return x.transpose(0, 1).flatten(1, 2).contiguous(memory_format=_layout(x))
 
 
 def as_clients(x: Tensor, clients: int) -> Tensor:

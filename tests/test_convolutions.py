@@ -4,11 +4,12 @@ import os
 import subprocess
 import sys
 
+import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 
-from fedlib import Key, convolutions
+from fedlib import Key, convolutions, stacked
 
 SHAPES = {  # clients, rows, channels in and out, height, width, kernel, then stride, padding, dilation, groups
     "sides that differ": ((3, 4, 2, 4, 7, 6, (3, 2)), ((1, 2), (1, 0), (1, 1), 2)),
@@ -97,7 +98,7 @@ def test_the_fastest_way_is_taken_and_measured_once(fastest, pace):
 
 def test_it_is_measured_on_some_clients(pace):
     times, calls = pace
-    times["grouped, channels last"] = 1
+    times["grouped"] = 1
     convolve(clients=20)
     assert {clients for _, _, clients in calls} == {8, 20}
     assert len([clients for *_, clients in calls if clients == 20]) == 3  # the work itself
@@ -109,14 +110,14 @@ def test_it_is_measured_on_some_clients(pace):
 def test_small_ones_are_not_measured(pace):
     _, calls = pace
     convolve(clients=1, rows=1, side=4)
-    assert calls == [("grouped, channels last", what, 1) for what in ("outputs", "inputs", "weights")]
+    assert calls == [("grouped", what, 1) for what in ("outputs", "inputs", "weights")]
 
 
 def test_a_way_must_be_clearly_faster(pace, monkeypatch):
     monkeypatch.setattr(convolutions, "_CLEARLY", 0.0)
     pace[0]["one by one"] = 1
     convolve(clients=3)
-    assert set(convolutions._fastest.values()) == {"grouped, channels last"}
+    assert set(convolutions._fastest.values()) == {"grouped"}
 
 
 @pytest.mark.parametrize(("name", "said"), [("one by one", ""), ("unfold", "must be one of 'grouped'")])
@@ -125,3 +126,35 @@ def test_the_environment_names_a_way(name, said):
     run = subprocess.run(command, env=os.environ | {"FEDLIB_CONVOLUTIONS": name}, capture_output=True, text=True)
     assert (run.returncode, run.stdout) == ((1, "") if said else (0, f"{name}\n"))
     assert said in run.stderr
+
+
+@pytest.mark.filterwarnings("ignore:TF32 acceleration")
+@pytest.mark.parametrize("onednn", [True, False])
+@pytest.mark.parametrize("kind", [torch.float64, torch.float32])
+def test_gradients_of_any_shape_in_the_layout_of_training(kind, onednn):
+    """Two layers, so that the second sees the images as the first hands them over; often one image a client."""
+    random = np.random.RandomState(0)
+    for seed in range(200):
+        clients, rows, inputs, height, width = (
+            random.choice(n) for n in ((1, 2, 3), (1, 1, 2, 17), (1, 3, 4), (1, 5), (1, 4))
+        )
+        groups, kernel = random.choice([1, inputs]), tuple(random.choice([1, min(3, n)]) for n in (height, width))
+        middle, stride, padding = groups * random.choice([1, 2]), random.choice([1, 2]), random.choice([0, 1])
+        draws = (
+            (rows, inputs, height, width),
+            (middle, inputs // groups, *kernel),
+            (random.choice([1, 5]), middle, *random.choice([1, 3], 2)),
+        )
+        x, v, w = (Key(seed).normal(torch.arange(clients), str(i), *map(int, s)).to(kind) for i, s in enumerate(draws))
+        v, w = v.requires_grad_(), w.requires_grad_()
+
+        def both(x, v, w):
+            return F.conv2d(F.conv2d(x, v, None, stride, padding, 1, groups).tanh(), w, padding=1).square().sum()  # noqa: B023
+
+        with torch.backends.mkldnn.flags(enabled=onednn):
+            stack = [convolutions.laid_out(p.detach()).requires_grad_() for p in (v, w)]
+            together = torch.autograd.grad(stacked.vmap(both)(x, *stack).sum(), stack)
+            alone = torch.autograd.grad(sum(both(*one) for one in zip(x, v, w, strict=True)), (v, w))
+        exact = {"atol": 1e-11, "rtol": 1e-9} if kind == torch.float64 else {"atol": 1e-3, "rtol": 1e-3}
+        for a, b in zip(together, alone, strict=True):
+            torch.testing.assert_close(a, b, **exact, msg=lambda said: f"seed {seed}: {draws}: {said}")  # noqa: B023
