@@ -95,7 +95,7 @@ def _inside(context: Callable[[], Any], run: Callable[..., Any]) -> Callable[...
 @contextmanager
 def _plain_vmap() -> Iterator[None]:
     """Neither kernels nor low-rank forms."""
-    plain = mock.patch.object(stacked, "vmap", lambda function, in_dims, wide: torch.vmap(function, in_dims))
+    plain = mock.patch.object(stacked, "vmap", lambda function, in_dims, *_: torch.vmap(function, in_dims))
     with plain, mock.patch.object(stacked, "PRIVATE_NAMES", False):
         yield
 

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .aggregate import Sums
-from .checks import check_number, check_whole
+from .checks import check_number, check_optimizer, check_whole
 from .costs import TRAINING, current_costs, flops_of, record
 from .data import ClientData, local_batches
 from .keys import Key
@@ -21,7 +21,6 @@ __all__ = ["Algorithm", "Update", "held"]
 
 Predict = Callable[[Params, Tensor], Tensor]
 _PROBE = 32  # examples on which operations are counted
-_NOT_ENTRY_BY_ENTRY = {"Adafactor", "LBFGS", "Muon"}
 
 
 def held(by: Literal["server and clients", "server and its cluster", "client"]) -> dict[str, str]:
@@ -86,7 +85,8 @@ class Algorithm(ABC):
         ``predict(params, x) -> output`` of one client, for evaluation.
     optimizer : callable
         Local optimiser, made anew in each round as ``optimizer(parameters, lr=lr)``: `torch.optim.SGD`,
-        ``partial(torch.optim.SGD, momentum=0.9)``, `torch.optim.Adam`.
+        ``partial(torch.optim.SGD, momentum=0.9)``, `torch.optim.Adam`. It sees the stacks (C, ...) of several clients,
+        so it must treat each entry alone, or each row.
     chunk_size : int or "auto"
         Clients trained at once at the most; rounding apart, no result depends on it.
     stragglers : float
@@ -96,7 +96,7 @@ class Algorithm(ABC):
     Raises
     ------
     ValueError
-        A setting out of its range; an optimiser that does not treat each entry alone.
+        A setting out of its range; an optimiser that mixes the rows of a stack.
     """
 
     loss: Loss
@@ -121,12 +121,8 @@ class Algorithm(ABC):
         rule: Any = self.optimizer
         if "lr" in getattr(rule, "keywords", {}):
             raise ValueError(f"give the learning rate as lr={rule.keywords['lr']} of the algorithm, not the optimizer")
-        rule = getattr(rule, "func", rule)  # of a partial
-        if getattr(rule, "__name__", "") in _NOT_ENTRY_BY_ENTRY:
-            raise ValueError(
-                f"{rule!r} looks at many entries of a tensor at once, so clients in a stack would mix; use a rule that "
-                "treats each entry alone, such as SGD or Adam"
-            )
+        if getattr(rule, "func", rule) is not torch.optim.SGD:  # whose probe would take a second for imports
+            check_optimizer(rule)
 
     @abstractmethod
     def init(self, params: Params, data: ClientData, key: Key) -> Any:

@@ -3,17 +3,19 @@
 import math
 import operator
 from collections.abc import Callable, Mapping
+from functools import cache
 from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from .data import ClientData, to_features
+from .data import Batch, ClientData, to_features
 from .keys import Key
-from .params import Params
+from .params import Params, per_row, row
+from .stacked import one_client, vmap
 
-__all__ = ["check_loss", "check_number", "check_params", "check_whole"]
+__all__ = ["check_loss", "check_number", "check_optimizer", "check_params", "check_whole"]
 
 _WRONG = (RuntimeError, KeyError, IndexError, TypeError, ValueError, AttributeError)  # of a loss that does not fit
 
@@ -56,10 +58,15 @@ def check_loss(
     data: ClientData,
     evaluations: Mapping[str, ClientData],
 ) -> None:
-    """Try the loss and `predict` before the first round: parameters and labels must fit, padding must stay unseen."""
-    one, dtype = torch.zeros(1, dtype=torch.int64), next(iter(params.values())).dtype
+    """Try the loss and `predict` before the first round, on a few rows.
+
+    Parameters and labels must fit, padding must stay unseen, and the gradients of two clients in a stack must be those
+    of each alone.
+    """
+    two, dtype = torch.arange(2), next(iter(params.values())).dtype
     # Away from the start: where all rows have the same loss, seeing padding would not show.
-    moved = {name: p + 0.1 * Key(0).normal(one, name, *p.shape)[0].to(p) for name, p in params.items()}
+    stack = {name: p + 0.1 * Key(0).normal(two, name, *p.shape).to(p) for name, p in params.items()}
+    moved = row(stack, 0)
     # Three real rows, one with the largest label: real rows are what padding is made of.
     places = [(0, 0), (len(data) - 1, int(data.n[-1]) - 1), divmod(int(data.y.argmax()), data.y.shape[1])]
     x = to_features(data.x[torch.stack([data.index[k, i] for k, i in places])], dtype)
@@ -67,9 +74,9 @@ def check_loss(
 
     shapes = {name: tuple(p.shape) for name, p in params.items()}
 
-    def attempt(what: str, function: Callable[..., Tensor], *args: Any) -> Tensor:
+    def attempt(what: str, function: Callable[..., Tensor], *args: Any, training: bool = False) -> Tensor:
         try:
-            with torch.no_grad():
+            with torch.no_grad(), one_client(torch.zeros((), dtype=torch.int64), training):
                 return function(*args)
         except _WRONG as error:
             raise ValueError(
@@ -79,11 +86,16 @@ def check_loss(
 
     def loss_of(rows: list[int], w: list[float]) -> Tensor:
         batch = x[rows], y[rows], torch.tensor(w, dtype=dtype, device=x.device), *(column[rows] for column in more)
-        value = attempt("the loss does not run", loss, moved, batch)
+        value = attempt("the loss does not run", loss, moved, batch, training=True)
         if not isinstance(value, Tensor) or value.ndim != 0:
             raise ValueError(f"the loss must give one number (a tensor of shape ()), got {value!r:.200}")
         return value
 
+    if not torch.equal(loss_of([0], [1.0]).nan_to_num(), loss_of([0], [1.0]).nan_to_num()):
+        raise ValueError(
+            "the loss draws random numbers by itself: two calls on the same row differ. Take torch's (torch.rand, "
+            "torch.randn, dropout, fedlib.augment), which `fit` draws by client, round and step"
+        )
     for a, b in ((0, 1), (1, 2), (2, 0)):
         alone, padded = loss_of([a], [1.0]), loss_of([a, b], [1.0, 0.0])
         if alone.isfinite() and padded.isfinite() and not torch.allclose(alone, padded, rtol=1e-3, atol=1e-5):
@@ -91,6 +103,9 @@ def check_loss(
                 f"the loss sees padded rows: a row with w = 0 moved it from {alone:.6g} to {padded:.6g}. Take the mean "
                 "weighted by w, (values * w).sum() / w.sum(), as fedlib.losses.cross_entropy(logits, y, w) does"
             )
+    rows = torch.tensor([[0, 1], [1, 2]])
+    batch = x[rows], y[rows], torch.ones(2, 2, dtype=dtype, device=x.device), *(column[rows] for column in more)
+    _check_stack(loss, stack, batch)
     if predict is None:
         return
     for name, some in {"training": data, **evaluations}.items():
@@ -100,3 +115,85 @@ def check_loss(
             raise ValueError(
                 f"the {name} data have the label {int(some.y.max())}, but the model has {output.shape[1]} outputs"
             )
+
+
+def _check_stack(loss: Callable[..., Tensor], stack: Params, batch: Batch) -> None:
+    """The gradients of two clients, trained in a stack, are those of each alone."""
+    seeds, kind = torch.arange(2, device=batch[0].device), next(iter(stack.values())).dtype
+    stack = {name: p.detach().requires_grad_() for name, p in stack.items()}
+
+    def gradients(value: Tensor) -> list[Tensor]:
+        found = torch.autograd.grad(value, list(stack.values()), allow_unused=True)
+        return [torch.zeros_like(p) if g is None else g for g, p in zip(found, stack.values(), strict=True)]
+
+    try:
+        together = gradients(vmap(loss, seeds=seeds)(stack, batch).sum())
+    except Exception as error:
+        raise ValueError(f"{_place(error)}cannot be trained in a stack of clients: {_remedy(str(error))}") from error
+    alone = []
+    for k in range(2):
+        with one_client(seeds[k], training=True):
+            alone.append(gradients(loss(row(stack, k), tuple(part[k] for part in batch))))
+    allowed = 1e-6 if kind == torch.float64 else 0.02 if kind == torch.float32 else 0.2
+    for name, found, *own in zip(stack, together, *alone, strict=True):
+        right = sum(own)
+        if not (gap := (found - right).norm()) <= allowed * right.norm() + 1e-6 and right.isfinite().all():
+            raise ValueError(
+                f"the parameter {name!r} gets other gradients in a stack of clients than alone (they differ by "
+                f"{gap:.3g}, of a norm of {right.norm():.3g}): something in the loss mixes clients, or keeps numbers "
+                "from one call to the next"
+            )
+
+
+def _place(error: BaseException) -> str:
+    """The innermost module that an error came from, by its name in the whole."""
+    modules, trace = [], error.__traceback__
+    while trace is not None:
+        owner, trace = trace.tb_frame.f_locals.get("self"), trace.tb_next
+        modules += [owner] if isinstance(owner, torch.nn.Module) and owner not in modules else []
+    if not modules:
+        return "the loss "
+    names = {id(layer): name for name, layer in modules[0].named_modules()}
+    return f"layer {names.get(id(modules[-1]), '')!r}, a {type(modules[-1]).__name__}, "
+
+
+_REMEDIES = {
+    "randomness": "it draws in a way that cannot be seeded; take torch.rand, torch.randn or dropout",
+    ".item()": "it decides by a number of one client (if, float, .item()); take torch.where",
+    "data-dependent": "it decides by a number of one client (if, float, .item()); take torch.where",
+    "inplace": "it writes into a tensor that all clients share; make a new tensor, or draw by torch.rand_like(x)",
+    "does not require grad": "it does not depend on the parameters, or detaches them",
+}
+
+
+def _remedy(said: str) -> str:
+    remedies = [remedy for sign, remedy in _REMEDIES.items() if sign in said]
+    return f"{remedies[0] if remedies else 'torch cannot map it over clients'} ({said.splitlines()[0]:.200})"
+
+
+@cache
+def check_optimizer(rule: Callable[..., torch.optim.Optimizer]) -> None:
+    """Refuse a rule that trains two clients of very different gradients in a stack otherwise than each alone."""
+    sizes = torch.tensor([1e3, 1e-3])
+
+    def end(clients: slice) -> list[Tensor]:
+        shapes = ((2,), (2, 3), (2, 3, 4))
+        params = [torch.ones(shape)[clients].clone().requires_grad_() for shape in shapes]
+        optimizer = rule(params, lr=0.1)
+        for step in range(3):
+            for p, shape in zip(params, shapes, strict=True):
+                gradient = torch.linspace(-1, 1 + step, math.prod(shape)).view(shape)
+                p.grad = (gradient * per_row(sizes, gradient))[clients]
+            optimizer.step()
+        return [p.detach() for p in params]
+
+    try:
+        both, alone = end(slice(2)), zip(end(slice(1)), end(slice(1, 2)), strict=True)
+    except Exception as error:
+        raise ValueError(f"the optimizer {rule!r} does not run on a stack of clients: {error}") from error
+    if not all(torch.allclose(p, torch.cat(own), rtol=1e-4, atol=1e-7) for p, own in zip(both, alone, strict=True)):
+        raise ValueError(
+            f"the optimizer {rule!r} looks at many entries at once, so clients in a stack would mix; take a rule that "
+            "treats each entry alone, such as SGD or Adam, or each row, which is a client: the questions and answers "
+            "show how to clip the gradient of each client"
+        )

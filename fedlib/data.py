@@ -354,6 +354,11 @@ class Batches:
         per_epoch = (n + self.size - 1) // self.size
         return self.steps // per_epoch * n + self.steps % per_epoch * self.size
 
+    @property
+    def seeds(self) -> Tensor:
+        """Of the random numbers of each client's loss (`fedlib.chance`), of shape (C,), int64."""
+        return self.key.bits(self.data.id, "loss")
+
     def plan(self) -> tuple[Tensor, Tensor]:
         """Which of its examples each client takes in each step.
 

@@ -11,7 +11,7 @@ from torch import Tensor
 from .algorithm import Algorithm
 from .data import ClientData, positions, to_features
 from .params import Params, row
-from .stacked import vmap
+from .stacked import still, vmap
 
 __all__ = ["Result", "evaluate", "pooled", "score"]
 
@@ -152,7 +152,8 @@ def _shared_answers(algorithm: Algorithm, params: Params, data: ClientData) -> T
     dtype = next(iter(params.values())).dtype
     answers = []
     for r in rows.split(max(1, _CHUNK_ENTRIES // data.x[0].numel())):
-        output = algorithm.predict(params, to_features(data.x[r], dtype))  # type: ignore[misc]
+        with still():
+            output = algorithm.predict(params, to_features(data.x[r], dtype))  # type: ignore[misc]
         answers.append(_answer(output, data.y.new_empty(len(r))))
     return torch.cat(answers)[place].expand_as(data.index)
 

@@ -8,6 +8,7 @@ and after a resume. All clients' draws are computed at once.
 import hashlib
 import math
 import operator
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 import torch
@@ -36,6 +37,29 @@ def _scramble(z: Tensor) -> Tensor:
     z = (z ^ _shift(z, 30)) * _MULTIPLY1
     z = (z ^ _shift(z, 27)) * _MULTIPLY2
     return z ^ _shift(z, 31)
+
+
+def child(z: Tensor, number: int) -> Tensor:
+    """The hash (...) of a hash and a whole number: of the i-th of several draws, for instance."""
+    return _scramble(z + _signed((operator.index(number) + 1) * 0x9E3779B97F4A7C15))
+
+
+def spread(z: Tensor, shape: Iterable[int]) -> Tensor:
+    """64-bit integers (..., *shape) from hashes z (...): each depends on its position, and not on the shape."""
+    for length in shape:
+        z = _scramble(z[..., None] + torch.arange(1, length + 1, device=z.device) * _GOLDEN)
+    return z
+
+
+def to_uniform(bits: Tensor, dtype: torch.dtype) -> Tensor:
+    """Integers of 64 random bits as numbers in [0, 1) of `dtype`, with as many bits as it holds."""
+    kept = 1 - round(math.log2(torch.finfo(dtype).eps))
+    return _shift(bits, 64 - kept).to(dtype) * 2.0**-kept
+
+
+def to_normal(u: Tensor, v: Tensor) -> Tensor:
+    """Standard normal numbers from two independent uniform ones in [0, 1) (Box and Muller)."""
+    return torch.sqrt(-2 * torch.log1p(-u)) * torch.cos(2 * math.pi * v)
 
 
 @dataclass(frozen=True)
@@ -70,7 +94,7 @@ class Key:
 
     Examples
     --------
-    A client's draw hangs on its id, not on who else is there:
+    A client's draw depends on its id, not on who else is there:
 
     >>> import torch
     >>> from fedlib import Key
@@ -108,21 +132,18 @@ class Key:
         """
         name = int.from_bytes(hashlib.blake2b(purpose.encode(), digest_size=8).digest(), "big")
         start = _scramble(torch.tensor(_signed(self.seed) ^ _signed(name)) + _GOLDEN)
-        start = _scramble(start + _signed((operator.index(self.round) + 1) * 0x9E3779B97F4A7C15))
-        z = _scramble(start.to(ids.device) + (ids.long() + 1) * _GOLDEN)
-        for length in shape:
-            z = _scramble(z[..., None] + torch.arange(1, length + 1, device=ids.device) * _GOLDEN)
-        return z
+        start = child(start, self.round)
+        return spread(_scramble(start.to(ids.device) + (ids.long() + 1) * _GOLDEN), shape)
 
     def uniform(self, ids: Tensor, purpose: str, *shape: int) -> Tensor:
         """Numbers in [0, 1), of shape ``(C, *shape)``, float64; 53 random bits each."""
         bits = self.bits(ids.cpu() if ids.device.type == "mps" else ids, purpose, *shape)  # MPS has no float64
-        return _shift(bits, 11).double() * 2.0**-53
+        return to_uniform(bits, torch.float64)
 
     def normal(self, ids: Tensor, purpose: str, *shape: int) -> Tensor:
         """Standard normal numbers, of shape ``(C, *shape)``, float64 (Box and Muller)."""
         u = self.uniform(ids, purpose, 2, *shape)
-        return torch.sqrt(-2 * torch.log1p(-u[:, 0])) * torch.cos(2 * math.pi * u[:, 1])
+        return to_normal(u[:, 0], u[:, 1])
 
     def permutations(self, ids: Tensor, purpose: str, lengths: Tensor, repeats: int, size: int) -> Tensor:
         """Shuffles of 0, ..., length - 1 for each client.

@@ -268,12 +268,12 @@ def _train_chunk(
     trained = {name: p.requires_grad_() for name, p in params.items() if name not in frozen and name not in wide}
     step_all, lr = _step(optimizer, list(trained.values())), _plain_sgd(optimizer) or 0.0
     axes = {name: None if name in wide else 0 for name in params}, 0, *[0] * len(extras)
-    stacked_loss = stacked.vmap(loss, axes, [(params[name], weights) for name, weights in wide.items()])
+    places, seeds = [(params[name], weights) for name, weights in wide.items()], batches.seeds
     total = torch.zeros(len(place), device=place.device, dtype=next(iter(params.values())).dtype)
     steps = batches.steps
     running = (steps[:, None] > torch.arange(len(batches) + 1)).sum(0).tolist()  # clients still at work, by step
     for step, batch in enumerate(batches.iterate(total.dtype)):
-        value = stacked_loss(params, batch, *extras)  # (C,)
+        value = stacked.vmap(loss, axes, places, seeds, step)(params, batch, *extras)  # (C,)
         used = [weights for weights in wide.values() if weights.call]
         wanted = [*trained.values(), *(weights.call[1] for weights in used if weights.call)]
         gradients = torch.autograd.grad(value.sum(), wanted, allow_unused=True)

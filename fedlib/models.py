@@ -6,18 +6,26 @@ one client. `MLP` and `CNN` are two common ones.
 
 import copy
 import math
+import warnings
 from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.nn.modules.lazy import LazyModuleMixin
 
+from .chance import in_training
 from .keys import Key
 from .params import Params
+from .recurrent import STACKABLE
 
 __all__ = ["CNN", "MLP", "Model", "femnist_cnn", "lenet5"]
 
 _DRAWN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
-_CHANCE = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d, nn.AlphaDropout, nn.FeatureAlphaDropout)
+_RESETS = {kind.reset_parameters for kind in _DRAWN}
+_ALIKE = (0.7, 1.4)  # a weight whose spread is within these times that of torch's draw may be such a draw
 
 
 class Model:
@@ -26,7 +34,11 @@ class Model:
     Parameters
     ----------
     module : torch.nn.Module
-        Copied, not modified. Parameters with ``requires_grad=False`` are left out and stay as they are.
+        Copied, not modified. Parameters with ``requires_grad=False`` and buffers are shared by all clients: they stay
+        as they are, and follow the run to its device and type. LSTM, GRU and RNN become those of `fedlib.recurrent`.
+    init : callable, optional
+        ``init(module)`` sets the parameters of a module in place, by torch's random numbers: for a module whose start
+        is not what its layers draw by themselves.
 
     Attributes
     ----------
@@ -36,64 +48,179 @@ class Model:
     Raises
     ------
     ValueError
-        The module has layers whose hidden state or chance would be shared by all clients of a stack: BatchNorm with
-        running statistics, dropout. Use GroupNorm, and no dropout.
+        A layer that clients cannot train in a stack, by its name, with what to do instead.
 
     Notes
     -----
-    In ``forward`` parameters are attributes of their layers; what ``self.parameters()`` gives holds no numbers. Chapter
-    01; chapter 13 compares its speed with a loop over clients.
+    May be called from several threads at once. In ``forward`` parameters are attributes of their layers; what
+    ``self.parameters()`` gives holds no numbers. Dropout and other layers that behave differently in training do so
+    while `fedlib.federation.fit` trains, unless the module came in evaluation mode, and nowhere else; `fedlib.chance`
+    says what their random numbers depend on. Chapter 01; chapter 13 compares its speed with a loop over clients.
     """
 
-    def __init__(self, module: nn.Module) -> None:
+    def __init__(self, module: nn.Module, init: Callable[[nn.Module], Any] | None = None) -> None:
         for name, layer in module.named_modules():
-            if getattr(layer, "track_running_stats", False) or (isinstance(layer, _CHANCE) and layer.p > 0):
-                raise ValueError(
-                    f"layer {name!r} is a {type(layer).__name__}, which clients cannot train in a "
-                    "stack; use GroupNorm in place of BatchNorm, and leave dropout out"
-                )
-        self.module = copy.deepcopy(module)
+            if why := _refused(layer):
+                raise ValueError(f"layer {name!r} is a {type(layer).__name__}{why}")
         self.params: Params = {n: p.detach().clone() for n, p in module.named_parameters() if p.requires_grad}
-        names = {p: name for name, p in self.module.named_parameters()}  # a shared parameter has one
-        self._places: list[tuple[nn.Module, str, str]] = []
+        if not self.params:
+            raise ValueError(f"a {type(module).__name__} without parameters to train; see requires_grad")
+        self.module, self._init = copy.deepcopy(module), init
         for layer in self.module.modules():
-            for attribute, p in list(layer.named_parameters(recurse=False)):
-                if p.requires_grad:  # its numbers are never used: each call brings its own
-                    self._places.append((layer, attribute, names[p]))
-                    setattr(layer, attribute, nn.Parameter(p.to("meta")))
+            layer.__class__ = STACKABLE.get(type(layer), type(layer))
+        empty = {name: nn.Parameter(p.to("meta")) for name, p in self.params.items()}
+        for layer, attribute, name in _places(self.module):  # the numbers are never used: each call brings its own
+            setattr(layer, attribute, empty[name])
+        self._idle: dict[tuple[torch.device, torch.dtype], list[_Copy]] = {}
+        self._moved: dict[tuple[torch.device, torch.dtype], dict[str, Tensor]] = {}
 
     def init(self, seed: int) -> Params:
-        """Random start, the same on every machine and torch version.
+        """Random start, as torch's layers draw it.
 
-        PyTorch's default for linear layers and convolutions: weights and biases uniform in +-1/sqrt(fan_in). All other
-        parameters start as the module has them.
+        Weights and biases of dense layers and convolutions are uniform in +-1/sqrt(fan_in), the same on every machine
+        and torch version. Other modules draw by their own ``reset_parameters``, under the seed, children first. What
+        the module came with is kept for parameters that no ``reset_parameters`` draws, and for those that it has set to
+        one number, such as zeros. With an `init` of its own, that alone draws.
+
+        Warns
+        -----
+        UserWarning
+            Weights came with another spread than the draw that replaces them has.
         """
-        params = {}
+        start = {name: torch.empty_like(p, device="cpu") for name, p in self.params.items()}
+        module, zero = self.to_module(start), torch.zeros(1, dtype=torch.int64)
+        with torch.random.fork_rng([]), torch.no_grad():
+            torch.manual_seed(int(Key(seed).bits(zero, "init")))
+            for name, p in module.named_parameters():
+                p.copy_(self.params[name]) if name in start and not self.params[name].is_meta else None
+            if self._init is not None:
+                self._init(module)
+            for path, layer in reversed(list(module.named_modules()) if self._init is None else []):  # children first
+                reset = getattr(layer, "reset_parameters", getattr(layer, "_reset_parameters", None))
+                if isinstance(layer, _DRAWN) and getattr(reset, "__func__", None) in _RESETS:
+                    bound = 1 / math.sqrt(math.prod(layer.weight.shape[1:]))
+                    for name in ("weight", "bias"):
+                        own: Any = dict(layer.named_parameters(recurse=False)).get(name)
+                        if own is not None:
+                            draw = Key(seed).uniform(zero, f"init {path}.{name}".replace(" .", " "), *own.shape)[0]
+                            own.copy_((2 * draw - 1) * bound)
+                elif reset is not None:
+                    reset()
+        drawn = {name: p.detach() for name, p in module.named_parameters() if name in start}
+        return drawn if self._init is not None else self._with_its_own(drawn)
+
+    def _with_its_own(self, drawn: Params) -> Params:
+        """A draw, but for what the module has set to one number; warns of what has been drawn in another way."""
         for name, p in self.params.items():
-            layer, _, _ = name.rpartition(".")
-            params[name] = p.clone()
-            if isinstance(self.module.get_submodule(layer), _DRAWN):
-                fan_in = math.prod(self.params[f"{layer}.weight".lstrip(".")].shape[1:])
-                draw = Key(seed).uniform(torch.zeros(1, dtype=torch.int64), f"init {name}", *p.shape)[0]
-                params[name] = ((2 * draw - 1) / math.sqrt(fan_in)).to(p.dtype)
-        return params
+            if p.is_meta or p.numel() < 2 or (not drawn[name].std() and not p.std()):
+                continue
+            if not p.std():
+                drawn[name] = p.cpu().clone()
+            elif p.numel() > 99 and not _ALIKE[0] < p.std() / drawn[name].std() < _ALIKE[1]:
+                warnings.warn(
+                    f"{name!r} came with a spread of {p.std():.2g}, and init() draws it with {drawn[name].std():.2g}; "
+                    "give Model(module, init=function) where the function draws a module's parameters as yours does, "
+                    "or start from model.params",
+                    stacklevel=3,
+                )
+                break
+        return drawn
 
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """Names and shapes of the parameters."""
         return {name: tuple(p.shape) for name, p in self.params.items()}
 
-    def __call__(self, params: Params, *inputs: Tensor) -> Tensor:
-        """Output of one client's network with these parameters, all of which must be given."""
+    def to_module(self, params: Params) -> nn.Module:
+        """A plain torch module with these parameters, one client's or the server's, which it does not share.
+
+        Layers are torch's own, in training mode if they came so; frozen parameters and buffers are copies too.
+        """
+        self._check(params)
+        kind = next(iter(params.values()))
+        module = copy.deepcopy(self._copy(kind.device, kind.dtype).module)
+        back = {ours: theirs for theirs, ours in STACKABLE.items()}
+        for layer in module.modules():
+            layer.__class__ = back.get(type(layer), type(layer))
+        numbers = {name: nn.Parameter(p.detach().clone()) for name, p in params.items()}
+        for layer, attribute, name in _places(module):
+            setattr(layer, attribute, numbers[name])
+        return module
+
+    def _copy(self, device: torch.device, dtype: torch.dtype) -> "_Copy":
+        """The module for one thread; all share what is frozen, which is moved once, and no number is copied."""
+        named = dict((*self.module.named_parameters(), *self.module.named_buffers()))
+        if (device, dtype) not in self._moved:
+            frozen = {n: t for n, t in named.items() if n not in self.params}
+            to = {n: t.detach().to(device, dtype if t.is_floating_point() else t.dtype) for n, t in frozen.items()}
+            self._moved[device, dtype] = {
+                n: nn.Parameter(to[n], False) if isinstance(t, nn.Parameter) else to[n] for n, t in frozen.items()
+            }
+        moved = self._moved[device, dtype]
+        module = copy.deepcopy(self.module, {id(t): moved.get(n, t) for n, t in named.items()})
+        return _Copy(module, _places(module), [layer for layer in module.modules() if layer.training])
+
+    def _check(self, params: Params) -> None:
         if params.keys() != self.params.keys():
             differ = sorted(set(params) ^ set(self.params))
             raise ValueError(f"these are not the module's parameters: {differ[:4]} are missing or unknown")
-        for layer, attribute, name in self._places:  # as `torch.func.functional_call`, in a tenth of its time
+
+    def __call__(self, params: Params, *inputs: Tensor) -> Tensor:
+        """Output of one client's network with these parameters, all of which must be given."""
+        self._check(params)
+        where = inputs[0].device, next(iter(params.values())).dtype
+        idle = self._idle.setdefault(where, [])
+        try:
+            own = idle.pop()
+        except IndexError:  # the first call, or other threads have them all
+            own = self._copy(*where)
+        training = in_training(inputs[0])
+        if own.training != training:
+            own.training = training
+            for layer in own.moody:
+                vars(layer)["training"] = training
+        for layer, attribute, name in own.places:  # as `torch.func.functional_call`, in a tenth of its time
             vars(layer)[attribute] = params[name]
         try:
-            return self.module(*inputs)
+            return own.module(*inputs)
         finally:
-            for layer, attribute, _ in self._places:
+            for layer, attribute, _ in own.places:
                 del vars(layer)[attribute]
+            idle.append(own)
+
+
+@dataclass(eq=False)
+class _Copy:
+    """A module for one thread: where its parameters stand, the layers that came in training mode, their mode now."""
+
+    module: nn.Module
+    places: list[tuple[nn.Module, str, str]]
+    moody: list[nn.Module]
+    training: bool | None = None
+
+
+def _places(module: nn.Module) -> list[tuple[nn.Module, str, str]]:
+    """Where the parameters to be trained stand: layer, attribute, name; a shared one stands in several places."""
+    names = {p: name for name, p in module.named_parameters()}
+    owned = [(layer, *own) for layer in module.modules() for own in layer.named_parameters(recurse=False)]
+    return [(layer, attribute, names[p]) for layer, attribute, p in owned if p.requires_grad]
+
+
+def _refused(layer: nn.Module) -> str:
+    """Why clients cannot train a layer in a stack, and what to do; nothing if they can."""
+    if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():
+        return ": call the module once, so that it knows its shapes"
+    if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)) and not layer.track_running_stats:
+        return ", which takes statistics of the whole batch, padded rows too; use GroupNorm"
+    if getattr(layer, "track_running_stats", False) and layer.training:
+        return (
+            ", whose running statistics are no parameters and would mix the clients; use GroupNorm, or keep the "
+            "statistics as they are with .eval()"
+        )
+    if getattr(layer, "max_norm", None) is not None or getattr(layer, "scale_grad_by_freq", False):
+        return " with max_norm or scale_grad_by_freq, which would mix clients or count padded rows; leave both out"
+    if type(layer).__name__ in ("_SpectralNorm", "SpectralNorm") and layer.training:
+        return ", which writes into its vectors in each call; keep them as they are with .eval(), or use weight_norm"
+    return ""
 
 
 class MLP(Model):

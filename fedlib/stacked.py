@@ -15,6 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
+from .chance import ANSWERS, OPENED, Draws, opened
 from .convolutions import as_channels, as_clients, conv2d, grouped_conv2d
 from .low_rank import LowRank, NeedsMatrix
 
@@ -38,9 +39,13 @@ _FACTS = ("shape", "ndim", "dtype", "requires_grad")  # that a placeholder has i
 
 
 def vmap(
-    function: Callable[..., Any], in_dims: Any = 0, wide: Sequence[tuple[Tensor, LowRank]] = ()
+    function: Callable[..., Any],
+    in_dims: Any = 0,
+    wide: Sequence[tuple[Tensor, LowRank]] = (),
+    seeds: Tensor | None = None,
+    step: int = 0,
 ) -> Callable[..., Any]:
-    """`torch.vmap` with the kernels of this module (chapter 13).
+    """`torch.vmap` with the kernels of this module (chapter 13), and with random numbers (`fedlib.chance`).
 
     Parameters
     ----------
@@ -52,6 +57,10 @@ def vmap(
         A placeholder on the device "meta" that stands for the weight of a dense layer in an argument that all clients
         share, and the weights. It can be given to `torch.nn.functional.linear` once, and to nothing else:
         `fedlib.low_rank.NeedsMatrix` is raised.
+    seeds : Tensor of shape (C,), int64, optional
+        Of each client's random numbers, for training. Without them nothing is dropped, and all clients draw the same.
+    step : int
+        Other steps draw other numbers.
 
     Returns
     -------
@@ -63,31 +72,68 @@ def vmap(
     A kernel takes the place of a function whose tensors are all stacked by this one vmap. What clients share, a further
     vmap around or inside, and `torch.func.grad` inside are left to torch.
     """
+    placeholders = {id(placeholder): weights for placeholder, weights in wide}
 
     def with_kernels(*args: Any) -> Any:
-        with _Kernels({id(placeholder): weights for placeholder, weights in wide}):
+        with still():
             return function(*args)
 
-    return torch.vmap(with_kernels, in_dims)
+    def with_draws(seed: Any, *args: Any) -> Any:
+        with _Kernels(placeholders, Draws(seed, step, training=True)):
+            return function(*args)
+
+    def with_seeds(*args: Any) -> Any:
+        axes = in_dims if isinstance(in_dims, tuple) else [in_dims] * len(args)
+        return torch.vmap(with_draws, (0, *axes))(seeds, *args)
+
+    return torch.vmap(with_kernels, in_dims) if seeds is None else with_seeds
+
+
+def one_client(seed: Tensor, training: bool) -> "_Kernels":
+    """A context in which the loss or the model of one client runs, without a vmap, on the draws of `seed`."""
+    return _Kernels({}, Draws(seed, 0, training))
+
+
+def still() -> "_Kernels":
+    """A context outside training: nothing is dropped, and all draws are the same."""
+    return one_client(torch.zeros((), dtype=torch.int64), training=False)
 
 
 class _Kernels(TorchFunctionMode):
     """While it is open, torch's functions run the kernels of this module."""
 
-    def __init__(self, wide: dict[int, LowRank]) -> None:
+    def __init__(self, wide: dict[int, LowRank], draws: Draws) -> None:
         super().__init__()
-        self.wide = wide
+        self.wide, self.draws = wide, draws
 
     def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
         if self.wide and any(t.is_meta for t in _tensors((*args, *kwargs.values()))):
             return _wide_linear(func, self.wide, args, kwargs)
+        if func in ANSWERS and kwargs.get("generator") is None:
+            return ANSWERS[func](self.draws, *args, **kwargs)
+        if func in OPENED:
+            with self:
+                return opened(func)(*args, **kwargs)
+        if func is F.embedding:
+            return _embedding(*args, **kwargs)
         kernel, axes = _KERNELS.get(func, (None, 0))
         if kernel is None or not args or args[0].ndim != axes:
             return func(*args, **kwargs)
         tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
         run = _on_stacks if PRIVATE_NAMES else _Operation.apply
         return run(_of_tensors(func, args, kwargs), _of_tensors(kernel, args, kwargs), *tensors)
+
+
+def _embedding(ids, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+    """Of one client. Torch's vmap lets the row `padding_idx` of the first client alone stay as it is."""
+    if max_norm is not None or scale_grad_by_freq:
+        raise ValueError(
+            "an embedding with max_norm writes into its weights, and one with scale_grad_by_freq counts padded rows: "
+            "clients cannot train it in a stack; leave both out"
+        )
+    out = F.embedding(ids, weight)
+    return out if padding_idx is None else torch.where((ids == padding_idx % len(weight))[..., None], out.detach(), out)
 
 
 def _tensors(arguments: Iterable[Any]) -> Iterator[Tensor]:

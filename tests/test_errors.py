@@ -189,7 +189,7 @@ MISTAKES = {
     "an optimiser over whole tensors": (
         lambda: FedAvg(LOSS, optimizer=torch.optim.LBFGS),
         ValueError,
-        "looks at many entries",
+        "LBFGS.* does not run on a stack of clients",
     ),
     "images that shrink to nothing": (
         lambda: CNN((1, 6, 6), (2, 2, 2, 2), (4,)).init(0),
@@ -203,10 +203,10 @@ MISTAKES = {
         r"not the module's parameters: \['bias'\]",
     ),
     "BatchNorm": (lambda: Model(torch.nn.BatchNorm1d(3)), ValueError, "BatchNorm1d, .* use GroupNorm"),
-    "dropout": (
-        lambda: Model(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.Dropout(0.5))),
+    "BatchNorm without running statistics": (
+        lambda: Model(torch.nn.Sequential(torch.nn.Linear(3, 2), torch.nn.BatchNorm1d(2, track_running_stats=False))),
         ValueError,
-        "layer '1' is a Dropout",
+        "layer '1' is a BatchNorm1d, which takes statistics of the whole batch",
     ),
 }
 

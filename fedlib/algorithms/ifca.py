@@ -15,6 +15,7 @@ from ..keys import Key
 from ..local import clients_at_once
 from ..params import Params, broadcast, put, row, take
 from ..server.clusters import different_starts
+from ..stacked import vmap
 
 __all__ = ["IFCA", "IFCAState"]
 
@@ -97,7 +98,7 @@ class IFCA(Algorithm):
             Of equally good models the first.
         """
         dtype, size = next(iter(models.values())).dtype, clients_at_once(models, data, None) // self.clusters
-        losses = torch.vmap(torch.vmap(self.loss, (None, 0)), (0, None))  # of each model, of each client
+        losses = vmap(torch.vmap(self.loss, (None, 0)), (0, None))  # of each model, of each client
         chunks = torch.arange(len(data), device=data.n.device).split(max(1, size))
         values = torch.cat([losses(models, data[chunk].all_rows(dtype)) for chunk in chunks], 1)  # (M, C)
         example = tuple(part[0, :1] for part in data[:1].all_rows(dtype))

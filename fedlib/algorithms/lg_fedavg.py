@@ -17,6 +17,7 @@ from ..data import Batch, ClientData
 from ..keys import Key
 from ..params import Params, broadcast, put, take
 from ..server.clusters import shuffle_within
+from ..stacked import vmap
 
 __all__ = ["LGFedAvg", "LGFedAvgState", "first_layer"]
 
@@ -245,7 +246,7 @@ class LGFedAvg(Algorithm):
         task = {"extras": (state.centroid[cluster],), "loss": self.loss_with_mmd} if self.mmd else {}
         own = train_local_layers(self, shared, take(state.start, client), tried, key, rounds, **task)
         params = own | shared
-        loss = torch.vmap(self.loss)(params, tried.all_rows(next(iter(params.values())).dtype)).view(m, c)
+        loss = vmap(self.loss)(params, tried.all_rows(next(iter(params.values())).dtype)).view(m, c)
         empty = torch.bincount(state.assignment, minlength=m) == 0
         best = loss.nan_to_num(nan=torch.inf).masked_fill(empty[:, None], torch.inf).argmin(0)
         local = {name: p[best * c + client[:c]] for name, p in own.items()}

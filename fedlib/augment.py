@@ -1,0 +1,80 @@
+"""Augmentation of images inside a loss: other draws for each client, round, step and image.
+
+Each function changes the images while `fedlib.federation.fit` trains and gives them back as they are elsewhere, so that
+scores are of the images themselves. `fedlib.chance` says what the draws depend on. To normalise, divide and subtract in
+the loss, behind these.
+"""
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from .chance import in_training
+
+__all__ = ["crop", "flip", "noise"]
+
+
+def flip(x: Tensor, p: float = 0.5) -> Tensor:
+    """Mirror each image, left to right, with probability `p`; 0 mirrors none.
+
+    Parameters
+    ----------
+    x : Tensor of shape (B, ..., W)
+    p : float
+
+    Returns
+    -------
+    Tensor of the same shape
+
+    Examples
+    --------
+    >>> from fedlib import augment
+    >>> def loss(params, batch):
+    ...     x, y, w = batch
+    ...     return losses.cross_entropy(model(params, augment.crop(augment.flip(x), 4)), y, w)
+    """
+    if not in_training(x):
+        return x
+    mirrored = torch.rand(len(x), device=x.device) < p
+    return torch.where(mirrored.view(-1, *[1] * (x.ndim - 1)), x.flip(-1), x)
+
+
+def crop(x: Tensor, padding: int) -> Tensor:
+    """Shift each image by up to `padding` pixels in either direction; what comes in at the border is 0.
+
+    The same as padding by zeros and cutting a window of the old size out at random. ``padding=0`` shifts nothing.
+
+    Parameters
+    ----------
+    x : Tensor of shape (B, ..., H, W)
+    padding : int
+
+    Returns
+    -------
+    Tensor of the same shape
+    """
+    if not in_training(x):
+        return x
+    padded = F.pad(x, [padding] * 4)
+    for axis in (-2, -1):
+        first = torch.randint(2 * padding + 1, (len(x),), device=x.device)
+        place = first[:, None] + torch.arange(x.shape[axis], device=x.device)  # (B, H) or (B, W)
+        shape = [len(x)] + [1] * (x.ndim - 1)
+        shape[axis] = x.shape[axis]
+        padded = padded.take_along_dim(place.view(shape), axis)
+    return padded
+
+
+def noise(x: Tensor, std: float) -> Tensor:
+    """Add normal noise of standard deviation `std`, in the unit of `x`; 0 adds none.
+
+    Parameters
+    ----------
+    x : Tensor
+    std : float
+
+    Returns
+    -------
+    Tensor of the same shape
+    """
+    return x + std * torch.randn_like(x) if in_training(x) else x

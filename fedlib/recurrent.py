@@ -1,0 +1,126 @@
+"""LSTM, GRU and RNN as plain matrix products, which a stack of clients can train; torch's own kernels have no vmap.
+
+`fedlib.models.Model` puts these in the place of torch's layers. They are the same functions with the same parameters,
+so a ``state_dict`` goes from one to the other.
+"""
+
+from typing import Any
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.nn.utils.rnn import PackedSequence
+
+__all__ = ["GRU", "LSTM", "RNN", "STACKABLE"]
+
+State = tuple[Tensor, ...]  # h, of an LSTM h and c; (B, H) each
+
+
+def _lstm(
+    layer: Any, given: Tensor, state: State, weight: Tensor, bias: Tensor | None, project: Tensor | None
+) -> State:
+    h, c = state
+    i, f, g, o = (given + F.linear(h, weight, bias)).chunk(4, -1)
+    c = f.sigmoid() * c + i.sigmoid() * g.tanh()
+    h = o.sigmoid() * c.tanh()
+    return h if project is None else F.linear(h, project), c
+
+
+def _gru(layer: Any, given: Tensor, state: State, weight: Tensor, bias: Tensor | None, project: Tensor | None) -> State:
+    (h,) = state
+    (r, z, n), (own_r, own_z, own_n) = given.chunk(3, -1), F.linear(h, weight, bias).chunk(3, -1)
+    n, z = (n + (r + own_r).sigmoid() * own_n).tanh(), (z + own_z).sigmoid()
+    return (n + z * (h - n),)
+
+
+def _rnn(layer: Any, given: Tensor, state: State, weight: Tensor, bias: Tensor | None, project: Tensor | None) -> State:
+    z = given + F.linear(state[0], weight, bias)
+    return (z.tanh() if layer.nonlinearity == "tanh" else z.relu(),)
+
+
+class _Sequence:
+    """The forward pass of a recurrent layer; arguments and results as torch's."""
+
+    step: Any
+    states = 1
+
+    def forward(self: Any, input: Tensor, hx: Any = None) -> Any:
+        if isinstance(input, PackedSequence):
+            raise TypeError("a stack of clients cannot train on packed sequences; give padded ones, and mask the loss")
+        time, alone = 1 if self.batch_first else 0, input.ndim == 2
+        x = input[:, None] if alone else input.transpose(0, time)  # (L, B, I)
+        if hx is not None:
+            hx = [s[:, None] if alone else s for s in (hx if self.states > 1 else (hx,))]
+        directions = ("", "_reverse") if self.bidirectional else ("",)
+        ends: list[State] = []
+        for layer in range(self.num_layers):
+            outputs = []
+            for direction in directions:
+                names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+                found: list[Any] = [getattr(self, f"{n}_l{layer}{direction}", None) for n in names]
+                into, own, *biases, project = found
+                given = F.linear(x.flatten(0, 1), into, biases[0]).unflatten(0, x.shape[:2]).unbind(0)
+                sizes = (self.proj_size or self.hidden_size, self.hidden_size)
+                state = tuple(x.new_zeros(x.shape[1], n) for n in sizes[: self.states])
+                state = state if hx is None else tuple(s[len(ends)] for s in hx)
+                out = []
+                for z in reversed(given) if direction else given:
+                    state = self.step(z, state, own, biases[1], project)
+                    out.append(state[0])
+                ends.append(state)
+                outputs.append(torch.stack(out[::-1] if direction else out))
+            x = torch.cat(outputs, -1)
+            if layer < self.num_layers - 1:
+                x = F.dropout(x, self.dropout, self.training)
+        last = tuple(torch.stack(s)[:, 0] if alone else torch.stack(s) for s in zip(*ends, strict=True))
+        return x[:, 0] if alone else x.transpose(0, time), last if self.states > 1 else last[0]
+
+
+class _Cell:
+    """The forward pass of a recurrent cell; arguments and results as torch's."""
+
+    step: Any
+    states = 1
+
+    def forward(self: Any, input: Tensor, hx: Any = None) -> Any:
+        state = hx if self.states > 1 else (hx,)
+        if hx is None:
+            state = (input.new_zeros(*input.shape[:-1], self.hidden_size),) * self.states
+        given = F.linear(input, self.weight_ih, self.bias_ih)
+        state = self.step(given, state, self.weight_hh, self.bias_hh, None)
+        return state if self.states > 1 else state[0]
+
+
+class LSTM(_Sequence, nn.LSTM):  # type: ignore[misc]
+    """`torch.nn.LSTM` without packed sequences, equal to it up to rounding."""
+
+    step, states = _lstm, 2
+
+
+class GRU(_Sequence, nn.GRU):  # type: ignore[misc]
+    """`torch.nn.GRU` without packed sequences, equal to it up to rounding."""
+
+    step = _gru
+
+
+class RNN(_Sequence, nn.RNN):  # type: ignore[misc]
+    """`torch.nn.RNN` without packed sequences, equal to it up to rounding."""
+
+    step = _rnn
+
+
+class _LSTMCell(_Cell, nn.LSTMCell):  # type: ignore[misc]
+    step, states = _lstm, 2
+
+
+class _GRUCell(_Cell, nn.GRUCell):  # type: ignore[misc]
+    step = _gru
+
+
+class _RNNCell(_Cell, nn.RNNCell):  # type: ignore[misc]
+    step = _rnn
+
+
+STACKABLE: dict[type, type] = {
+    kind.__mro__[2]: kind for kind in (LSTM, GRU, RNN, _LSTMCell, _GRUCell, _RNNCell)
+}  #: Torch's layer and the one that takes its place.
