@@ -12,7 +12,7 @@ from torch import Tensor
 from .aggregate import Sums
 from .checks import check_number, check_optimizer, check_whole
 from .costs import TRAINING, current_costs, flops_of, record
-from .data import ClientData, local_batches
+from .data import Batches, ClientData, local_batches
 from .keys import Key
 from .local import Loss, Trained, local_update
 from .params import Params, row
@@ -20,7 +20,8 @@ from .params import Params, row
 __all__ = ["Algorithm", "Update", "held"]
 
 Predict = Callable[[Params, Tensor], Tensor]
-_PROBE = 32  # examples on which operations are counted
+_PROBE = 32  # examples on which operations are counted, at most
+_BUSY = 1.5e9  # operations of a client's step, from which clients train one after another on a CPU
 
 
 def held(by: Literal["server and clients", "server and its cluster", "client"]) -> dict[str, str]:
@@ -88,7 +89,8 @@ class Algorithm(ABC):
         ``partial(torch.optim.SGD, momentum=0.9)``, `torch.optim.Adam`. It sees the stacks (C, ...) of several clients,
         so it must treat each entry alone, or each row.
     chunk_size : int or "auto"
-        Clients trained at once at the most; rounding apart, no result depends on it.
+        Clients trained at once at the most; rounding apart, no result depends on it. "auto" is what memory holds, and
+        on a CPU one after another where a step of one client is work enough.
     stragglers : float
         Chance that a client is slow in a round: it then takes a random number of its steps, each number from 1 to all
         equally likely. 0: nobody is slow.
@@ -181,14 +183,17 @@ class Algorithm(ABC):
             slow = key.uniform(data.id, "slow") < self.stragglers
             most = 1 + (key.uniform(data.id, "steps of the slow") * batches.steps.to(slow.device)).long()
             batches = replace(batches, steps=torch.where(slow, most, batches.steps.to(slow.device)).cpu())
-        end = local_update(loss, start, batches, partial(self.optimizer, lr=self.lr), extras, frozen, self.chunk_size)
+        flops, size = _flops_per_example(loss, start, batches, extras), self.chunk_size
+        if size == "auto" and data.n.device.type == "cpu" and flops * batches.size > _BUSY:
+            size = 1
+        end = local_update(loss, start, batches, partial(self.optimizer, lr=self.lr), extras, frozen, size)
         examples = int(batches.examples.sum())
-        record(purpose, examples=examples, flops=examples * _flops_per_example(loss, start, data, extras))
+        record(purpose, examples=examples, flops=examples * flops)
         return end
 
 
-def _flops_per_example(loss: Loss, start: Params, data: ClientData, extras: Sequence[Any]) -> float:
-    """Estimated once in a run, on the first client's examples: three times the loss's own operations.
+def _flops_per_example(loss: Loss, start: Params, batches: Batches, extras: Sequence[Any]) -> float:
+    """Estimated once in a run, on a batch of the first client's examples: three times the loss's own operations.
 
     A step costs about three times its loss: the backward pass makes two products of each.
     """
@@ -198,8 +203,9 @@ def _flops_per_example(loss: Loss, start: Params, data: ClientData, extras: Sequ
     which = getattr(loss, "__func__", loss)  # of a method of any copy of the algorithm
     known = id(which), *(p.shape[1:] for p in start.values())  # clients may have different networks
     if known not in costs.flops_per_example:
-        position = torch.arange(_PROBE, device=data.n.device)[None] % data.n[:1, None]
-        batch = data[:1].batch(position, torch.ones_like(position, dtype=torch.bool), next(iter(start.values())).dtype)
+        data = batches.data[:1]
+        position = torch.arange(min(_PROBE, batches.size), device=data.n.device)[None] % data.n[:, None]
+        batch = data.batch(position, torch.ones_like(position, dtype=torch.bool), next(iter(start.values())).dtype)
         terms = [row(e, 0) if isinstance(e, dict) else e[0] for e in extras]
         flops = flops_of(loss, row(start, 0), tuple(part[0] for part in batch), *terms)
         costs.flops_per_example[known] = 3 * flops / position.shape[1], which

@@ -210,7 +210,7 @@ def _train_chunks(
     mean_loss, first = next(iter(params.values())).new_empty(len(batches.steps)), 0
     for chunk in chunks:
         place, rows = chunk.to(mean_loss.device), slice(first, first := first + len(chunk))
-        start = {name: wide[name][rows] if name in wide else laid_out(p[place]) for name, p in params.items()}
+        start = {name: wide[name][rows] if name in wide else _start(p, place) for name, p in params.items()}
         own = [_rows(e, place) for e in extras]
         mean_loss[place] = _train_chunk(loss, start, batches[chunk], optimizer, own, frozen, done, place)
     order = torch.cat(chunks).argsort()
@@ -218,6 +218,16 @@ def _train_chunks(
         wide = {name: weights[order.to(mean_loss.device)] for name, weights in wide.items()}
     ends = {name: wide[name] if name in wide else done[name] for name in params}
     return Trained(ends, mean_loss, batches.steps)
+
+
+def _start(p: Tensor, place: Tensor) -> Tensor:
+    """Where the clients of a chunk start, of shape (C, ...): a copy, as their training takes it."""
+    own = (
+        laid_out(p[:1].expand(len(place), *p.shape[1:]) if p.stride(0) == 0 else p[place])
+        if len(place) > 1
+        else p[place]
+    )
+    return own.clone() if own.data_ptr() == p.data_ptr() else own
 
 
 def _rows(extra: Any, place: Tensor) -> Any:
@@ -267,7 +277,7 @@ def _train_chunk(
     params = {name: p.start.to("meta") if isinstance(p, LowRank) else p for name, p in start.items()}
     trained = {name: p.requires_grad_() for name, p in params.items() if name not in frozen and name not in wide}
     step_all, lr = _step(optimizer, list(trained.values())), _plain_sgd(optimizer) or 0.0
-    axes = {name: None if name in wide else 0 for name in params}, 0, *[0] * len(extras)
+    axes = ({name: None if name in wide else 0 for name in params}, 0, *[0] * len(extras)) if wide else 0
     places, seeds = [(params[name], weights) for name, weights in wide.items()], batches.seeds
     total = torch.zeros(len(place), device=place.device, dtype=next(iter(params.values())).dtype)
     steps = batches.steps

@@ -70,7 +70,8 @@ def vmap(
     Notes
     -----
     A kernel takes the place of a function whose tensors are all stacked by this one vmap. What clients share, a further
-    vmap around or inside, and `torch.func.grad` inside are left to torch.
+    vmap around or inside, and `torch.func.grad` inside are left to torch. With seeds, a stack of one client is trained
+    without a vmap.
     """
     placeholders = {id(placeholder): weights for placeholder, weights in wide}
 
@@ -83,10 +84,19 @@ def vmap(
             return function(*args)
 
     def with_seeds(*args: Any) -> Any:
+        if len(seeds) == 1 and in_dims == 0:  # type: ignore[arg-type]
+            return with_draws(seeds[0], *map(_first, args))[None]  # type: ignore[index]
         axes = in_dims if isinstance(in_dims, tuple) else [in_dims] * len(args)
         return torch.vmap(with_draws, (0, *axes))(seeds, *args)
 
     return torch.vmap(with_kernels, in_dims) if seeds is None else with_seeds
+
+
+def _first(stack: Any) -> Any:
+    """The one client of a stack of one row."""
+    if isinstance(stack, dict):
+        return {name: _first(p) for name, p in stack.items()}
+    return tuple(map(_first, stack)) if isinstance(stack, tuple) else stack.squeeze(0)
 
 
 def one_client(seed: Tensor, training: bool) -> "_Kernels":
