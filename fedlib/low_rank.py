@@ -57,6 +57,10 @@ class LowRank:
     def __getitem__(self, clients: Tensor | slice) -> "LowRank":
         return replace(self, given=self.given[clients], pull=self.pull[clients])
 
+    def takes(self, rows: int) -> bool:
+        """Whether the layer may be given so many rows in this step: once, and no more than a batch has."""
+        return self.call is None and self.used + rows <= self.given.shape[1]
+
     def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """The layer's outputs (C, B, O) for x (C, B, I) and bias (C, O)."""
         out = (x.flatten(0, 1) @ self.start.mT).unflatten(0, x.shape[:2])

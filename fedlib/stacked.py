@@ -183,8 +183,14 @@ def _wide_linear(func: Any, wide: dict[int, LowRank], args: tuple, kwargs: dict[
     given = dict(zip(("input", "weight", "bias"), args, strict=False)) | kwargs if func is F.linear else {}
     weights, tensors = wide.get(id(given.pop("weight", None))), [t for t in given.values() if t is not None]
     levels = get_interpreter_stack() or ()
-    fits = weights is not None and not weights.call and given["input"].ndim == 2 and torch.is_grad_enabled()
-    if weights is None or not fits or len(levels) != 1 or not all(map(is_batchedtensor, tensors)):
+    fits = weights is not None and given["input"].ndim == 2 and weights.takes(len(given["input"]))
+    if (
+        weights is None
+        or not fits
+        or not torch.is_grad_enabled()
+        or len(levels) != 1
+        or not all(map(is_batchedtensor, tensors))
+    ):
         raise NeedsMatrix
     with temporarily_pop_interpreter_stack():
         out = weights.linear(*(_clients_first(get_unwrapped(t), maybe_get_bdim(t)) for t in tensors))

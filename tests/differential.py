@@ -17,7 +17,7 @@ import torch.nn.functional as F
 from torch import nn
 
 import fedlib
-from fedlib import augment, losses, models, partition
+from fedlib import augment, losses, models
 from fedlib.algorithms import FedAvg
 from fedlib.chance import Draws
 from fedlib.stacked import _Kernels
@@ -75,7 +75,11 @@ class LoRA(nn.Module):
 
     def __init__(self, inputs, outputs):
         super().__init__()
-        self.base, self.a, self.b = nn.Linear(inputs, outputs), nn.Linear(inputs, 2, False), nn.Linear(2, outputs, False)
+        self.base, self.a, self.b = (
+            nn.Linear(inputs, outputs),
+            nn.Linear(inputs, 2, False),
+            nn.Linear(2, outputs, False),
+        )
         self.base.requires_grad_(False)
 
     def forward(self, x):
@@ -159,7 +163,11 @@ def on_images(c, side):
     norms = [partial(nn.GroupNorm, pick(1, c), c), partial(nn.InstanceNorm2d, c, affine=pick(True, False))]
     return pick(
         *[
-            lambda: (nn.Conv2d(c, out * groups, k, stride, padding, dilation, groups, pick(True, False)), out * groups, after)
+            lambda: (
+                nn.Conv2d(c, out * groups, k, stride, padding, dilation, groups, pick(True, False)),
+                out * groups,
+                after,
+            )
         ]
         * 3,
         lambda: (nn.Conv2d(c, out, k, padding="same", padding_mode=pick("zeros", "circular")), out, side),
@@ -187,7 +195,12 @@ def on_sequences(width):
         lambda: (Then(Attention(width, dropout=pick(0.0, 0.3)), mean), width),
         lambda: (Then(nn.TransformerEncoderLayer(width, 2, 5, pick(0.0, 0.2), batch_first=True), mean), width),
         lambda: (nn.Sequential(nn.Flatten(), nn.Linear(LENGTH * width, out)), out),
-        lambda: (Then(nn.Sequential(Transposed(), nn.Conv1d(width, out, pick(1, 3)), activation()), partial(torch.mean, dim=2)), out),
+        lambda: (
+            Then(
+                nn.Sequential(Transposed(), nn.Conv1d(width, out, pick(1, 3)), activation()), partial(torch.mean, dim=2)
+            ),
+            out,
+        ),
     )()
 
 
@@ -288,8 +301,10 @@ def by_fit(one):
 
 def by_loop(one):
     """The same by torch alone; only random numbers and orders are fedlib's."""
-    module, key = copy.deepcopy(one.module).to(one.dtype).train(), fedlib.Key(one.number, 1)
-    drawn = any(isinstance(m, (Noisy, Augmented)) or getattr(m, "p", 0) or getattr(m, "dropout", 0) for m in module.modules())
+    module, key = copy.deepcopy(one.module).to(one.dtype), fedlib.Key(one.number, 1)
+    drawn = any(
+        isinstance(m, (Noisy, Augmented)) or getattr(m, "p", 0) or getattr(m, "dropout", 0) for m in module.modules()
+    )
     total, sizes = {}, torch.tensor([len(x) for x in one.x])
     for k, (x, y) in enumerate(zip(one.x, one.y, strict=True)):
         own, x = copy.deepcopy(module), x.to(one.dtype) if x.is_floating_point() else x

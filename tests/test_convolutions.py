@@ -1,8 +1,4 @@
-"""Every way to convolve a stack of clients, and the choice among them."""
-
-import os
-import subprocess
-import sys
+"""The ways to convolve a stack of clients, and the choice between them."""
 
 import numpy as np
 import pytest
@@ -36,8 +32,7 @@ def derivatives(f, *tensors):
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("way", [*convolutions.WAYS, None])
-def test_a_stack_is_one_client_after_another(way, shape, bias, monkeypatch):
-    monkeypatch.setattr(convolutions, "_LARGE", 0)
+def test_a_stack_is_one_client_after_another(way, shape, bias):
     (clients, rows, inputs, outputs, height, width, kernel), settings = SHAPES[shape]
     x, w = draw("x", clients, rows, inputs, height, width), draw("w", clients, outputs, inputs // settings[3], *kernel)
     tensors = (x, w, draw("b", clients, outputs)) if bias else (x, w)
@@ -53,79 +48,29 @@ def test_a_stack_is_one_client_after_another(way, shape, bias, monkeypatch):
         torch.testing.assert_close(a, b, atol=1e-11, rtol=1e-11)
 
 
-@pytest.fixture
-def pace(monkeypatch):
-    """How many times each way does its work; what was asked of it."""
-    times, calls = dict.fromkeys(convolutions.WAYS, 200), []
+@pytest.mark.parametrize(
+    ("capability", "channels", "side", "ways"),
+    [
+        ("AVX2", 3, 32, {"weights"}),
+        ("AVX2", 1, 32, set()),
+        ("AVX2", 6, 32, set()),
+        ("AVX2", 3, 4, set()),
+        ("AVX512", 3, 32, set()),
+    ],
+)
+def test_the_way_follows_from_shapes_and_processor(capability, channels, side, ways, monkeypatch):
+    """Which products are computed one client after another."""
+    alone, computed = set(), convolutions._Conv.computed
 
-    def slowed(name, way):
-        def slow(conv, what, *tensors):
-            calls.append((name, what, conv.clients))
-            for _ in range(times[name]):
-                out = way(conv, what, *tensors)
-            return out
+    def spy(conv, what, x, w, b, g, clients):
+        alone.update({what} if clients == 1 else ())
+        return computed(conv, what, x, w, b, g, clients)
 
-        return slow
-
-    monkeypatch.setattr(convolutions, "_fastest", {})
-    monkeypatch.setattr(convolutions, "_FIXED", None)
-    monkeypatch.setattr(convolutions, "_LARGE", 1000)
-    monkeypatch.setattr(convolutions, "WAYS", {n: slowed(n, way) for n, way in convolutions.WAYS.items()})
-    return times, calls
-
-
-def convolve(clients, rows=2, side=8):
-    x, w = draw("x", clients, rows, 2, side, side), draw("w", clients, 2, 2, 3, 3)
-    torch.autograd.grad(convolutions.conv2d(x, w).sum(), (x, w))
-
-
-@pytest.mark.parametrize("fastest", ["grouped", "one by one, channels last"])
-def test_the_fastest_way_is_taken_and_measured_once(fastest, pace):
-    times, calls = pace
-    times[fastest] = 1
-    convolve(clients=3)
-    assert set(convolutions._fastest.values()) == {fastest}
-    assert {what for _, what, _ in calls} == {"outputs", "inputs", "weights"}
-    calls.clear()
-    convolve(clients=3)
-    assert calls == [(fastest, what, 3) for what in ("outputs", "inputs", "weights")]
-    calls.clear()
-    convolve(clients=3, rows=5)  # a last batch that is shorter or longer
-    assert len(calls) == 3
-    convolve(clients=3, side=9)
-    assert len(calls) > 6
-
-
-def test_it_is_measured_on_some_clients(pace):
-    times, calls = pace
-    times["grouped"] = 1
-    convolve(clients=20)
-    assert {clients for _, _, clients in calls} == {8, 20}
-    assert len([clients for *_, clients in calls if clients == 20]) == 3  # the work itself
-    calls.clear()
-    convolve(clients=11)
-    assert len(calls) == 3
-
-
-def test_small_ones_are_not_measured(pace):
-    _, calls = pace
-    convolve(clients=1, rows=1, side=4)
-    assert calls == [("grouped", what, 1) for what in ("outputs", "inputs", "weights")]
-
-
-def test_a_way_must_be_clearly_faster(pace, monkeypatch):
-    monkeypatch.setattr(convolutions, "_CLEARLY", 0.0)
-    pace[0]["one by one"] = 1
-    convolve(clients=3)
-    assert set(convolutions._fastest.values()) == {"grouped"}
-
-
-@pytest.mark.parametrize(("name", "said"), [("one by one", ""), ("unfold", "must be one of 'grouped'")])
-def test_the_environment_names_a_way(name, said):
-    command = [sys.executable, "-c", "from fedlib import convolutions; print(convolutions._FIXED)"]
-    run = subprocess.run(command, env=os.environ | {"FEDLIB_CONVOLUTIONS": name}, capture_output=True, text=True)
-    assert (run.returncode, run.stdout) == ((1, "") if said else (0, f"{name}\n"))
-    assert said in run.stderr
+    monkeypatch.setattr(convolutions._Conv, "computed", spy)
+    monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
+    x, w = (draw(n, *s).float() for n, s in (("x", (3, 40, channels, side, side)), ("w", (3, 6, channels, 5, 5))))
+    torch.autograd.grad(convolutions.conv2d(x, w, padding=2).sum(), (x, w))
+    assert alone == ways
 
 
 @pytest.mark.filterwarnings("ignore:TF32 acceleration")
