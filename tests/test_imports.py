@@ -1,0 +1,36 @@
+"""What users import from fedlib.algorithms is there, for Python and for type checkers."""
+
+import subprocess
+import sys
+from importlib import import_module
+from pathlib import Path
+
+from fedlib import algorithms
+from fedlib.algorithm import Algorithm
+
+ROOT = Path(__file__).resolve().parents[1]
+USER = """from fedlib import losses
+from fedlib.algorithms import FedAvg
+algorithm = FedAvg(lambda params, batch: losses.cross_entropy(batch[0] @ params["w"], batch[1], batch[2]), lr=0.1)
+"""
+
+
+def test_no_algorithm_of_the_folder_is_missing():
+    names = []
+    for file in sorted((ROOT / "fedlib/algorithms").glob("[a-z]*.py")):
+        module = import_module(f"fedlib.algorithms.{file.stem}")
+        things = {name: getattr(module, name) for name in module.__all__}
+        kinds = [name for name, thing in things.items() if isinstance(thing, type) and issubclass(thing, Algorithm)]
+        assert all(getattr(algorithms, name, None) is things[name] for name in kinds), f"import {kinds} in __init__.py"
+        names += kinds
+    assert algorithms.__all__ == names, "__all__ of fedlib/algorithms/__init__.py lists them in the order of the files"
+
+
+def test_a_users_program_passes_mypy(tmp_path):
+    """With --strict, which takes nothing as exported that a package does not list."""
+    file = tmp_path / "user.py"
+    file.write_text(USER)
+    command = [sys.executable, "-m", "mypy", "--strict", "--ignore-missing-imports", "--config-file=", str(file)]
+    said = subprocess.run(command, cwd=ROOT, capture_output=True, text=True).stdout
+    assert "checked 1 source file" in said or "no issues found" in said, said
+    assert not [line for line in said.splitlines() if line.startswith(str(file))], said
