@@ -17,6 +17,7 @@ import numpy as np
 import torch
 from tqdm import tqdm
 
+from .contenders.worker import family
 from .works import Work
 
 __all__ = ["ABSENT", "LIMIT", "OWN", "PEERS", "REFERENCE", "Failed", "Row", "measure"]
@@ -32,7 +33,8 @@ ABSENT = {"PFLlib": "not on PyPI: its authors offer a repository to copy"}
 PEERS = {"Flower": "flower", "pfl": "pfl", "BlazeFL": "blazefl", "FedLab": "fedlab", "FedJAX": "fedjax"}
 REFERENCE = "fedlib"  #: What the others are compared with.
 LIMIT = "FLOP limit"
-_PATIENCE = 600  # seconds for one answer
+_PATIENCE = 600  # seconds for one answer; whoever takes longer is ended, and the table says so
+_GOODBYE = 30  # seconds for a program to end by itself
 _RUN, _LONGEST = 0.5, 16  # a timed run takes about so many seconds, and so many rounds at the most
 _SIDE = 2048  # of the matrices whose product sets the limit
 
@@ -95,12 +97,16 @@ class Contender:
             return dict(arrays), facts
 
     def close(self) -> None:
-        """End the program and whatever it started."""
+        """End the program and whatever it started, in sessions of their own too."""
+        started = family(self._process.pid)  # as long as it is there: orphans have another parent
         with suppress(OSError, subprocess.TimeoutExpired):
-            self._process.communicate("stop\n", timeout=30)
-        with suppress(ProcessLookupError):
+            self._process.communicate("stop\n", timeout=_GOODBYE)
+        with suppress(OSError), self._process:  # which closes its pipes and waits
             os.killpg(self._process.pid, signal.SIGKILL)
-        self._process.wait()
+        for process, born in started.items():
+            if family(process).get(process) == born:  # else the number has gone to somebody else's process
+                with suppress(ProcessLookupError):
+                    os.kill(process, signal.SIGKILL)
 
     def __enter__(self) -> "Contender":
         return self
@@ -113,15 +119,19 @@ class Contender:
             print(command, file=self._process.stdin)
         except OSError:
             raise Failed(self._reason()) from None
-        if not select.select([self._process.stdout], [], [], _PATIENCE)[0]:
-            raise Failed(f"no answer in {_PATIENCE} s")
-        line = self._process.stdout.readline()
-        if not line:
-            raise Failed(self._reason())
-        return json.loads(line)
+        end, answer = time.monotonic() + _PATIENCE, b""
+        while not answer.endswith(b"\n"):
+            if not select.select([self._process.stdout], [], [], max(0, end - time.monotonic()))[0]:
+                raise Failed(f"no answer in {_PATIENCE} s, so it was killed (see {self._log})")
+            part = os.read(self._process.stdout.fileno(), 1 << 16)
+            if not part:
+                raise Failed(self._reason())
+            answer += part
+        return json.loads(answer)
 
     def _reason(self) -> str:
-        self._process.wait()
+        with suppress(subprocess.TimeoutExpired):  # it says no more, but it may go on
+            self._process.wait(_GOODBYE)
         lines = [line for line in self._log.read_text(errors="replace").splitlines() if line.strip()]
         return f"{lines[-1] if lines else 'ended'} (see {self._log})"
 

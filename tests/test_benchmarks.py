@@ -2,9 +2,11 @@
 
 import platform
 import shutil
+import signal
 import sys
 from dataclasses import replace
 from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pandas as pd
@@ -119,6 +121,37 @@ def test_a_contender_that_fails_says_why(monkeypatch, tmp_path):
     monkeypatch.setitem(OWN, "broken", "no_such_program")
     with pytest.raises(driver.Failed, match=r"No module named benchmarks.contenders.no_such_program \(see .*log"):
         driver.Contender("broken", tmp_path, "float32")
+
+
+HANGS = {
+    "silent": "",
+    "stops within a line": """printf '{"wall": '""",
+    "says no more and stays": "exec 1>&-",
+}
+
+
+@pytest.mark.parametrize("how", HANGS)
+@pytest.mark.skipif(not hasattr(signal, "SIGALRM") or not Path("/proc/self/stat").exists(), reason="needs /proc")
+def test_a_contender_that_hangs_is_killed_with_its_children(how, monkeypatch, tmp_path):
+    """The children too that have left its group, as Ray's do; the table says so, and goes on."""
+    python, child = tmp_path / "flower/bin/python", tmp_path / "child"
+    python.parent.mkdir(parents=True)
+    (tmp_path / "flower/ready").touch()
+    python.write_text(f"#!/bin/sh\nsetsid sleep 60 >&2 &\necho $! >{child}\n{HANGS[how]}\nexec sleep 60 2>&2\n")
+    python.chmod(0o755)
+    monkeypatch.setattr(driver, "ENVIRONMENTS", tmp_path)
+    monkeypatch.setattr(driver, "_PATIENCE", 1)
+    monkeypatch.setattr(driver, "_GOODBYE", 1)
+    signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it is still waited for"))
+    signal.alarm(20)
+    try:
+        with pytest.raises(driver.Failed) as failure:
+            driver.Contender("Flower", tmp_path, "float32")
+    finally:
+        signal.alarm(0)
+    assert how == "says no more and stays" or "no answer in 1 s, so it was killed" in str(failure.value)
+    about = Path("/proc", child.read_text().strip(), "stat")
+    assert not about.exists() or about.read_text().rpartition(")")[2].split()[0] == "Z"  # killed, but not waited for
 
 
 def test_a_peer_that_is_not_there_is_a_line_of_the_table(monkeypatch, tmp_path):

@@ -21,7 +21,7 @@ from pathlib import Path
 
 import numpy as np
 
-__all__ = ["Job", "Session", "load", "main"]
+__all__ = ["Job", "Session", "family", "load", "main"]
 
 Arrays = dict[str, np.ndarray]
 
@@ -148,29 +148,31 @@ def main(run: Callable[[Job, Session], None], *packages: str) -> None:
     run(load(*sys.argv[1:]), Session(*packages))
 
 
-def _family() -> list[str]:
-    """Ids of this process and of all that it has started, and they again; from /proc, so itself alone without one."""
-    parents = {}
+def family(root: int) -> dict[int, str]:
+    """A process and all that it has started, and they again: when each was born, by id; from /proc, else nothing."""
+    parents, born = {}, {}
     for path in Path("/proc").glob("[0-9]*"):
         try:
-            parents[path.name] = (path / "stat").read_text().rpartition(")")[2].split()[1]
+            about = (path / "stat").read_text().rpartition(")")[2].split()
         except OSError:  # gone meanwhile
             continue
-    family = {str(os.getpid())}
-    while more := {p for p, parent in parents.items() if parent in family} - family:
-        family |= more
-    return sorted(family)
+        parents[int(path.name)], born[int(path.name)] = int(about[1]), about[19]
+    found = {root} & born.keys()
+    while more := {p for p, parent in parents.items() if parent in found} - found:
+        found |= more
+    return {p: born[p] for p in sorted(found)}
 
 
 def _clocks() -> tuple[float, float]:
     """Wall time, and processor time of this process and its descendants, in seconds."""
     cpu, ticks = time.process_time(), os.sysconf("SC_CLK_TCK")
-    for process in _family():
+    for process in family(os.getpid()):
         try:
-            user, system, *waited_for = Path("/proc", process, "stat").read_text().rpartition(")")[2].split()[11:15]
+            about = Path("/proc", str(process), "stat").read_text().rpartition(")")[2].split()
         except OSError:
             continue
-        own = [] if process == str(os.getpid()) else [user, system]  # its own is known more exactly
+        user, system, *waited_for = about[11:15]
+        own = [] if process == os.getpid() else [user, system]  # its own is known more exactly
         cpu += sum(map(int, own + waited_for)) / ticks
     return time.perf_counter(), cpu
 
@@ -181,9 +183,9 @@ def _peak_mib() -> float | None:
     Not `resource.getrusage`: its figure begins with the size of the process that started this one.
     """
     total = 0
-    for process in _family():
+    for process in family(os.getpid()):
         try:
-            status = Path("/proc", process, "status").read_text()
+            status = Path("/proc", str(process), "status").read_text()
         except OSError:
             continue
         total += next((int(line.split()[1]) for line in status.splitlines() if line.startswith("VmHWM")), 0)
