@@ -232,10 +232,15 @@ CONFUSED = {
         "FedAvg cannot read a LocalOnlyState",
     ),
     "a mask of nobody": (lambda: DATA[DATA.n < 0], TypeError, "index clients by .*, not by \\[False"),
-    "a single client of pairs": (
-        lambda: FedSGCNN(LOSS, trainers=1),
+    "a single pair": (
+        lambda: FedSGCNN(LOSS, trainers=2),
         ValueError,
-        "trainers must be a whole number of at least 2; got 1",
+        "trainers must be a whole number of at least 3, as two make one pair and pairs are to be told apart; got 2",
+    ),
+    "a network of no epochs": (
+        lambda: model_graph.train_siamese([NETWORKS], PAIRS, torch.ones(2), epochs=0),
+        ValueError,
+        "epochs must be a whole number of at least 1; got 0",
     ),
     "no snapshots": (lambda: FedSGCNN(LOSS, snapshots=()), ValueError, "snapshots must be .* got 0"),
     "a score that is none": (lambda: FedSGCNN(LOSS, score="acc"), ValueError, "score must be .* got 'acc'"),

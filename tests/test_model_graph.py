@@ -197,6 +197,18 @@ def test_snapshots_are_summed_in_units_of_their_deviation():
     torch.testing.assert_close(both.score([graphs, later], pairs), total)
 
 
+@pytest.mark.parametrize("recipe", RECIPES)
+def test_one_pair_has_no_deviation_to_divide_by(recipe):
+    """Such as of a federation of two: its distance follows its gain; the book's others are neither 0 nor 1."""
+    graphs, pairs, *_ = families(6)
+    for gain, near in ((1.0, True), (-1.0, False)):
+        predictor = train_siamese([graphs], pairs[:1], torch.tensor([gain]), recipe, epochs=50)
+        distance = predictor.distance([graphs])
+        assert predictor.unit == (1.0,) and (distance[0, 1] < 0.4 if near else distance[0, 1] > 0.6)
+        others = distance[~torch.eye(6, dtype=torch.bool)]
+        assert recipe == "paper" or 1e-4 < others.min() < others.max() < 1 - 1e-4
+
+
 def test_scale_of_the_gain_does_not_matter_to_the_book():
     graphs, pairs, _, gain = families(10)
     a, b = (train_siamese([graphs], pairs, u * gain, "book", epochs=4).score([graphs], pairs) for u in (1, 1e3))

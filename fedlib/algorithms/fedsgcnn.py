@@ -56,7 +56,8 @@ class FedSGCNN(LGFedAvg):
     Parameters
     ----------
     trainers : int
-        s, clients of which all pairs are measured; all clients if there are fewer.
+        s, clients of which all pairs are measured; all clients if there are fewer. At least 3: two clients are one
+        pair, and with one pair there is nothing to learn to tell apart.
     pair_rounds : int
         Rounds of each measured pair, and of each trial of clusters.
     snapshots : sequence of int
@@ -112,7 +113,7 @@ class FedSGCNN(LGFedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole(self.trainers, "trainers", least=2)
+        check_whole(self.trainers, "trainers", ", as two make one pair and pairs are to be told apart", least=3)
         check_whole(self.pair_rounds, "pair_rounds")
         for epochs in self.snapshots or [0]:
             check_whole(epochs, "each of snapshots")

@@ -15,6 +15,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from ..checks import check_whole
 from ..keys import Key
 from ..params import Params
 
@@ -161,7 +162,8 @@ class PairPredictor:
     mean, deviation : tuple of S Tensors of shape (layers, F)
         Mean and deviation of the node features of the training clients, layer by layer.
     unit : tuple of S float
-        Deviation of each network's output over the training pairs; 1 in the paper's recipe.
+        Deviation of each network's output over the training pairs; 1 in the paper's recipe, and where all outputs are
+        equal, as those of a single pair are.
     """
 
     networks: tuple[SiameseGCN, ...]
@@ -239,7 +241,7 @@ def train_siamese(
     ------
     ValueError
         No pairs, a pair of a client with itself, a gain or a graph that is not finite, lengths that do not fit, an
-        unknown recipe.
+        unknown recipe, no epochs.
 
     Notes
     -----
@@ -279,13 +281,13 @@ def _train_one(
         target = -(gain / gain.abs().median().clamp(min=1e-12)).clamp(-2, 2).to(graphs.x)
         rate, decay = 0.02, 0.01
     optimizer = torch.optim.Adam(net.parameters(), lr=rate, weight_decay=decay, fused=True)
-    for _ in range(epochs or (1000 if paper else 50)):
+    for _ in range((1000 if paper else 50) if epochs is None else check_whole(epochs, "epochs")):
         optimizer.zero_grad()
         loss(net(graphs, pairs), target).backward()
         optimizer.step()
     net.requires_grad_(False)
-    unit = 1.0 if paper else float(net(graphs, pairs).std(correction=0).clamp(min=1e-12))
-    return net, mean, deviation, unit
+    unit = 1.0 if paper else float(net(graphs, pairs).std(correction=0))
+    return net, mean, deviation, unit if unit > 1e-8 else 1.0
 
 
 def _scaled(graphs: ModelGraphs, mean: Tensor, deviation: Tensor) -> ModelGraphs:

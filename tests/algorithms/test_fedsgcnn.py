@@ -374,8 +374,8 @@ def test_mistakes_in_the_data_are_told(settings, data, message):
 
 def test_a_client_that_diverges_before_round_1_is_named():
     wild = replace(DATA, x=torch.where(torch.arange(len(DATA.x))[:, None] == DATA.index[3, 1], 1e200, DATA.x))
-    algorithm = make(trainers=2, validation=CHECK)
-    assert 3 not in Key(SEED).choose(DATA.id, 2, "trainers")
+    algorithm = make(trainers=3, validation=CHECK)
+    assert 3 not in Key(SEED).choose(DATA.id, 3, "trainers")
     with pytest.raises(FloatingPointError, match="client 12 became NaN or infinite in round 0"):
         fit(algorithm, 1, data=wild)
 
