@@ -198,7 +198,10 @@ class LGFedAvg(Algorithm):
         return mmd(q, compared[0], w)
 
     def comparison(self, state: LGFedAvgState, clients: Tensor) -> tuple[Tensor, ...]:
-        """What the embeddings of these clients are compared with, with a leading axis of C: here Q_avg of each."""
+        """What the embeddings of these clients are compared with, with a leading axis of C: here Q_avg of each.
+
+        Clients never seen in training stand behind the others in ``state.assignment``; they have sent no embeddings.
+        """
         return (state.centroid[state.assignment[clients]],)
 
     @torch.no_grad()
@@ -243,7 +246,9 @@ class LGFedAvg(Algorithm):
         m, c, device = len(state.centroid), len(data), data.n.device
         cluster, client = torch.cartesian_prod(torch.arange(m, device=device), torch.arange(c, device=device)).T
         tried, shared = data[client], take(state.models, cluster)  # every client in every cluster
-        task = {"extras": (state.centroid[cluster],), "loss": self.loss_with_mmd} if self.mmd else {}
+        behind = replace(state, assignment=torch.cat([state.assignment, cluster]))  # the new clients, behind the old
+        places = len(state.assignment) + torch.arange(m * c, device=device)
+        task = {"extras": self.comparison(behind, places), "loss": self.loss_with_mmd} if self.mmd else {}
         own = train_local_layers(self, shared, take(state.start, client), tried, key, rounds, **task)
         params = own | shared
         loss = vmap(self.loss)(params, tried.all_rows(next(iter(params.values())).dtype)).view(m, c)

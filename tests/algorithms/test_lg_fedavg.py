@@ -430,6 +430,29 @@ def test_what_new_clients_are_given_by_hand():
     assert chosen == {0, 2}
 
 
+def test_new_clients_compare_with_what_a_subclass_says():
+    """Half the MMD, counted twice; and, of all who were trained, those of the cluster that is tried."""
+
+    class Twice(LGFedAvg):
+        def comparison(self, state, clients):
+            members = state.assignment[: len(state.embeddings)] == state.assignment[clients][:, None]
+            seen.append(members.sum(1).tolist())
+            return *super().comparison(state, clients), torch.full((len(clients),), 2.0).double()
+
+        def discrepancy(self, q, w, centroid, times):
+            return times * super().discrepancy(q, w, centroid)
+
+    seen, settings = [], {"assignment": CLUSTERS, "pool": 9}
+    state, new = fit(2, mmd=0.5, **settings).state, padded(narrow_clients(seed=1))
+    ours, theirs = (
+        kind(loss, lr=0.05, mmd=mmd, **settings).new_clients(state, new, Key(0), rounds=2)
+        for kind, mmd in ((Twice, 0.25), (LGFedAvg, 0.5))
+    )
+    assert equal(ours, theirs)
+    sizes = torch.bincount(torch.tensor(CLUSTERS)).tolist()
+    assert seen == [[size for size in sizes for _ in range(len(new))]]
+
+
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
     settings = {"assignment": CLUSTERS, "mmd": 0.5, "pool": 9, "cohort": 4}
     whole = fit(6, **settings)
