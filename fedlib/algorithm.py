@@ -55,6 +55,11 @@ class Update:
         Numbers for the history.
     purpose : dict of str to str
         What an entry of `summed` or `per_client` is sent for, in the costs; "training" where nothing is said.
+    key : Key, optional
+        For random numbers of the server, such as noise for differential privacy. `train` leaves it out; the round sets
+        its own key before `aggregate`, the same on one machine, in several processes and in Flower. A draw takes the
+        ids of clients, and the server may take one number for itself: ``key.normal(torch.tensor([0]), "noise", 3)[0]``.
+        Who knows the seed knows the draws, and in Flower clients do: this is for experiments, and protects nobody yet.
     """
 
     clients: Tensor
@@ -63,6 +68,7 @@ class Update:
     client_state: dict[str, Any] = field(default_factory=dict)
     log: dict[str, Tensor] = field(default_factory=dict)
     purpose: dict[str, str] = field(default_factory=dict)
+    key: Key | None = None
 
 
 @dataclass(frozen=True)
@@ -139,7 +145,7 @@ class Algorithm(ABC):
 
     @abstractmethod
     def aggregate(self, state: Any, update: Update) -> Any:
-        """Server side: the next state. Sees no data."""
+        """Server side: the next state. Sees no data; draws random numbers, if any, from ``update.key``."""
 
     @abstractmethod
     def client_params(self, state: Any, clients: Tensor) -> Params:

@@ -57,7 +57,7 @@ def one_round(
         for name, message in (*update.summed.items(), *update.per_client.items()):
             record(update.purpose.get(name, TRAINING), bytes_up=len(update.clients) * message_bytes(message))
         with server_time(TRAINING):
-            state = algorithm.aggregate(state, update)  # on the server
+            state = algorithm.aggregate(state, replace(update, key=key))  # on the server
             weight = data.n[arrived].cpu().double()
             for name, values in update.log.items():  # on a GPU this waits for the server's work
                 entry[f"train_{name}"] = float((values.cpu() * weight).sum() / weight.sum())

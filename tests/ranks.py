@@ -13,7 +13,7 @@ import time
 from pathlib import Path
 
 import torch
-from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
+from twins import NoisyFedAvg, classification_loss, client_data, largest_difference, ragged_clients, twin
 
 import fedlib
 from fedlib.algorithms import CFL, IFCA, FedAvg, LGFedAvg, LocalOnly, Scaffold
@@ -29,6 +29,7 @@ RUNS = {
     "FedAvg": (FedAvg(loss, batch_size=10, stragglers=0.3, predict=predict), 6),
     "FedAvg, fewer clients than processes": (FedAvg(loss, batch_size=10), 3),
     "FedAvg in chunks": (FedAvg(loss, batch_size=10, chunk_size=2), 6),
+    "FedAvg with noise": (NoisyFedAvg(loss, batch_size=10), 5),
     "Scaffold": (Scaffold(loss, batch_size=10, epochs=2), 4),
     "LocalOnly": (LocalOnly(loss), 3),
     "CFL": (CFL(loss, level=1, eps1=1.0, eps2=0.0, rest=1, min_size=1), 6),

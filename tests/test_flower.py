@@ -7,7 +7,7 @@ from dataclasses import dataclass, fields, replace
 import pytest
 import torch
 from every import federation, numbers
-from twins import classification_loss, client_data, ragged_clients, twin
+from twins import NoisyFedAvg, classification_loss, client_data, ragged_clients, twin
 
 import fedlib
 from fedlib import algorithms
@@ -24,6 +24,7 @@ SPLITS = {"level": 1.0, "eps1": 1.0, "eps2": 0.0, "rest": 1, "min_size": 1}
 
 SERVED = {
     "FedAvg": algorithms.FedAvg(loss, batch_size=10, stragglers=0.4),
+    "FedAvg with noise": NoisyFedAvg(loss, batch_size=10),
     "Scaffold": algorithms.Scaffold(loss, batch_size=10, epochs=2),
     "LocalOnly": algorithms.LocalOnly(loss),
     "CFL": algorithms.CFL(loss, **SPLITS),
@@ -48,7 +49,7 @@ def by_hand(algorithm, size, start=params, data=data):
         for k in algorithm.cohort(state, data.id, size, key).sort().values.tolist():
             sent = flower._message(state, k)
             answers[k], kept[k] = flower._train(algorithm, start, moved[[k]], sent, key, kept.get(k))
-        state = flower._aggregate(algorithm, state, answers)
+        state = flower._aggregate(algorithm, state, answers, key)
     return state, kept
 
 
@@ -290,7 +291,7 @@ def test_client_that_is_lost_forgets_the_round(flwr, tmp_path):
             if (t, k) != (2, 1):
                 sent = flower._message(state, k)
                 answers[k], kept[k] = flower._train(algorithm, params, data[[k]], sent, Key(SEED, t), kept.get(k))
-        state = flower._aggregate(algorithm, state, answers)
+        state = flower._aggregate(algorithm, state, answers, Key(SEED, t))
     torch.testing.assert_close(got.state.models, state.models, rtol=0, atol=1e-10)
 
 

@@ -1,10 +1,13 @@
 """Networks in two forms, fedlib's and plain torch's, and ragged clients to train them on."""
 
+from dataclasses import replace
+
 import numpy as np
 import torch
 from torch import nn
 
 import fedlib
+from fedlib.algorithms import FedAvg
 from fedlib.losses import cross_entropy
 
 
@@ -88,6 +91,15 @@ def ragged_clients(sizes=SIZES, shape=(1, 6, 6), classes=4, seed=0):
 def client_data(clients):
     xs, ys = zip(*clients.values(), strict=True)
     return fedlib.stack_clients(xs, ys, ids=list(clients))
+
+
+class NoisyFedAvg(FedAvg):
+    """A user's server that adds noise to each new model, as for differential privacy."""
+
+    def aggregate(self, state, update):
+        server, models = torch.tensor([0]), super().aggregate(state, update).models
+        noise = {name: update.key.normal(server, f"noise of {name}", *p.shape[1:]) for name, p in models.items()}
+        return replace(state, models={name: p + 0.1 * noise[name].to(p) for name, p in models.items()})
 
 
 def count(params):

@@ -120,7 +120,7 @@ def _train(
     return _Answer(arrays, place, {name: float(v[0]) for name, v in update.log.items()}), update.client_state
 
 
-def _aggregate(algorithm: Algorithm, state: Any, answers: Mapping[int, _Answer]) -> Any:
+def _aggregate(algorithm: Algorithm, state: Any, answers: Mapping[int, _Answer], key: Key) -> Any:
     """The server's state after a round, from the answers that arrived, by position of the client, ascending."""
     clients, parts = torch.tensor(list(answers)), list(answers.values())
     places = torch.tensor([a.place for a in parts])
@@ -129,7 +129,7 @@ def _aggregate(algorithm: Algorithm, state: Any, answers: Mapping[int, _Answer])
     models = number_of_rows(state.models) if getattr(state, "models", None) else 1
     tree = unflatten({path: torch.cat([a.arrays[path] for a in parts]) for path in parts[0].arrays})
     summed = _each(lambda p: p.new_zeros(models, *p.shape[1:]).index_add_(0, places, p), tree.get("summed", {}))
-    return algorithm.aggregate(state, Update(clients, summed, tree.get("per_client", {})))
+    return algorithm.aggregate(state, Update(clients, summed, tree.get("per_client", {}), key=key))
 
 
 def leaves_client(algorithm: Algorithm, params: Params, data: ClientData) -> pd.DataFrame:
@@ -251,7 +251,7 @@ def _round(algorithm: Algorithm, run: dict[str, Any], size: int, key: Key, nodes
     answers = {k: _read(replies[ids[k]]) for k in cohort if ids[k] in replies}
     entry: dict[str, Any] = {"round": key.round, "clients": len(answers)}
     if answers:
-        state = _aggregate(algorithm, state, answers)
+        state = _aggregate(algorithm, state, answers, key)
         counted = counted.index_fill(0, torch.tensor(list(answers)), key.round)
         n = {k: nodes.n[ids[k]] for k in answers}
         for name in next(iter(answers.values())).log:
