@@ -1,8 +1,8 @@
 """What an algorithm is: four functions to write, and the settings of local training that all share."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, fields, replace
 from functools import partial
 from typing import Any, Literal
 
@@ -33,6 +33,16 @@ def held(by: Literal["server and clients", "server and its cluster", "client"]) 
     what stands there (chapter 13).
     """
     return {"held": by}
+
+
+def held_fields(state: Any, by: str) -> dict[str, Any]:
+    """The fields of a state that are held so, see `held`: stacks, or dictionaries of them."""
+    return {f.name: getattr(state, f.name) for f in fields(state) if f.metadata.get("held") == by}
+
+
+def each(change: Callable[[Tensor], Tensor], held: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested dictionaries with `change` of each of their tensors."""
+    return {name: each(change, v) if isinstance(v, dict) else change(v) for name, v in held.items()}
 
 
 @dataclass(frozen=True)
@@ -160,8 +170,15 @@ class Algorithm(ABC):
         return key.choose(ids, n, "cohort")
 
     def download(self, state: Any, clients: Tensor) -> dict[str, Any]:
-        """What the server sends these clients, by purpose: their models. Stacks of C rows, or of one that all get."""
-        return {TRAINING: self.client_params(state, clients)}
+        """What the server sends these clients, by purpose, as stacks of C rows, or of one that all get.
+
+        By default the fields of the state that say so (`held`); where no field says who holds it, the clients' models.
+        """
+        if not any("held" in f.metadata for f in fields(state)):
+            return {TRAINING: self.client_params(state, clients)}
+        sent = each(lambda p: p[None], held_fields(state, "server and clients"))
+        sent |= each(lambda p: p[state.assignment[clients]], held_fields(state, "server and its cluster"))
+        return {TRAINING: sent} if sent else {}
 
     def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> Any:
         """State for clients never seen in training: rows that belong to clients are those of `data`.

@@ -1,16 +1,18 @@
 """What must not change a result, for every algorithm of the library: float64, to 1e-12 or to the last bit."""
 
-from dataclasses import replace
+from dataclasses import make_dataclass, replace
 from functools import cache
 
 import every
 import pytest
 import torch
 from every import largest_gap, new_clients, numbers
-from twins import classification_loss, largest_difference, ragged_clients, twin
+from twins import NoisyFedAvg, classification_loss, largest_difference, ragged_clients, twin
 
 import fedlib
 from fedlib import algorithms
+from fedlib.costs import message_bytes
+from fedlib.engines import flower
 
 ALL = pytest.mark.parametrize("name", algorithms.__all__)
 TOLERANCE = {"FedCGKnownDomains": 1e-5, "FedSGCNN": 1e-10}  # EM in single precision; pairs that train for many steps
@@ -103,6 +105,52 @@ def test_who_is_not_in_the_cohort_keeps_what_is_its_own(name):
     for field in own:
         old, new = (getattr(state, field) for state in (before, after))
         assert equal(*([p[absent] for p in numbers(stack)] for stack in (old, new))), field
+
+
+@ALL
+def test_what_a_client_is_sent_is_what_the_state_says(name):
+    """Else it would be sent something else over a network (`held`) than its costs count (`download`)."""
+    algorithm, params, data = federation(name)
+    state = algorithm.prepare(algorithm.init(params, data, fedlib.Key(3)), data, fedlib.Key(3))
+    counted = sum(message_bytes(message) for message in algorithm.download(state, torch.tensor([1])).values())
+    sent = sum(p.nbytes for p in flower._message(state, 1).values())
+    assert counted == sent, f"download counts {counted:,} bytes, the held fields {sent:,}"
+
+
+def test_where_no_field_says_who_holds_it_a_client_is_sent_its_model():
+    """As of an algorithm that was never meant to be served."""
+
+    class Plain(algorithms.FedAvg):
+        def init(self, params, data, key):
+            return make_dataclass("State", ["models"], frozen=True)(super().init(params, data, key).models)
+
+    params, predict, _ = twin("MLP")
+    history = fedlib.fit(Plain(classification_loss(predict)), params, every.DATA, 1, progress=False).history
+    assert history["bytes_down"].tolist() == [6 * sum(p.nbytes for p in params.values())]
+
+
+def test_noise_of_the_server_follows_the_seed_and_the_round(tmp_path):
+    """Not chunks, nor an interruption; several processes and Flower have tests of their own."""
+    params, predict, _ = twin("MLP")
+    algorithm = NoisyFedAvg(classification_loss(predict), batch_size=8, predict=predict)
+
+    def fit(algorithm, rounds=3, seed=3, **settings):
+        return fedlib.fit(algorithm, params, every.DATA, rounds, 4, seed=seed, progress=False, **settings)
+
+    whole = fit(algorithm)
+    for size in (1, 3):
+        found = fit(replace(algorithm, chunk_size=size))
+        assert largest_difference(found.state.models, whole.state.models) <= 1e-12
+    for rounds in (1, 3):
+        resumed = fit(algorithm, rounds, checkpoint=fedlib.Checkpoint(tmp_path / "run"))
+    assert largest_difference(resumed.state.models, whole.state.models) == 0
+    assert largest_difference(fit(algorithm, seed=4).state.models, whole.state.models) > 0.1
+    quiet = fit(algorithms.FedAvg(classification_loss(predict), batch_size=8), 1).state.models
+    steps = [fit(algorithm, 1).state.models["dense1.bias"] - quiet["dense1.bias"], whole.state.models["dense1.bias"]]
+    assert steps[0].abs().max() > 0.05  # there is noise, and another in each round
+    assert (steps[1] - 3 * steps[0]).abs().max() > 0.05
+    placed = fedlib.new_clients(algorithm, whole, new_clients(every.DATA), seed=9)
+    assert largest_difference(placed.state.models, whole.state.models) == 0
 
 
 def test_a_client_that_stands_twice_counts_twice():

@@ -7,6 +7,7 @@ of a round.
 
 import warnings
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -14,7 +15,7 @@ from torch import Tensor
 from ..aggregate import membership
 from ..algorithm import Algorithm, Update, held
 from ..checks import check_number, check_whole
-from ..costs import server_time
+from ..costs import TRAINING, server_time
 from ..data import ClientData, halves
 from ..keys import Key
 from ..params import Params, broadcast, mix, norm, number_of_rows, sub, take
@@ -180,6 +181,10 @@ class CFL(Algorithm):
         tested = {name: sub(p, start) for name, p in self.trained_on_halves(start, data, key, state.size).items()}
         purpose = dict.fromkeys(tested, "clustering")
         return Update(clients, per_client=per_client | tested, log={"loss": end.loss}, purpose=purpose)
+
+    def download(self, state: CFLState, clients: Tensor) -> dict[str, Any]:
+        """The model of the cluster; the 8 bytes of `CFLState.size` are not counted."""
+        return {TRAINING: take(state.models, state.assignment[clients])}
 
     def trained_on_halves(self, start: Params, data: ClientData, key: Key, size: Tensor) -> dict[str, Params]:
         """Where training on either half of their examples leads the clients; nothing in rounds without a test."""

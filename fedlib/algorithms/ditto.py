@@ -9,7 +9,6 @@ from torch import Tensor
 from ..aggregate import cluster_sums
 from ..algorithm import Update, held
 from ..checks import check_number
-from ..costs import TRAINING
 from ..data import Batch, ClientData
 from ..keys import Key
 from ..params import Params, broadcast, take
@@ -93,10 +92,6 @@ class Ditto(FedAvg):
     def client_params(self, state: Any, clients: Tensor) -> Params:
         """Each client uses its own model."""
         return take(state.own, clients)
-
-    def download(self, state: Any, clients: Tensor) -> dict[str, Any]:
-        """The server sends w; it has no other model."""
-        return {TRAINING: super().client_params(state, clients)}
 
     def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> DittoState:
         """A new client starts from w and trains its own model for `rounds` rounds."""

@@ -29,8 +29,11 @@ class KnownDomainsState(FedCGState):
         How often each client has a domain, as a multiple of its share in all samples.
     share : Tensor of shape (D,)
         Share of each domain in all samples.
+    bias : Tensor of shape (D,)
+        Not used, and so not sent.
     """
 
+    bias: Tensor
     domains: Tensor = field(metadata=held("client"))
     prior: Tensor = field(metadata=held("client"))
 

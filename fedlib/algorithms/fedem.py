@@ -2,7 +2,6 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
@@ -10,7 +9,7 @@ from torch import Tensor
 from ..aggregate import cluster_means, cluster_sums
 from ..algorithm import Algorithm, Update, held
 from ..checks import check_whole
-from ..costs import TRAINING, flops_of, record
+from ..costs import flops_of, record
 from ..data import Batch, ClientData
 from ..keys import Key
 from ..local import clients_at_once
@@ -197,10 +196,6 @@ class FedEM(Algorithm):
     def client_params(self, state: FedEMState, clients: Tensor) -> Params:
         """All models (C, M, ...), and the client's weights ``pi`` (C, M): what a `Mixture` predicts with."""
         return take(state.models, torch.zeros_like(clients)) | {"pi": state.pi[clients]}
-
-    def download(self, state: FedEMState, clients: Tensor) -> dict[str, Any]:
-        """All models."""
-        return {TRAINING: take(state.models, torch.zeros_like(clients))}
 
     def new_clients(self, state: FedEMState, data: ClientData, key: Key, rounds: int) -> FedEMState:
         """A new client takes the models as they are and learns its pi alone: E-step and M-step, `rounds` times."""

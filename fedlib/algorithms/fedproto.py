@@ -2,7 +2,6 @@
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 import torch.nn.functional as F
@@ -12,7 +11,7 @@ from ..aggregate import cluster_means, part_sums
 from ..algorithm import Algorithm, Update, held
 from ..checks import check_number
 from ..client.prototype_net import PrototypeNet
-from ..costs import TRAINING, flops_of, record
+from ..costs import flops_of, record
 from ..data import Batch, ClientData
 from ..keys import Key
 from ..losses import weighted_mean
@@ -184,10 +183,6 @@ class FedProto(Algorithm):
     def client_params(self, state: FedProtoState, clients: Tensor) -> Params:
         """A client's own network and the global prototypes."""
         return take(state.local, clients) | take(state.prototypes, torch.zeros_like(clients))
-
-    def download(self, state: FedProtoState, clients: Tensor) -> dict[str, Any]:
-        """The global prototypes."""
-        return {TRAINING: take(state.prototypes, torch.zeros_like(clients))}
 
     def new_clients(self, state: FedProtoState, data: ClientData, key: Key, rounds: int) -> FedProtoState:
         """A new client trains its network from the start for `rounds` rounds, with the prototypes as they are."""

@@ -11,7 +11,6 @@ from ..aggregate import cluster_sums
 from ..algorithm import Update, held
 from ..checks import check_whole
 from ..client.local_layers import split_layers, train_local_layers
-from ..costs import TRAINING
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params, broadcast, take
@@ -111,10 +110,6 @@ class FedRep(FedAvg):
     def client_params(self, state: Any, clients: Tensor) -> Params:
         """A client's own head on the server's representation."""
         return super().client_params(state, clients) | take(state.local, clients)
-
-    def download(self, state: Any, clients: Tensor) -> dict[str, Any]:
-        """The representation."""
-        return {TRAINING: super().client_params(state, clients)}
 
     def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> FedRepState:
         """A new client trains a head for `rounds` rounds while the representation stays as it is."""

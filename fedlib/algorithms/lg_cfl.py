@@ -8,7 +8,6 @@ from torch import Tensor
 
 from ..algorithm import Update, held
 from ..client.local_layers import split_layers, train_local_layers
-from ..costs import TRAINING
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params, broadcast, sub, take
@@ -80,10 +79,6 @@ class LGCFL(CFL):
             per_client[name] = sub({n: half[n] for n in shared}, start)
         purpose = {name: "clustering" for name in per_client if name.endswith("half")}
         return Update(clients, {}, per_client, {"local": own}, {"loss": end.loss}, purpose)
-
-    def download(self, state: Any, clients: Tensor) -> dict[str, Any]:
-        """The shared layers."""
-        return {TRAINING: super().client_params(state, clients)}
 
     def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> LGCFLState:
         """A new client walks down the split tree, with local layers fitted to the model of each node.

@@ -1,7 +1,6 @@
 """Every client for itself: the baseline that a federation has to beat."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from torch import Tensor
 
@@ -62,10 +61,6 @@ class LocalOnly(Algorithm):
     def client_params(self, state: LocalOnlyState, clients: Tensor) -> Params:
         """Each client holds its own row."""
         return take(state.local, clients)
-
-    def download(self, state: LocalOnlyState, clients: Tensor) -> dict[str, Any]:
-        """Nothing is sent."""
-        return {}
 
     def new_clients(self, state: LocalOnlyState, data: ClientData, key: Key, rounds: int) -> LocalOnlyState:
         """A new client starts where the others started, and trains alone for `rounds` rounds."""

@@ -1,14 +1,12 @@
 """SCAFFOLD: each client corrects its gradients by how they differ from everybody's."""
 
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..aggregate import cluster_means, cluster_sums
 from ..algorithm import Algorithm, Update, held
-from ..costs import TRAINING
 from ..data import Batch, ClientData
 from ..keys import Key
 from ..params import Params, broadcast, mix, per_row, row, take
@@ -110,11 +108,6 @@ class Scaffold(Algorithm):
     def client_params(self, state: ScaffoldState, clients: Tensor) -> Params:
         """Everybody holds the server's model."""
         return take(state.models, torch.zeros_like(clients))
-
-    def download(self, state: ScaffoldState, clients: Tensor) -> dict[str, Any]:
-        """The server sends its control variate beside the model."""
-        c = take(state.c, torch.zeros_like(clients))
-        return {TRAINING: {"models": self.client_params(state, clients), "c": c}}
 
     def new_clients(self, state: ScaffoldState, data: ClientData, key: Key, rounds: int) -> ScaffoldState:
         """A new client holds the server's model, and no control variate yet."""

@@ -24,7 +24,7 @@ import pandas as pd
 import torch
 from torch import Tensor
 
-from ..algorithm import Algorithm, Update
+from ..algorithm import Algorithm, Update, each, held_fields
 from ..checks import check_loss, check_whole
 from ..data import ClientData
 from ..evaluation import Result
@@ -69,15 +69,6 @@ class _Answer:
     log: dict[str, float]
 
 
-def _held(state: Any, by: str) -> dict[str, Any]:
-    """The fields of a state that are held so, see `fedlib.algorithm.held`: stacks, or dictionaries of them."""
-    return {f.name: getattr(state, f.name) for f in fields(state) if f.metadata.get("held") == by}
-
-
-def _each(change: Callable[[Tensor], Tensor], held: Mapping[str, Any]) -> dict[str, Any]:
-    return {name: _each(change, v) if isinstance(v, dict) else change(v) for name, v in held.items()}
-
-
 def _start(algorithm: Algorithm, params: Params, ids: Tensor, n: Tensor, seed: int) -> Any:
     """The server's state before round 1; the K rows of what clients keep are empty."""
     none = torch.zeros(0)
@@ -91,15 +82,15 @@ def _start(algorithm: Algorithm, params: Params, ids: Tensor, n: Tensor, seed: i
         ) from None
     if not any("held" in f.metadata for f in fields(state)):
         raise ValueError(f"{type(state).__name__} does not say who holds its fields; see fedlib.algorithm.held")
-    return replace(state, **_each(lambda p: p.new_zeros(len(ids), 0), _held(state, "client")))
+    return replace(state, **each(lambda p: p.new_zeros(len(ids), 0), held_fields(state, "client")))
 
 
 def _message(state: Any, position: int) -> Arrays:
     """What the server sends the client at this position: fields of the state, of some only the row of its cluster."""
-    sent = _held(state, "server and clients")
-    if of_clusters := _held(state, "server and its cluster"):
-        sent |= _each(lambda p: p[state.assignment[position : position + 1]], of_clusters)
-    return flatten(sent)
+    of_its_cluster = each(
+        lambda p: p[state.assignment[position : position + 1]], held_fields(state, "server and its cluster")
+    )
+    return flatten(held_fields(state, "server and clients") | of_its_cluster)
 
 
 def _train(
@@ -124,11 +115,11 @@ def _aggregate(algorithm: Algorithm, state: Any, answers: Mapping[int, _Answer],
     """The server's state after a round, from the answers that arrived, by position of the client, ascending."""
     clients, parts = torch.tensor(list(answers)), list(answers.values())
     places = torch.tensor([a.place for a in parts])
-    if _held(state, "server and its cluster"):
+    if held_fields(state, "server and its cluster"):
         places = state.assignment[clients]
     models = number_of_rows(state.models) if getattr(state, "models", None) else 1
     tree = unflatten({path: torch.cat([a.arrays[path] for a in parts]) for path in parts[0].arrays})
-    summed = _each(lambda p: p.new_zeros(models, *p.shape[1:]).index_add_(0, places, p), tree.get("summed", {}))
+    summed = each(lambda p: p.new_zeros(models, *p.shape[1:]).index_add_(0, places, p), tree.get("summed", {}))
     return algorithm.aggregate(state, Update(clients, summed, tree.get("per_client", {}), key=key))
 
 
@@ -389,7 +380,7 @@ def client_app(
         An algorithm that cannot be served; a folder that is missing.
     """
     flwr, one = _flwr(), torch.ones(1, dtype=torch.int64)
-    keeps = _held(_start(_for_one(algorithm), params, one, one, 0), "client")
+    keeps = held_fields(_start(_for_one(algorithm), params, one, one, 0), "client")
     if keeps and folder is None:
         raise ValueError(f"{type(algorithm).__name__} lets clients keep {', '.join(keeps)}; say in which folder")
     app, place = flwr.clientapp.ClientApp(), choose_device(device)
