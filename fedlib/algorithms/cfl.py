@@ -52,7 +52,7 @@ class CFLState:
         that the costs leave out. Empty where nothing is tested.
     halves : Tensor of shape (3, K, K), float64
         Sums over all tests so far of `fedlib.server.halves.cosines_of_halves`: two clients count while they are in
-        one cluster, all of whose clients take part. Empty, (3, 0, 0), where nothing is tested.
+        one cluster, all of whose clients take part. Empty, (3, 0, 0), before the first test.
     """
 
     models: Params = field(metadata=held("server and its cluster"))
@@ -129,14 +129,19 @@ class CFL(Algorithm):
     line 5 of Algorithm 1. No cluster ever finishes: where Eq. 5 holds, the paper returns the model; here the cluster
     trains on and is tested again when all its clients take part. The server sees every client's update.
 
+    A client whose update is exactly 0 has no direction, so that Eq. 4 is undefined for it, and Eq. 6 says nothing of
+    its side. Its gradient is 0, so the model suits it as it is: it keeps that model, and the others of its cluster are
+    split without it. `Split.members` does not list it. The test leaves out clients whose halves never moved.
+
     Examples
     --------
     With ``loss``, ``model`` and ``data`` as in the example of `fedlib.federation.fit`:
 
     >>> from fedlib.algorithms import CFL
-    >>> result = fit(CFL(loss, predict=model), model.init(0), data, rounds=3, progress=False)
-    >>> result.state.assignment.tolist()  # nobody has been parted yet
-    [0, 0, 0]
+    >>> many = partition.iid(y, 6).clients(x, y)
+    >>> result = fit(CFL(loss, predict=model), model.init(0), many, rounds=20, progress=False)
+    >>> len(result.state.models["dense1.bias"]) == 1 + len(result.state.splits)  # a model for each cluster
+    True
     """
 
     level: float = 0.02
@@ -162,9 +167,9 @@ class CFL(Algorithm):
     def init(self, params: Params, data: ClientData, key: Key) -> CFLState:
         """One cluster of all clients."""
         everybody = torch.zeros(len(data), dtype=torch.int64, device=data.n.device)
-        clients = len(data) if 0 < self.level < 1 else 0
-        halves = torch.zeros(3, clients, clients, dtype=torch.float64, device=data.n.device)
-        size, norms = (data.n.double().mean()[None] / 2).ceil().long()[:clients], torch.zeros(0, 7).double()
+        halves = torch.zeros(3, 0, 0, dtype=torch.float64, device=data.n.device)
+        size, norms = (data.n.double().mean()[None] / 2).ceil().long(), torch.zeros(0, 7).double()
+        size = size if 0 < self.level < 1 else size[:0]
         return CFLState(broadcast(params, 1), everybody, everybody.new_zeros(1), 0, (), norms, size, halves)
 
     def client_params(self, state: CFLState, clients: Tensor) -> Params:
@@ -175,12 +180,13 @@ class CFL(Algorithm):
         """Each client trains its cluster's model and sends its update (Algorithm 1, lines 3-6)."""
         start = self.client_params(state, clients)  # line 4: theta_i <- theta
         end = self.local_training(start, data, key)
-        delta = sub(end.params, start)  # line 5: Delta theta_i <- SGD_n(theta_i, D_i) - theta_i
-        # n: |D_i|; steps: the n of SGD_n
-        per_client = {"update": delta, "n": data.n, "steps": end.steps.to(data.n.device)}
-        tested = {name: sub(p, start) for name, p in self.trained_on_halves(start, data, key, state.size).items()}
-        purpose = dict.fromkeys(tested, "clustering")
-        return Update(clients, per_client=per_client | tested, log={"loss": end.loss}, purpose=purpose)
+        kept = {name: p for name, p in end.params.items() if name not in state.models}  # none but in LGCFL
+        ends = {"update": end.params} | self.trained_on_halves(start, data, key, state.size)
+        # line 5: Delta theta_i <- SGD_n(theta_i, D_i) - theta_i
+        sent: dict[str, Any] = {what: sub({n: p[n] for n in state.models}, start) for what, p in ends.items()}
+        purpose = dict.fromkeys(list(sent)[1:], "clustering")
+        sent |= {"n": data.n, "steps": end.steps.to(data.n.device)}  # |D_i|, and the n of SGD_n
+        return Update(clients, {}, sent, {"local": kept} if kept else {}, {"loss": end.loss}, purpose)
 
     def download(self, state: CFLState, clients: Tensor) -> dict[str, Any]:
         """The model of the cluster; the 8 bytes of `CFLState.size` are not counted."""
@@ -251,6 +257,12 @@ class CFL(Algorithm):
         splits = []
         for c in due:
             i = (state.assignment[update.clients] == c).nonzero()[:, 0]
+            moved = norm(take(update.per_client["update"], i)) > 0  # a zero update has no direction: Eq. 4 is undefined
+            if self.level < 1:
+                moved &= state.halves[0].diagonal()[update.clients[i]] > 0
+            if moved.sum() < 2:
+                continue
+            i = i[moved]
             own, delta = update.clients[i], take(update.per_client["update"], i)
             start = {name: p[[c]] for name, p in state.models.items()}
             if self.level < 1:

@@ -6,7 +6,7 @@ from typing import Any
 
 from torch import Tensor
 
-from ..algorithm import Update, held
+from ..algorithm import held
 from ..client.local_layers import split_layers, train_local_layers
 from ..data import ClientData
 from ..keys import Key
@@ -68,17 +68,6 @@ class LGCFL(CFL):
     def client_params(self, state: Any, clients: Tensor) -> Params:
         """A client's own layers, and the shared ones of its cluster."""
         return take(state.local, clients) | super().client_params(state, clients)
-
-    def train(self, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:
-        """Train all layers; the update of the shared ones goes to the server."""
-        start = self.client_params(state, clients)
-        end = self.local_training(start, data, key)
-        shared, own = split_layers(end.params, self.local)
-        per_client = {"update": sub(shared, start), "n": data.n, "steps": end.steps.to(data.n.device)}
-        for name, half in self.trained_on_halves(start, data, key, state.size).items():
-            per_client[name] = sub({n: half[n] for n in shared}, start)
-        purpose = {name: "clustering" for name in per_client if name.endswith("half")}
-        return Update(clients, {}, per_client, {"local": own}, {"loss": end.loss}, purpose)
 
     def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> LGCFLState:
         """A new client walks down the split tree, with local layers fitted to the model of each node.

@@ -25,14 +25,14 @@ def cosines_of_halves(first: Params, second: Params) -> Tensor:
     -------
     Tensor of shape (3, m, m), float64
         Cosines of the first halves, of the second halves, and of the first half of the row's client with the second of
-        the column's. A zero update has no direction: where there is one, nothing can be said, and all are 0.
+        the column's. A zero update has no direction: the rows and columns of a client with one are 0.
     """
-    both = {name: torch.cat([p, second[name]]) for name, p in first.items()}
-    m = number_of_rows(first)
-    if not to_matrix(both).any(1).all():
-        return torch.zeros(3, m, m, dtype=torch.float64, device=to_matrix(first).device)
-    cosine = cosine_similarity(both)
-    return torch.stack([cosine[:m, :m], cosine[m:, m:], cosine[:m, m:]])
+    moved = (to_matrix(first).any(1) & to_matrix(second).any(1)).nonzero()[:, 0]
+    cosines = torch.zeros(3, *[number_of_rows(first)] * 2, dtype=torch.float64, device=moved.device)
+    if m := len(moved):
+        cosine = cosine_similarity({name: torch.cat([p[moved], second[name][moved]]) for name, p in first.items()})
+        cosines[:, moved[:, None], moved] = torch.stack([cosine[:m, :m], cosine[m:, m:], cosine[:m, m:]])
+    return cosines
 
 
 def add_cosines(sums: Tensor, update: Update, assignment: Tensor) -> Tensor:
@@ -41,6 +41,7 @@ def add_cosines(sums: Tensor, update: Update, assignment: Tensor) -> Tensor:
     Parameters
     ----------
     sums : Tensor of shape (3, K, K), float64
+        Or (3, 0, 0) before the first test.
     update : Update
         With "first half" and "second half" in `per_client`, stacks of C rows; without, there was no test.
     assignment : Tensor of shape (K,), int64
@@ -56,6 +57,7 @@ def add_cosines(sums: Tensor, update: Update, assignment: Tensor) -> Tensor:
     for c in cluster.unique().tolist():
         i = (cluster == c).nonzero()[:, 0]
         if 2 <= len(i) == size[c]:
+            sums = sums if sums.numel() else sums.new_zeros(3, len(assignment), len(assignment))
             own = update.clients[i]
             first, second = (take(update.per_client[f"{which} half"], i) for which in ("first", "second"))
             sums[:, own[:, None], own] += cosines_of_halves(first, second).to(sums)
@@ -73,8 +75,8 @@ def chance_of_shared_cut(cosines: Tensor) -> float:
     Returns
     -------
     float
-        From 0 to 1; 1 if there are fewer than four clients, if nothing is known of them (all cosines 0), if every cut
-        leaves a client alone, or if clients differ one by one but not in groups.
+        From 0 to 1; 1 if there are fewer than four clients, those of whom nothing is known (all cosines 0) left out, if
+        every cut leaves a client alone, or if clients differ one by one but not in groups.
 
     Notes
     -----
@@ -99,9 +101,10 @@ def chance_of_shared_cut(cosines: Tensor) -> float:
     """
     from scipy.special import stdtr
 
-    first, second, across = cosines
+    known = cosines[0].diagonal() > 0
+    first, second, across = cosines[:, known][:, :, known]
     own, chances = across.diag().mean(), [0.5]
-    if (m := len(first)) < 4 or not cosines.any():
+    if (m := len(first)) < 4:
         return 1.0
     for one, other, alike in ((first, second, across.T), (second, first, across)):
         side = bipartition(one, "average").assignment.double()
