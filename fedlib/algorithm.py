@@ -174,7 +174,7 @@ class Algorithm(ABC):
 
         By default the fields of the state that say so (`held`); where no field says who holds it, the clients' models.
         """
-        if not any("held" in f.metadata for f in fields(state)):
+        if not any("held" in f.metadata for f in getattr(state, "__dataclass_fields__", {}).values()):
             return {TRAINING: self.client_params(state, clients)}
         sent = each(lambda p: p[None], held_fields(state, "server and clients"))
         sent |= each(lambda p: p[state.assignment[clients]], held_fields(state, "server and its cluster"))

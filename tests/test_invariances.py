@@ -11,8 +11,10 @@ from twins import NoisyFedAvg, classification_loss, largest_difference, ragged_c
 
 import fedlib
 from fedlib import algorithms
+from fedlib.aggregate import cluster_means
 from fedlib.costs import message_bytes
 from fedlib.engines import flower
+from fedlib.params import take
 
 ALL = pytest.mark.parametrize("name", algorithms.__all__)
 TOLERANCE = {"FedCGKnownDomains": 1e-5, "FedSGCNN": 1e-10}  # EM in single precision; pairs that train for many steps
@@ -117,15 +119,31 @@ def test_what_a_client_is_sent_is_what_the_state_says(name):
     assert counted == sent, f"download counts {counted:,} bytes, the held fields {sent:,}"
 
 
-def test_where_no_field_says_who_holds_it_a_client_is_sent_its_model():
+class Plain(algorithms.FedAvg):
+    """Its state does not say who holds which field."""
+
+    def init(self, params, data, key):
+        return make_dataclass("State", ["models"], frozen=True)(super().init(params, data, key).models)
+
+
+class Plainest(Plain):
+    """Its state has no fields at all."""
+
+    def init(self, params, data, key):
+        return super().init(params, data, key).models
+
+    def client_params(self, state, clients):
+        return take(state, torch.zeros_like(clients))
+
+    def aggregate(self, state, update):
+        return cluster_means(update.summed, previous=state)
+
+
+@pytest.mark.parametrize("kind", [Plain, Plainest])
+def test_where_no_field_says_who_holds_it_a_client_is_sent_its_model(kind):
     """As of an algorithm that was never meant to be served."""
-
-    class Plain(algorithms.FedAvg):
-        def init(self, params, data, key):
-            return make_dataclass("State", ["models"], frozen=True)(super().init(params, data, key).models)
-
     params, predict, _ = twin("MLP")
-    history = fedlib.fit(Plain(classification_loss(predict)), params, every.DATA, 1, progress=False).history
+    history = fedlib.fit(kind(classification_loss(predict)), params, every.DATA, 1, progress=False).history
     assert history["bytes_down"].tolist() == [6 * sum(p.nbytes for p in params.values())]
 
 
