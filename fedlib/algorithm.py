@@ -180,6 +180,10 @@ class Algorithm(ABC):
         sent |= each(lambda p: p[state.assignment[clients]], held_fields(state, "server and its cluster"))
         return {TRAINING: sent} if sent else {}
 
+    def unreached(self, state: Any, rounds: int) -> str:
+        """What the settings promise and a run of `rounds` rounds never came to; `fit` warns of it. Empty if nothing."""
+        return ""
+
     def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> Any:
         """State for clients never seen in training: rows that belong to clients are those of `data`.
 

@@ -1,6 +1,7 @@
 """A federation: rounds, with scores after them. What goes on around the rounds stands here, and nothing of a method."""
 
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -87,6 +88,12 @@ def fit(
     FloatingPointError
         A client's loss or update became NaN or infinite; says which client and round.
 
+    Warns
+    -----
+    UserWarning
+        The run was too short for something that the settings of `algorithm` promise, such as fine-tuning or a test for
+        clusters.
+
     Notes
     -----
     The same seed gives the same result for any order of the clients, and for evaluation on or off; to the last bits
@@ -167,6 +174,8 @@ def fit(
                 checkpoint.write(state, t, history, last=stopped or t == rounds, stopped=stopped and t < rounds)
             if stopped:
                 break
+    if unreached := algorithm.unreached(state, history[-1]["round"]):
+        warnings.warn(unreached, stacklevel=2)
     return Result(state, data.id, pd.DataFrame(history))
 
 

@@ -257,6 +257,8 @@ def interrupted(path, round, **settings):
 OWN = ("FedCG", "FedSGCNN", "FedEM", "FedProto")
 
 
+@pytest.mark.filterwarnings("ignore:CFL tested no cluster")
+@pytest.mark.filterwarnings("ignore:no client has fine-tuned")
 @pytest.mark.parametrize("name", [name for name in algorithms.__all__ if not name.startswith(OWN)])
 def test_a_resumed_run_is_the_uninterrupted_one(name, tmp_path):
     kind = getattr(algorithms, name)

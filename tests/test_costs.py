@@ -44,6 +44,7 @@ def messages(algorithm, params, dtype):
     return down, down | {"weight": torch.ones(1, dtype=dtype)}
 
 
+@pytest.mark.filterwarnings("ignore:no client has fine-tuned")
 @pytest.mark.parametrize(
     ("network", "cohort", "dtype"), [("MLP", None, torch.float32), ("CNN", 3, torch.float64)], ids=str
 )

@@ -13,6 +13,7 @@ import math
 import os
 import sys
 import time
+import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -26,6 +27,7 @@ from fedlib.reports import results
 ROOT = Path(__file__).resolve().parents[2]
 
 Probe = dict[str, list[float]]
+TOO_SHORT = ("CFL tested no cluster", "no client has fine-tuned", "FedCG ended with round")  # probes are; `fit` warns
 
 
 @dataclasses.dataclass(frozen=True)
@@ -179,7 +181,10 @@ def probe_of(experiment: Experiment) -> Probe:
     threads = torch.get_num_threads()
     torch.set_num_threads(1)
     try:
-        return {arm: [float(v) for v in numbers] for arm, numbers in experiment.probe().items()}
+        with warnings.catch_warnings():
+            for words in TOO_SHORT:
+                warnings.filterwarnings("ignore", words)
+            return {arm: [float(v) for v in numbers] for arm, numbers in experiment.probe().items()}
     finally:
         torch.set_num_threads(threads)
 

@@ -5,7 +5,6 @@ on federated learning 2019. Here K is the number of clients (the paper's m), M t
 of a round.
 """
 
-import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -107,7 +106,8 @@ class CFL(Algorithm):
     Warns
     -----
     UserWarning
-        After `rest` + 5 rounds no cluster has been tested: in none did all clients of one take part.
+        At the end of a run in which no cluster could be tested: there were too few rounds, or in none that counts did
+        all clients of a cluster take part.
 
     Notes
     -----
@@ -210,14 +210,22 @@ class CFL(Algorithm):
         state = replace(state, halves=add_cosines(state.halves, update, state.assignment))
         tested = self._test(state, update, norm(mean).double())
         state = replace(state, norms=torch.cat([state.norms, tested.to(state.norms)]))
-        asked = state.norms[:, 0] % (max(1, self.rest) if self.level < 1 else 1) == 0
-        if self.eps1 * self.level > 0 and state.round == self.rest + 5 and not asked.any():
-            warnings.warn("CFL tested no cluster: a test needs all clients of a cluster of two or more", stacklevel=2)
         with server_time("clustering"):  # column 1 is the cluster, column 5 whether it is due
             splits = self.cuts(state, update, tested[tested[:, 5] == 1, 1].long().tolist())
         for split in splits:
             state = grown(state, split)
         return state
+
+    def unreached(self, state: CFLState, rounds: int) -> str:
+        """A test, or with ``level=1`` a round in which a cluster may be split."""
+        every, seen = max(1, self.rest), state.norms[:, 0]  # rounds in which all clients of a cluster took part
+        could = seen >= every if self.level == 1 else (seen % every == 0) & (len(state.assignment) > 3)
+        if self.eps1 * self.level == 0 or state.splits or could.any():
+            return ""
+        return (
+            f"CFL tested no cluster up to round {rounds}, its last, so all clients stayed in one: a test is due after "
+            f"rest={self.rest} rounds and needs all clients of a cluster of {2 if self.level == 1 else 4} or more"
+        )
 
     def must_split(self, t: int, since: int, mean: float, longest: float, pace: float) -> bool:
         """Whether a cluster is due to be split.

@@ -85,6 +85,11 @@ class FedCG(Algorithm):
     beta : float
         Diagonal of A after the warm-up, from 0 to 1; 1 keeps the identity.
 
+    Warns
+    -----
+    UserWarning
+        At the end of a run in which the warm-up did not end, or no second teacher taught.
+
     Notes
     -----
     FedCG Eq. 1-6, as printed. C is the cohort (the paper's K), N a client's samples, D the domains. The paper names
@@ -190,6 +195,14 @@ class FedCG(Algorithm):
         if state.teacher and self.refresh and t % self.refresh == 0:  # every T rounds: phi <- varphi
             new = replace(new, teacher=new.student, bias=torch.zeros_like(state.bias))
         return new
+
+    def unreached(self, state: FedCGState, rounds: int) -> str:
+        """The end of the warm-up, and a second teacher."""
+        warming = self.gcn and self.beta < 1 and rounds < self.warm_up
+        said = [f"A stayed the identity (warm_up={self.warm_up})"] if warming else []
+        if state.teacher and 0 < self.refresh >= rounds:
+            said += [f"the first teacher, drawn at random, taught alone (refresh={self.refresh})"]
+        return f"FedCG ended with round {rounds}, up to which {' and '.join(said)}" if said else ""
 
     def client_params(self, state: FedCGState, clients: Tensor) -> Params:
         """The model with V-hat computed, and the student: what a client needs to predict."""

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..algorithm import Update, held
-from ..checks import check_whole
+from ..checks import check_number, check_whole
 from ..data import ClientData
 from ..keys import Key
 from ..local import Trained
@@ -54,11 +54,18 @@ class FineTunedFedAvg(FedAvg):
         0 it is `fedlib.algorithms.local_only.LocalOnly` of all clients.
     finetune_epochs : int
         Epochs that each client trains at home in a round of fine-tuning.
+    finetune_lr : float, optional
+        Learning rate of fine-tuning. None: `lr`, that of FedAvg. Near 0 the clients keep FedAvg's model.
 
     Raises
     ------
     ValueError
         A setting out of its range.
+
+    Warns
+    -----
+    UserWarning
+        At the end of a run of `fedavg_rounds` or fewer, in which no client has fine-tuned.
 
     Notes
     -----
@@ -68,9 +75,9 @@ class FineTunedFedAvg(FedAvg):
     at home. A client that is lost in that round goes on with the server's model. A new client fine-tunes the server's
     model, for as many rounds as it is given.
 
-    The papers fine-tune with learning rates and optimisers of their own. For that, and to fine-tune one model in
-    several ways, take FedAvg and then LocalOnly, from ``params.row(result.state.models, 0)``: with equal settings and
-    shuffles it is the same.
+    The papers fine-tune with optimisers of their own too. For that, and to fine-tune one model in several ways, take
+    FedAvg and then LocalOnly, from ``params.row(result.state.models, 0)``: with equal settings and shuffles it is the
+    same.
 
     FTFA in Cheng, Chadha and Duchi. Known here from the papers' abstracts, and from the baseline of that name in the
     authors' program of Ditto (litian96/ditto); there is no equation beyond FedAvg's. Chapter 04.
@@ -95,11 +102,13 @@ class FineTunedFedAvg(FedAvg):
 
     fedavg_rounds: int = 100
     finetune_epochs: int = 1
+    finetune_lr: float | None = None
 
     def __post_init__(self) -> None:
         super().__post_init__()
         check_whole(self.fedavg_rounds, "fedavg_rounds", least=0)
         check_whole(self.finetune_epochs, "finetune_epochs")
+        check_number(self.lr if self.finetune_lr is None else self.finetune_lr, "finetune_lr", above=True)
 
     def init(self, params: Params, data: ClientData, key: Key) -> FineTunedFedAvgState:
         """One model for all; nobody has fine-tuned."""
@@ -121,7 +130,7 @@ class FineTunedFedAvg(FedAvg):
 
     def finetune(self, start: Params, data: ClientData, key: Key) -> Trained:
         """The models of these clients after `finetune_epochs` epochs from `start`, a stack of C rows."""
-        at_home = replace(self, epochs=self.finetune_epochs, stragglers=0.0)
+        at_home = replace(self, epochs=self.finetune_epochs, lr=self.finetune_lr or self.lr, stragglers=0.0)
         return at_home.local_training(start, data, key, purpose="fine-tuning")
 
     def aggregate(self, state: Any, update: Update) -> FineTunedFedAvgState:
@@ -140,6 +149,11 @@ class FineTunedFedAvg(FedAvg):
     def download(self, state: Any, clients: Tensor) -> dict[str, Any]:
         """The server's model in FedAvg's rounds; nothing in those of fine-tuning."""
         return super().download(state, clients) if state.round < self.fedavg_rounds else {}
+
+    def unreached(self, state: Any, rounds: int) -> str:
+        """Fine-tuning."""
+        said = f"no client has fine-tuned: run more rounds than fedavg_rounds={self.fedavg_rounds}, or set it lower"
+        return said if rounds <= self.fedavg_rounds else ""
 
     def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> FineTunedFedAvgState:
         """A new client starts from the server's model and fine-tunes it for `rounds` rounds."""

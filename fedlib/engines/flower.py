@@ -227,6 +227,8 @@ def server_app(
             history.append(entry)
             file.write(run, t, history)
             _log.info("round %d of %d, %d of %d clients, %.1f s", t, rounds, entry["clients"], size, entry["seconds"])
+        if unreached := algorithm.unreached(run["state"], rounds):
+            _log.warning(unreached)
 
     return app
 

@@ -236,6 +236,7 @@ def test_never_split_is_fedavg(clients):
     assert not ours.splits and largest_difference(ours.models, theirs.models) <= 1e-12
 
 
+@pytest.mark.filterwarnings("ignore:CFL tested no cluster")
 @pytest.mark.parametrize("missing", [0, 1])
 def test_a_cluster_is_tested_only_when_all_take_part(missing):
     params, clients = twin("MLP")[0], conflicting(groups=2)
@@ -245,24 +246,112 @@ def test_a_cluster_is_tested_only_when_all_take_part(missing):
     assert len(state.splits) == 1 - missing and len(state.norms) == 1 - missing
 
 
-def test_small_cohorts_are_warned():
-    with pytest.warns(UserWarning, match="a test needs all clients of a cluster"):
-        fedlib.fit(CFL(LOSS, **LOCAL, rest=1), twin("MLP")[0], client_data(conflicting()), 6, 5, progress=False)
+WHOLE = "rest={} rounds and needs all clients of a cluster of {} or more"
+
+
+@pytest.mark.parametrize(
+    ("settings", "cohort", "said"),
+    [
+        ({}, 9, WHOLE.format(20, 4)),  # too short for the default
+        ({"rest": 1}, 5, WHOLE.format(1, 4)),  # never all clients
+        ({"rest": 4}, 9, ""),
+        ({"level": 1, "rest": 7}, 9, WHOLE.format(7, 2)),
+        ({"level": 1, "rest": 6}, 9, ""),
+        ({"level": 0}, 9, ""),  # FedAvg on purpose
+    ],
+)
+def test_a_run_that_could_test_nothing_says_so_at_its_end(settings, cohort, said):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        algorithm = CFL(LOSS, **LOCAL, **settings, test_epochs=1)
+        fedlib.fit(algorithm, twin("MLP")[0], client_data(conflicting()), 6, cohort, progress=False)
+    assert len(found) == bool(said) and all(said in str(w.message) and "round 6" in str(w.message) for w in found)
+
+
+def test_three_clients_are_too_few_for_halves():
+    with pytest.warns(UserWarning, match="stayed in one: .* a cluster of 4 or more"):
+        fedlib.fit(CFL(LOSS, rest=1), twin("MLP")[0], client_data(conflicting(1)), 1, progress=False)
 
 
 def test_a_round_without_halves_is_no_test():
     """All clients took part once, in a round in which nothing was tested: that does not silence the warning."""
-    algorithm, vector = CFL(LOSS, rest=2), {"w": torch.ones(1, 3)}
+    algorithm = CFL(LOSS, rest=2)
     state = begin(algorithm, [9] * 8, {"w": torch.zeros(3)})
-    for round_, told_to_all in ((1, True), (2, False)):
-        state = replace(state, round=6, norms=torch.tensor([[round_, 0, 1, 1, 1, 0, 1.0]]).double())
-        update = Update(
-            torch.tensor([3]), per_client={"update": vector, "n": torch.tensor([9]), "steps": torch.tensor([1])}
-        )
-        with warnings.catch_warnings(record=True) as found:
-            warnings.simplefilter("always")
-            algorithm.aggregate(state, update)
-        assert bool(found) == told_to_all
+    for round_, told in ((1, True), (2, False)):
+        seen = replace(state, norms=torch.tensor([[round_, 0, 1, 1, 1, 0, 1.0]]).double())
+        assert bool(algorithm.unreached(seen, 6)) == told
+
+
+def test_sums_of_halves_are_made_by_the_first_test(tmp_path):
+    """3 K^2 numbers, in each checkpoint too: not before a whole cluster has been tested."""
+    params, data = twin("MLP")[0], client_data(conflicting())
+    run, file = {"params": params, "data": data, "progress": False}, fedlib.Checkpoint(tmp_path / "run")
+    algorithm = CFL(LOSS, **LOCAL, rest=3, test_epochs=2, level=0.2)
+    with pytest.warns(UserWarning, match="CFL tested no cluster"):
+        assert fedlib.fit(algorithm, rounds=2, checkpoint=file, **run).state.halves.shape == (3, 0, 0)
+    with pytest.warns(UserWarning, match="CFL tested no cluster"):
+        assert fedlib.fit(algorithm, rounds=3, clients_per_round=8, **run).state.halves.shape == (3, 0, 0)
+    resumed, whole = fedlib.fit(algorithm, rounds=7, checkpoint=file, **run), fedlib.fit(algorithm, rounds=7, **run)
+    assert whole.state.halves.shape == (3, 9, 9) and whole.state.splits
+    assert torch.equal(resumed.state.halves, whole.state.halves)
+    assert torch.equal(resumed.state.assignment, whole.state.assignment)
+
+
+STILL = 20.0  # the target of a client whose loss does not depend on the parameters
+
+
+def still_loss(params, batch):
+    """Of clients of STILL the gradient is exactly 0."""
+    error = (batch[0][:, :2] * params["w"]).sum(1) - batch[1]
+    return ((error.square() * (batch[1] != STILL)) * batch[2]).sum() / batch[2].sum()
+
+
+def with_a_still_client(signs=(1, 1, 1, -1, -1, -1), still=(0, 4)):
+    random, clients = np.random.RandomState(0), {}
+    for k, sign in enumerate(signs):
+        x = np.abs(random.standard_normal((12, 2)))
+        y = np.full(12, STILL) if k in still else sign * x.sum(1) + 0.01 * random.standard_normal(12)
+        clients[k] = torch.from_numpy(x), torch.from_numpy(y)
+    return client_data(clients)
+
+
+@pytest.mark.parametrize("still", [(0,), (4,), (0, 4)])
+@pytest.mark.parametrize(
+    "settings",
+    [{"level": 1, "method": "exact"}, {"level": 1, "method": "average"}, {"level": 0.2, "test_epochs": 1}],
+)
+def test_a_zero_update_has_no_direction_and_its_client_keeps_its_model(settings, still):
+    """The paper's cosine is undefined for it; the others are split, and the run goes on."""
+    signs, params = (1, 1, 1, -1, -1, -1, 1, -1), {"w": torch.tensor([0.1, -0.1], dtype=torch.float64)}
+    algorithm, data = CFL(still_loss, lr=0.01, batch_size=None, rest=2, **settings), with_a_still_client(signs, still)
+    result = fedlib.fit(algorithm, params, data, 3, progress=False)
+    first = result.state.splits[0]
+    others = [k for k in range(8) if k not in still]
+    assert first.members.tolist() == others
+    assert first.part.tolist() == [int(signs[k] != signs[others[0]]) for k in others]
+    assert all(p.isfinite().all() for p in (*first.directions.values(), first.similarity))
+    assert all(result.state.assignment[k] == 0 for k in still)
+    new = with_a_still_client((1, -1, 1), (2,))
+    placed = fedlib.new_clients(algorithm, result, replace(new, id=new.id + 100)).state.assignment
+    assert [int(placed[k]) for k in (0, 1)] == [int(result.state.assignment[k]) for k in (1, 3)] and placed[2] == 0
+
+
+@pytest.mark.filterwarnings("ignore:CFL tested no cluster")
+def test_clients_that_all_stand_still_are_not_split():
+    data = with_a_still_client(still=range(5))
+    for settings in ({"level": 1, "rest": 1}, {"level": 1, "rest": 1, "min_size": 1}, {"level": 0.5, "rest": 1}):
+        state = fedlib.fit(CFL(still_loss, **settings), {"w": torch.ones(2).double()}, data, 2, progress=False).state
+        assert not state.splits and len(state.norms) == 2
+
+
+def test_halves_of_a_client_that_stands_still_say_nothing_of_it_and_all_of_the_others():
+    random = np.random.RandomState(0)
+    first, second = updates(random, 9, torch.tensor([[1.0], [-1.0]]).repeat(5, 1)[:9] * torch.ones(30).double())
+    gone = cosines_of_halves({"w": first.index_fill(0, torch.tensor([2]), 0)}, {"w": second})
+    rest = [k for k in range(9) if k != 2]
+    assert torch.equal(gone[:, rest][:, :, rest], cosines_of_halves({"w": first[rest]}, {"w": second[rest]}))
+    assert not gone[:, 2].any() and not gone[:, :, 2].any()
+    assert chance_of_shared_cut(gone) == shared(first[rest], second[rest]) < 0.01
 
 
 def test_replay_finds_the_first_decision_that_differs():
@@ -500,6 +589,7 @@ def test_a_client_with_one_example_is_not_tested():
     assert alone < 1e-3 and ends[0].assignment.tolist() == [0, 1] * 5
 
 
+@pytest.mark.filterwarnings("ignore:CFL tested no cluster")
 def test_halves_are_trained_in_rounds_of_a_test_only():
     params, data = twin("MLP")[0], client_data(ragged_clients())
     size = 8 * sum(p.numel() for p in params.values())
@@ -528,6 +618,7 @@ def test_groups_with_a_common_direction_are_parted():
     assert cut.part.tolist() == [0, 1] * 4 and cut.similarity.min() > 0
 
 
+@pytest.mark.filterwarnings("ignore:CFL tested no cluster")
 def test_ledger_counts_one_model_each_way():
     params, data = twin("MLP")[0], client_data(ragged_clients())
     history = fedlib.fit(CFL(LOSS), params, data, 2, 5, progress=False).history

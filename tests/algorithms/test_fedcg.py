@@ -2,6 +2,7 @@
 
 import copy
 import math
+import warnings
 from dataclasses import replace
 from functools import partial
 
@@ -30,7 +31,10 @@ NETS = {
 LAYERS = {"MLP": ("dense1", "dense2"), "CNN": ("conv2", "dense1"), "StridedCNN": ("conv2",)}
 CLASSIFIER = DomainClassifier((1, 6, 6), D, "flatten", (2, 3), (2, 1))
 LOCAL = {"lr": 0.1, "student_lr": 0.2, "batch_size": 4, "epochs": 2}
-pytestmark = pytest.mark.filterwarnings("ignore:the domains collapsed")  # as random teachers let them
+pytestmark = [  # random teachers let domains collapse, and these runs are short
+    pytest.mark.filterwarnings("ignore:the domains collapsed"),
+    pytest.mark.filterwarnings("ignore:FedCG ended with round"),
+]
 
 
 def by_brightness(data, key):
@@ -489,6 +493,28 @@ def test_the_teacher_becomes_the_student_after_so_many_rounds():
     assert not any(torch.equal(p, each[0].student[n]) for n, p in each[0].teacher.items())
     other_seeds = make("MLP").init(start(make("MLP"), SEED + 1), small_data(), Key(SEED))
     assert not any(torch.equal(p, other_seeds.student[n]) for n, p in other_seeds.teacher.items())
+
+
+@pytest.mark.parametrize(
+    ("make", "settings", "said"),
+    [
+        (make, {"warm_up": 4}, ["A stayed the identity (warm_up=4)", "taught alone (refresh=10)"]),
+        (make, {"warm_up": 3, "refresh": 3}, ["taught alone (refresh=3)"]),  # the second one teaches nobody any more
+        (make, {"warm_up": 4, "refresh": 2}, ["A stayed the identity (warm_up=4)"]),
+        (make, {"warm_up": 3, "refresh": 2}, []),
+        (make, {"warm_up": 4, "refresh": 0, "gcn": None}, []),  # never on purpose
+        (make, {"warm_up": 4, "refresh": 0, "beta": 1}, []),
+        (known, {"warm_up": 4}, ["A stayed the identity (warm_up=4)"]),
+        (known, {"warm_up": 3}, []),
+    ],
+)
+def test_a_run_too_short_for_its_settings_says_so(make, settings, said):
+    with warnings.catch_warnings(record=True) as found:
+        warnings.simplefilter("always")
+        run(make("MLP", epochs=1, **settings), small_data())
+    (words,) = [str(w.message) for w in found if "FedCG ended with round 3" in str(w.message)] or [""]
+    assert bool(words) == bool(said) and all(part in words for part in said)
+    assert words.count("=") == len(said)
 
 
 def test_adjacency_from_round_warm_up_on():

@@ -204,6 +204,7 @@ def test_fine_tuning(network, cohort, clients):
     assert result.history["clients"].tolist() == [cohort] * T + [len(clients)] * 2
 
 
+@pytest.mark.filterwarnings("ignore:no client has fine-tuned")
 def test_before_fine_tuning_it_is_fedavg(clients):
     test = client_data(clients)
     ours, plain = (fit(kind, clients, rounds=T, test=test) for kind in (partial(FineTunedFedAvg, **TUNED), FedAvg))
@@ -230,6 +231,21 @@ def test_it_is_local_only_from_fedavgs_last_model(clients):
     ours = fit(FineTunedFedAvg, clients, rounds=T + 1, **TUNED)
     assert largest_difference(ours.state.own, update.client_state["local"]) == 0
     assert largest_difference(begin, params) > 1e-3
+
+
+def test_fine_tuning_may_have_a_rate_of_its_own(clients):
+    """FedAvg is as without it; None is FedAvg's rate."""
+    ours = fit(FineTunedFedAvg, clients, rounds=3, fedavg_rounds=0, finetune_epochs=EPOCHS, finetune_lr=0.03)
+    alone = fit(LocalOnly, clients, rounds=3, cohort=len(clients), lr=0.03)
+    assert largest_difference(held(FineTunedFedAvg, ours), alone.state.local) == 0
+    a, b, c = (fit(FineTunedFedAvg, clients, rounds=T + 1, finetune_lr=lr, **TUNED).state for lr in (None, LR, 0.03))
+    assert largest_difference(a.models, c.models) == largest_difference(a.own, b.own) == 0
+    assert largest_difference(a.own, c.own) > 1e-4
+
+
+def test_a_run_too_short_to_fine_tune_says_so(clients):
+    with pytest.warns(UserWarning, match="no client has fine-tuned: run more rounds than fedavg_rounds=3"):
+        fit(FineTunedFedAvg, clients, rounds=3, fedavg_rounds=3)
 
 
 def test_fine_tuning_uses_no_bytes(clients):
@@ -273,6 +289,7 @@ def test_a_new_client_fine_tunes_the_servers_model(clients):
     assert rows_differ(held(FineTunedFedAvg, served), v.values()) <= 1e-10
 
 
+@pytest.mark.filterwarnings("ignore:no client has fine-tuned")
 def test_a_run_resumes_while_fine_tuning(clients, tmp_path):
     run = partial(fedlib.fit, make(FineTunedFedAvg, **TUNED), twin("MLP")[0], client_data(clients))
     settings = {"clients_per_round": COHORT, "seed": SEED, "progress": False}
@@ -295,6 +312,7 @@ def test_a_run_resumes_while_fine_tuning(clients, tmp_path):
         (FedRep, {"local": ("head",)}, ValueError, r"local names \['head'\], which no parameter has"),
         (FedRep, {"local": ("dense1", "dense2")}, ValueError, "leaves no layer to share; without one, take LocalOnly"),
         (FineTunedFedAvg, {"fedavg_rounds": -1}, ValueError, "fedavg_rounds must be a whole number of at least 0"),
+        (FineTunedFedAvg, {"finetune_lr": 0}, ValueError, "finetune_lr must be a number above 0; got 0"),
         (FineTunedFedAvg, {"finetune_epochs": 0}, ValueError, "finetune_epochs must be a whole number of at least 1"),
     ],
 )
