@@ -15,6 +15,7 @@ from fedlib.params import row
 from fedlib.server.mixture import em_domains
 
 graph = chapter.graph
+pytestmark = pytest.mark.filterwarnings("ignore:FedCG ended with round")  # these runs are short
 
 
 def alone(here, layer, arm, w, settings, seed, domains=4):

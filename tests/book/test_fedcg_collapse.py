@@ -9,6 +9,7 @@ from book.experiments import fedcg_collapse as chapter
 from fedlib import models
 
 SETTINGS = chapter.FEW | {"rounds": 5}
+pytestmark = pytest.mark.filterwarnings("ignore:FedCG ended with round")  # these runs are short
 
 
 @pytest.mark.parametrize("head", chapter.HEADS)
