@@ -1,5 +1,6 @@
 """A federation: rounds, with scores after them. What goes on around the rounds stands here, and nothing of a method."""
 
+import builtins
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -156,24 +157,33 @@ def fit(
             if checkpoint is not None:
                 checkpoint.write(state, 0, history, last=True)  # what cannot be stored is said before the work
         advance(done)
-        for t in range(done + 1, rounds + 1):
-            state, entry = one_round(algorithm, state, data, size, Key(seed, t), costs, lost)
-            scored = t % eval_every == 0 or t == rounds
-            if scored:
-                entry |= _scores(algorithm, state, tests, places)
-            for callback in callbacks:
-                try:
-                    callback(t, state, entry)
-                except StopIteration:
-                    stopped = True
-            if stopped and not scored:
-                entry |= _scores(algorithm, state, tests, places)
-            history.append({c: v.squeeze().tolist() if hasattr(v, "squeeze") else v for c, v in entry.items()})
-            advance(1, history[-1])
-            if checkpoint is not None:
-                checkpoint.write(state, t, history, last=stopped or t == rounds, stopped=stopped and t < rounds)
-            if stopped:
-                break
+        try:
+            for t in range(done + 1, rounds + 1):
+                after, entry = one_round(algorithm, state, data, size, Key(seed, t), costs, lost)
+                scored = t % eval_every == 0 or t == rounds
+                if scored:
+                    entry |= _scores(algorithm, after, tests, places)
+                for callback in callbacks:
+                    try:
+                        callback(t, after, entry)
+                    except StopIteration:
+                        stopped = True
+                if stopped and not scored:
+                    entry |= _scores(algorithm, after, tests, places)
+                state = after  # with the history, so that an error finds both of the same round
+                history.append({c: v.squeeze().tolist() if hasattr(v, "squeeze") else v for c, v in entry.items()})
+                advance(1, history[-1])
+                if checkpoint is not None:
+                    checkpoint.write(state, t, history, last=stopped or t == rounds, stopped=stopped and t < rounds)
+                if stopped:
+                    break
+        except BaseException as error:
+            so_far = Result(state, data.id, pd.DataFrame(history))
+            error.result = so_far  # type: ignore[attr-defined]
+            if not (isinstance(error, KeyboardInterrupt) and hasattr(builtins, "get_ipython") and history):
+                raise
+            warnings.warn(f"interrupted: the result holds {len(history)} rows of the history", stacklevel=2)
+            return so_far
     if unreached := algorithm.unreached(state, history[-1]["round"]):
         warnings.warn(unreached, stacklevel=2)
     return Result(state, data.id, pd.DataFrame(history))

@@ -110,7 +110,7 @@ def refuse_divergence(update: Update, ids: Tensor, key: Key) -> None:
     who = f"the loss of client {bad[0]}" if bad else f"parameters among clients {ids[:5].tolist()}"
     raise FloatingPointError(
         f"{who} became NaN or infinite in round {key.round}; lower the learning rate, or look for extreme values in "
-        "the data"
+        "the data. The rounds before are in error.result"
     )
 
 

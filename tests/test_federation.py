@@ -1,8 +1,10 @@
 """The loop of rounds: history, callbacks, evaluation sets, devices, slow and lost clients, clients never seen."""
 
+import builtins
 import subprocess
 import sys
 from dataclasses import dataclass, replace
+from functools import partial
 
 import numpy as np
 import pytest
@@ -403,3 +405,33 @@ def test_a_callback_can_end_the_run(tmp_path):
     assert same.history["said"].tolist() == [1, 2], "the same call does not train on"
     again = fedlib.fit(algorithm, params, data, 3, checkpoint=fedlib.Checkpoint(tmp_path / "run"), progress=False)
     assert again.history["round"].tolist() == [1, 2, 3]
+
+
+def interrupted_after(rounds):
+    def callback(round, state, record):
+        if round == rounds:
+            raise KeyboardInterrupt
+
+    return callback
+
+
+def test_an_error_carries_the_rounds_before_it(clients):
+    """A loss that explodes in round 3, and an interruption."""
+    params, predict, _ = twin("MLP")
+    data, loss = client_data(clients), classification_loss(predict)
+    run = partial(fedlib.fit, FedAvg(loss, lr=0.1), params, data, progress=False)
+    with pytest.raises(KeyboardInterrupt) as stopped:
+        run(5, callbacks=[interrupted_after(3)])
+    assert stopped.value.result.history.equals(run(2).history.assign(seconds=stopped.value.result.history["seconds"]))
+    assert fedlib.evaluate(FedAvg(loss, predict=predict), stopped.value.result, data)["accuracy"].notna().all()
+
+
+def test_in_a_notebook_an_interrupted_run_gives_its_rounds(clients, monkeypatch):
+    monkeypatch.setattr(builtins, "get_ipython", lambda: None, raising=False)
+    params, predict, _ = twin("MLP")
+    with pytest.warns(UserWarning, match="interrupted: the result holds 2 rows"):
+        result = fedlib.fit(
+            FedAvg(classification_loss(predict)), params, client_data(clients), 5, progress=False,
+            callbacks=[interrupted_after(3)],
+        )  # fmt: skip
+    assert result.history["round"].tolist() == [1, 2]
