@@ -1,13 +1,14 @@
 """Train many federated clients at once on one device.
 
 The names that most programs need stand here. The modules at the top are one round, in this order: `params`, `keys`,
-`data`, `losses`, `stacked` (with `convolutions` and `low_rank`), `models`, `local`, `aggregate`, `algorithm`, `round`,
+`data`, `losses`, `stacked` (with `chance`, `convolutions` and `low_rank`), `models` (with `recurrent` and
+`augment`), `local`, `aggregate`, `algorithm`, `round`,
 `federation`, with `evaluation`, `costs`, `checks` and `progress_bar`. The folders: `algorithms`, one paper a file;
 `client` and `server`, what each side computes; `partition` and `datasets`, who the clients are and what they hold;
 `engines`, what runs a federation elsewhere; `reports`, what a reader sees.
 """
 
-from . import algorithms, datasets, losses, models, partition
+from . import algorithms, augment, datasets, losses, models, partition
 from .algorithm import Algorithm, Update
 from .data import ClientData, local_batches, same_rows, stack_clients, stack_rows
 from .engines.checkpoint import Checkpoint
@@ -29,6 +30,7 @@ __all__ = [
     "Result",
     "Update",
     "algorithms",
+    "augment",
     "datasets",
     "evaluate",
     "fit",

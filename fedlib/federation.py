@@ -97,8 +97,7 @@ def fit(
 
     Notes
     -----
-    The same seed gives the same result for any order of the clients, and for evaluation on or off; to the last bits
-    only where no convolution has to choose its way by how long it takes (`fedlib.convolutions`). On a CPU all cores
+    The same seed gives the same result for any order of the clients, and for evaluation on or off. On a CPU all cores
     work: torch's kernels take a thread for each, unless ``OMP_NUM_THREADS`` or `torch.set_num_threads` says otherwise.
     Chapters 01 and 13.
 

@@ -2,7 +2,7 @@
 
 Under `torch.vmap` alone a convolution of a stack of clients can be slower on a CPU than a loop over them. Inside the
 `vmap` of this module clients become channels: pooling and group norm of C clients are themselves on C times the
-channels, and `fedlib.convolutions` takes the fastest of several ways. In channels_last memory these are fast on a CPU,
+channels, and so are convolutions (`fedlib.convolutions`). In channels_last memory these are fast on a CPU,
 and one hands its output to the next without a copy. A loss never sees the difference: it calls `F.conv2d` for one
 client.
 """

@@ -16,8 +16,10 @@ from sphinx.util.docutils import SphinxDirective
 
 PAGE = "# {name}\n\n```{{module-page}} {name}\n```\n"
 MEMBERS = {  # where not all public names are for readers
+    "fedlib.chance": "in_training",
     "fedlib.convolutions": "conv2d, WAYS",
     "fedlib.progress_bar": "progress",
+    "fedlib.recurrent": "GRU, LSTM, RNN",
 }
 MOST_USED = [
     "federation.fit",
