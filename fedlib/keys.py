@@ -62,6 +62,17 @@ def to_normal(u: Tensor, v: Tensor) -> Tensor:
     return torch.sqrt(-2 * torch.log1p(-u)) * torch.cos(2 * math.pi * v)
 
 
+def whole_seed(seed: int) -> int:
+    """A seed, if it is a whole number of 64 bits: all that draws from one takes the same."""
+    try:
+        fits = -(1 << 63) <= operator.index(seed) < 1 << 63
+    except TypeError:
+        raise TypeError(f"a seed is a whole number; got {seed!r}") from None
+    if not fits:
+        raise ValueError(f"a seed is a whole number of 64 bits, from -2**63 to 2**63 - 1; got {seed}")
+    return operator.index(seed)
+
+
 @dataclass(frozen=True)
 class Key:
     """The source of all random numbers of one round of one run.
@@ -107,12 +118,7 @@ class Key:
     round: int = 0
 
     def __post_init__(self) -> None:
-        try:
-            fits = -(1 << 63) <= operator.index(self.seed) < 1 << 63
-        except TypeError:
-            raise TypeError(f"a seed is a whole number; got {self.seed!r}") from None
-        if not fits:
-            raise ValueError(f"a seed is a whole number of 64 bits, from -2**63 to 2**63 - 1; got {self.seed}")
+        whole_seed(self.seed)
 
     def bits(self, ids: Tensor, purpose: str, *shape: int) -> Tensor:
         """Uniform 64-bit integers for each client.

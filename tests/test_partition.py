@@ -1,11 +1,16 @@
 """Partitions: nothing lost, nothing twice, and the skew that was asked for."""
 
+import re
+import zlib
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from fedlib import partition
+from fedlib import Key, partition
+from fedlib.datasets import faces
+from fedlib.partition.labels import random_of
 
 Y = np.repeat(np.arange(10), 50)
 PARTITIONERS = {
@@ -65,3 +70,152 @@ def test_extreme_skew_is_its_limit():
     shares = np.array([[np.isin(r, np.flatnonzero(c == Y)).sum() for c in range(10)] for r in parts.rows])
     assert set(shares.flatten()) == {0, 50} and (shares.sum(1) > 0).sum() > 1
     assert min(len(r) for r in partition.quantity(Y, 10, sigma=1000).rows) == 1
+
+
+# -- draws that were always made so, and those that never come off -----------------------------------------------------
+
+
+def first_draw(y, clients, alpha, seed, min_rows, attempts):
+    """The rows of the first draw with enough rows for all, and how many draws it took; from the definition."""
+    random = np.random.RandomState(seed)
+    for draw in range(1, attempts + 1):
+        rows = [[] for _ in range(clients)]
+        for label in np.unique(y):
+            members = random.permutation(np.flatnonzero(y == label))
+            with np.errstate(invalid="ignore"):
+                share = random.dirichlet(np.full(clients, alpha))
+            if np.isnan(share).any():
+                share = np.eye(clients)[random.randint(clients)]
+            ends = np.round(np.cumsum(share)[:-1] * len(members)).astype(int)
+            for held, part in zip(rows, np.split(members, ends), strict=True):
+                held.extend(part)
+        if min(map(len, rows)) >= min_rows:
+            return [sorted(r) for r in rows], draw
+    return None, attempts
+
+
+def test_dirichlet_gives_the_first_draw_with_enough_rows():
+    """Bit by bit, however late it comes; it is given up only where the plain search finds nothing either."""
+    late = given_up = 0
+    for seed in range(150):
+        random = np.random.RandomState(seed)
+        y = random.randint(0, random.randint(1, 8), random.randint(60, 300))
+        clients, alpha, least = random.randint(1, 15), 10 ** random.uniform(-4, 1), random.randint(0, 5)
+        wanted, draws = first_draw(y, clients, alpha, seed, least, 200)
+        late += wanted is not None and draws > 20
+        try:
+            found = partition.dirichlet(y, clients, alpha, seed, least, attempts=200)
+        except ValueError as error:
+            assert wanted is None, (seed, draws)
+            given_up += "no draw of 200" not in str(error)
+        else:
+            assert [r.tolist() for r in found.rows] == wanted, seed
+    assert late > 3 and given_up > 3
+
+
+HOPELESS = {
+    "10,000 clients": (60_000, 10_000, 0.5, 1, 3),
+    "the papers' usual line": (5_000, 100, 0.1, 10, 300),
+    "20 clients of two classes": (100, 20, 0.01, 1, 50),
+    "400 clients of tens": (60_000, 400, 0.1, 100, 3),
+}
+
+
+@pytest.mark.parametrize("name", HOPELESS)
+def test_what_never_comes_off_is_said_at_once(name):
+    rows, clients, alpha, least, most = HOPELESS[name]
+    y = np.arange(rows) % (2 if rows == 100 else 10)
+    for seed in range(3):
+        with pytest.raises(
+            ValueError, match=r"no draw of (\d+) gave each of .* short. Raise alpha, lower min"
+        ) as caught:
+            partition.dirichlet(y, clients, alpha, seed, least)
+        draws, short = (
+            float(re.search(words, str(caught.value))[1]) for words in ("draw of (\\d+)", "average ([0-9.e+]+)")
+        )
+        assert draws <= most
+        sizes = partition.dirichlet(y, clients, alpha, seed, 0)
+        assert abs(sum(len(r) < least for r in sizes.rows) - short) < 5 * np.sqrt(short) + 1
+
+
+@pytest.mark.parametrize("make", [partition.dirichlet, partition.pathological])
+@pytest.mark.parametrize("kind", ["float64", "float32", object])
+def test_targets_are_no_classes(make, kind):
+    targets = np.random.RandomState(0).standard_normal(200).astype(kind)
+    more = (0.5,) if make is partition.dirichlet else ()
+    with pytest.raises(TypeError, match="each value would be a class; .*np.digitize"):
+        make(targets, 5, *more)
+    classes = np.digitize(targets.astype(float), np.quantile(targets.astype(float), [0.2, 0.4, 0.6, 0.8]))
+    assert np.bincount(classes).tolist() == [40] * 5
+    rows = make(classes, 5, *more).rows
+    assert sorted(np.concatenate(rows)) == list(range(200))
+    names = np.array(list("abcde"))[classes]
+    assert all(map(np.array_equal, rows, make(names, 5, *more).rows))  # classes may have names
+    assert all(map(np.array_equal, rows, make(names.astype(object), 5, *more).rows))
+
+
+def test_rows_of_any_y_are_shared_out_evenly():
+    for y in (np.zeros(10), np.zeros((10, 3)), np.zeros(10, int)):
+        for make in (lambda y: partition.iid(y, 3, 1), lambda y: partition.quantity(y, 3, 0.5, 1)):
+            assert all(map(np.array_equal, make(y).rows, make(np.arange(10)).rows))
+
+
+# -- seeds ------------------------------------------------------------------------------------------------------------
+
+Z = np.arange(60) % 3
+BASE = partition.iid(Z, 6)
+SEEDED = {
+    "iid": lambda seed: partition.iid(Z, 6, seed),
+    "quantity": lambda seed: partition.quantity(Z, 6, 1.0, seed),
+    "dirichlet": lambda seed: partition.dirichlet(Z, 6, 1.0, seed),
+    "pathological": lambda seed: partition.pathological(Z, 6, seed=seed),
+    "by_user": lambda seed: partition.by_user(np.arange(60) // 2, 9, seed=seed),
+    "split": lambda seed: BASE.split((0.5, 0.5), seed)[0],
+    "label_permutation": lambda seed: partition.label_permutation(BASE, 3, 12, seed),
+    "rotation": lambda seed: partition.rotation(BASE, (0, 90, 180), seed=seed),
+    "style": lambda seed: partition.style(BASE, seed=seed),
+    "feature_subsets": lambda seed: partition.feature_subsets(BASE, 20, 6, 2, seed),
+    "mixture": lambda seed: partition.mixture(partition.rotation(BASE), seed=seed),
+    "split_users": lambda seed: faces.split_users(np.arange(60), (0.5,), seed=seed),
+}
+WIDE = (2**32, 2**32 + 5, 5 * 2**32, 2**63 - 1, -1, -5, -(2**32), -(2**63))
+
+
+def content(made):
+    if isinstance(made, tuple):
+        return [a.tolist() for a in made]
+    arrays = (*made.rows, *made.sample_group, made.group, made.id)
+    return [a.tolist() for a in arrays], made.change and made.change.values
+
+
+@pytest.mark.parametrize("name", SEEDED)
+def test_seeds_have_one_range(name):
+    """That of Key, in the same words."""
+    make, found = SEEDED[name], []
+    for seed in (*range(6), 2**32 - 1, *WIDE):
+        assert content(make(seed)) == content(make(np.int64(seed)))
+        found.append(str(content(make(seed))))
+    assert len(set(found)) > 9  # 15 seeds; few clients have few groups
+    for wrong, kind in ((2**63, ValueError), (-(2**63) - 1, ValueError), (0.5, TypeError), (None, TypeError)):
+        with pytest.raises(kind) as known:
+            Key(wrong)
+        with pytest.raises(kind, match="a seed is a whole number") as caught:
+            make(wrong)
+        assert str(caught.value) == str(known.value)
+
+
+def test_streams_of_all_seeds_are_different_and_small_ones_are_as_they_were():
+    seen = set()
+    for seed in (0, 1, 5, 2**31, 2**32 - 1, *WIDE):
+        for numbers in ((), (0,), (1,), (7, 2**40), (2**32 - 1, 5)):
+            words = [n >> shift & 0xFFFFFFFF for n in numbers for shift in (0, 32)]
+            found = random_of("split", seed, *numbers).randint(2**31, size=4).tolist()
+            if 0 <= seed < 2**32:
+                old = np.random.RandomState([zlib.crc32(b"split"), seed, *words])
+                assert found == old.randint(2**31, size=4).tolist()
+            seen.add(tuple(found))
+        plain = random_of("", seed).randint(2**31, size=4).tolist()
+        if 0 <= seed < 2**32:
+            assert plain == np.random.RandomState(seed).randint(2**31, size=4).tolist()
+        seen.add(tuple(plain))
+    assert len(seen) == 13 * 6

@@ -6,7 +6,6 @@ other data sets with users too, such as FEMNIST from `fedlib.datasets.leaf`.
 
 import math
 import re
-import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -15,6 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike
 from tqdm import tqdm
 
+from ..partition.labels import random_of
 from .registry import Arrays, Stats, data_folder, need, package
 
 __all__ = ["STATS", "Faces", "celeba_clients", "client_statistics", "identities", "split_users"]
@@ -194,7 +194,7 @@ def split_users(
             f"{len(enough)} of {len(ids)} users have {min_rows} rows or more, too few for shares {tuple(parts)}: a "
             "group would be empty; raise its share or lower min_rows"
         )
-    order = np.random.RandomState([zlib.crc32(b"split_users"), seed]).permutation(enough)
+    order = random_of("split_users", seed).permutation(enough)
     return tuple(np.sort(group) for group in np.split(order, ends)[: len(parts)])
 
 
