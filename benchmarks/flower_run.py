@@ -136,7 +136,7 @@ def apps(name: str, folder: str) -> tuple[Any, Any]:
     def own(context: Any) -> fedlib.ClientData:
         number = int(context.node_config["partition-id"])
         with np.load(place.parents[1] / f"client{number}.npz") as rows:
-            return fedlib.stack_clients([rows["x"]], [rows["y"]], ids=[int(rows["id"])])
+            return fedlib.stack_clients([rows["x"]], [rows["y"]], ids=[int(rows["id"])], pixels=True)
 
     server = flower.server_app(ALGORITHMS[name], params, CLIENTS, ROUNDS, place / "server.safetensors", seed=SEED)
     return server, flower.client_app(ALGORITHMS[name], params, own, place / "clients", device="cpu")

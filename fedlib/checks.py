@@ -10,13 +10,17 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from .data import Batch, ClientData, to_features
+from .data import Batch, ClientData
 from .params import Params, per_row, row
 from .stacked import one_client, vmap
 
 __all__ = ["check_loss", "check_number", "check_optimizer", "check_params", "check_whole"]
 
 _WRONG = (RuntimeError, KeyError, IndexError, TypeError, ValueError, AttributeError)  # of a loss that does not fit
+_WHOLE = (
+    " x holds whole numbers ({}), which reach the model as int64, as ids of tokens do; say pixels=True for images of "
+    "bytes, or give x.astype('float32') for numbers"
+)
 
 
 def check_whole(number: Any, name: str, otherwise: str = "", least: int = 1, most: int | None = None) -> int:
@@ -27,7 +31,9 @@ def check_whole(number: Any, name: str, otherwise: str = "", least: int = 1, mos
         value = least - 1
     if value < least or (most is not None and value > most):
         words = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(f"{name} must be a whole number {words}{otherwise}; got {number!r}")
+        raise ValueError(
+            f"{name} must be a whole number {words}{otherwise}; got {number!r:.80}{_for_all(number, name)}"
+        )
     return value
 
 
@@ -38,8 +44,16 @@ def check_number(number: Any, name: str, least: float = 0.0, above: bool = False
         words = f"{'above' if above else 'of at least'} {least:g}" + (
             f" and below {below:g}" if below < math.inf else ""
         )
-        raise ValueError(f"{name} must be a number {words}; got {number!r}")
+        raise ValueError(f"{name} must be a number {words}; got {number!r:.80}{_for_all(number, name)}")
     return value
+
+
+def _for_all(number: Any, name: str) -> str:
+    """What to say of a list, or of an array with axes, in the place of one number."""
+    if not getattr(number, "ndim", isinstance(number, (list, tuple, dict))):
+        return ""
+    recipe = ". For a rate of each client scale its loss by a column of the data (with_columns); see the FAQ"
+    return f": it is one number for all clients{recipe if name == 'lr' else ''}"
 
 
 def check_params(params: Any) -> None:
@@ -62,13 +76,14 @@ def check_loss(
     Parameters and labels must fit, padding must stay unseen, and the gradients of two clients in a stack must be those
     of each alone.
     """
-    dtype = next(iter(params.values())).dtype
+    dtype, some = next(iter(params.values())).dtype, data
     # Away from the start: where all rows have the same loss, seeing padding would not show.
     stack = {name: p + 0.1 * torch.arange(2 * p.numel()).cos().view(2, *p.shape).to(p) for name, p in params.items()}
     moved = row(stack, 0)
     # Three real rows, one with the largest label: real rows are what padding is made of.
-    places = [(0, 0), (len(data) - 1, int(data.n[-1]) - 1), divmod(int(data.y.argmax()), data.y.shape[1])]
-    x = to_features(data.x[torch.stack([data.index[k, i] for k, i in places])], dtype)
+    largest = int(data.y.reshape(*data.index.shape, -1).amax(2).argmax())
+    places = [(0, 0), (len(data) - 1, int(data.n[-1]) - 1), divmod(largest, data.index.shape[1])]
+    x = data.features(torch.stack([data.index[k, i] for k, i in places]), dtype)
     y, *more = (torch.stack([column[k, i] for k, i in places]) for column in (data.y, *data.columns.values()))
 
     shapes = {name: tuple(p.shape) for name, p in params.items()}
@@ -78,9 +93,10 @@ def check_loss(
             with torch.no_grad(), one_client(torch.zeros((), dtype=torch.int64), training):
                 return function(*args)
         except _WRONG as error:
+            hint = "" if x.is_floating_point() else _WHOLE.format(str(some.x.dtype).removeprefix("torch."))
             raise ValueError(
-                f"{what} with parameters {shapes} and rows of shape {tuple(x.shape[1:])}, y {y.tolist()} ({y.dtype}): "
-                f"{error}. Do the model's inputs fit x, and its outputs y?"
+                f"{what} with parameters {shapes} and rows of shape {tuple(x.shape[1:])}, y {str(y.tolist()):.80} "
+                f"({y.dtype}): {error}. Do the model's inputs fit x, and its outputs y?{hint}"
             ) from error
 
     def loss_of(rows: list[int], w: list[float]) -> Tensor:
@@ -108,12 +124,13 @@ def check_loss(
     if predict is None:
         return
     for name, some in {"training": data, **evaluations}.items():
-        x = to_features(some.x[some.index[0, :1]], dtype)
+        x = some.features(some.index[0, :1], dtype)
         output = attempt(f"predict does not run on the {name} data", predict, params, x)
-        if not some.y.is_floating_point() and output.ndim == 2 and int(some.y.max()) >= output.shape[1] >= 2:
-            raise ValueError(
-                f"the {name} data have the label {int(some.y.max())}, but the model has {output.shape[1]} outputs"
-            )
+        yes_or_no = output.ndim < some.y.ndim  # a logit for each label, and not for each class
+        classes = 2 if yes_or_no and some.y.ndim > 2 else output.shape[-1] if output.ndim == some.y.ndim else 0
+        if not some.y.is_floating_point() and int(some.y.max()) >= classes >= 2:
+            has = "one logit for each label of 0 and 1" if yes_or_no else f"{classes} outputs"
+            raise ValueError(f"the {name} data have the label {int(some.y.max())}, but the model has {has}")
 
 
 def _check_stack(loss: Callable[..., Tensor], stack: Params, batch: Batch) -> None:

@@ -1,16 +1,27 @@
 """The data of all clients on one device, and the mini-batches of local training.
 
-Rows lie flat in their stored type, uint8 images stay uint8; a client is a list of row numbers. A row that many clients
-hold is stored once, and a batch is gathered and converted when it is used.
+Rows lie flat in their stored type, and a client is a list of row numbers. A row that many clients hold is stored once,
+and a batch is gathered and converted when it is used. What x holds decides what a model gets:
+
+======================================  ==========================================================
+x                                       in a batch
+======================================  ==========================================================
+floating point, bool                    numbers in the type of the parameters
+uint8 images, ``pixels=True``           numbers from 0 to 1 in that type: bytes divided by 255
+any other whole numbers (uint8 too)     int64, as an embedding of tokens or categories wants them
+======================================  ==========================================================
 """
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, IterableDataset, Subset, default_collate
 
 from .keys import Key
 
@@ -18,16 +29,34 @@ __all__ = [
     "Batch",
     "Batches",
     "ClientData",
+    "Pixels",
     "halves",
     "local_batches",
     "positions",
     "same_rows",
     "stack_clients",
     "stack_rows",
-    "to_features",
 ]
 
+Rows = ArrayLike | Tensor
+Ids = Sequence[int] | None
 Batch = tuple[Tensor, ...]  # x, y, w and further columns, if there are any; w = 0 marks padding
+IGNORED = -100  # torch's mark of a position without a label
+
+
+class Pixels(np.ndarray):
+    """An array that says of its bytes that they are pixels, as `fedlib.datasets.load` gives images.
+
+    Slices, sums, means and joined arrays keep the mark, comparisons lose it; ``np.asarray(x)`` takes it off. Mark an
+    array of your own with ``pixels=True`` where you make clients of it. The mark counts where the array is uint8.
+    """
+
+    __array_priority__ = 1.0  # so that joined arrays keep it
+
+    def __array_wrap__(self, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Any:
+        if array.ndim == 0:
+            return array[()]
+        return array.view(np.ndarray if array.dtype == bool else Pixels)
 
 
 @dataclass(frozen=True)
@@ -43,8 +72,8 @@ class ClientData:
         Rows of features, flat over all clients, in their stored type.
     index : Tensor of shape (K, n_max), int64
         Row numbers of each client; past a client's `n` real ones its first row repeats.
-    y : Tensor of shape (K, n_max)
-        Labels (int64) or targets (floating point), in the order of `index`.
+    y : Tensor of shape (K, n_max, ...)
+        Labels (int64) or targets (floating point), in the order of `index`; mostly one a row.
     n : Tensor of shape (K,), int64
         Number of examples of each client.
     id : Tensor of shape (K,), int64
@@ -52,6 +81,10 @@ class ClientData:
     columns : dict of str to Tensor of shape (K, n_max, ...)
         What else is known of each example, such as the weights of its domains, in the order of `index`. A batch then
         ends with them: ``(x, y, w, *columns)``. Mostly there are none.
+    pixels : bool
+        Whether the bytes of x are pixels, which a batch holds as numbers from 0 to 1.
+    name : array of shape (K,), str, optional
+        Names of the clients, where they have any besides their ids (`fedlib.partition.by_user`).
 
     Examples
     --------
@@ -68,6 +101,8 @@ class ClientData:
     n: Tensor
     id: Tensor
     columns: dict[str, Tensor] = field(default_factory=dict)
+    pixels: bool = False
+    name: np.ndarray | None = None
 
     def __len__(self) -> int:
         return len(self.n)
@@ -79,7 +114,9 @@ class ClientData:
             if clients.ndim != 1 or clients.is_floating_point() or nobody:
                 raise TypeError(f"index clients by a slice or a list of positions, not by {clients.tolist()}")
             clients = clients if clients.dtype == torch.bool else clients.long()
-        some = {name: getattr(self, name)[clients] for name in ("index", "y", "n", "id")}
+        some: dict[str, Any] = {name: getattr(self, name)[clients] for name in ("index", "y", "n", "id")}
+        if self.name is not None:
+            some["name"] = self.name[clients if isinstance(clients, slice) else clients.cpu().numpy()]
         return replace(self, **some, columns={name: column[clients] for name, column in self.columns.items()})
 
     def with_columns(self, **columns: Tensor) -> "ClientData":
@@ -95,14 +132,32 @@ class ClientData:
                 return t[:1].to(device).expand_as(t)
             return t.to(device)
 
-        moved = {name: move(getattr(self, name)) for name in ("x", "index", "y", "n", "id")}
-        return ClientData(**moved, columns={name: move(column) for name, column in self.columns.items()})
+        moved: dict[str, Any] = {name: move(getattr(self, name)) for name in ("x", "index", "y", "n", "id")}
+        return replace(self, **moved, columns={name: move(column) for name, column in self.columns.items()})
 
     def sorted(self) -> "ClientData":
         """The same clients in ascending order of their ids, which must differ."""
         if len(self.id.unique()) != len(self):
             raise ValueError(f"the data hold a client twice; ids must differ, got {self.id[:10].tolist()}")
         return self[self.id.argsort()]
+
+    def at(self, position: Tensor, n: Tensor) -> "ClientData":
+        """Those examples of each client at these positions (K, m), of which the first n (K,) are real."""
+
+        def gather(t: Tensor) -> Tensor:
+            if t.ndim == 2:
+                return t.gather(1, position)
+            return t[torch.arange(len(t), device=t.device)[:, None], position]
+
+        columns = {name: gather(column) for name, column in self.columns.items()}
+        return replace(self, index=gather(self.index), y=gather(self.y), n=n, columns=columns)
+
+    def features(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
+        """Some rows of x as a model gets them: numbers of this type, pixels from 0 to 1, whole numbers as int64."""
+        x = self.x[rows]
+        if self.pixels and x.dtype == torch.uint8:
+            return x.to(dtype).div_(255)
+        return x.to(dtype if x.is_floating_point() or x.dtype == torch.bool else torch.int64)
 
     def batch(self, position: Tensor, real: Tensor, dtype: torch.dtype) -> Batch:
         """Gather one batch of each client.
@@ -114,17 +169,15 @@ class ClientData:
         real : Tensor of shape (K, B), bool
             False for padding.
         dtype : torch.dtype
-            Floating-point type of the batch. Bytes (uint8 images) become numbers in [0, 1].
+            Floating-point type of the batch.
 
         Returns
         -------
-        x of shape (K, B, ...), y of shape (K, B), w of shape (K, B), and each of `columns`, of shape (K, B, ...)
+        x of shape (K, B, ...), y of shape (K, B, ...), w of shape (K, B), and each of `columns`, of shape (K, B, ...)
         """
-        x = to_features(self.x[self.index.gather(1, position)], dtype)
-        client = torch.arange(len(self), device=position.device)[:, None] if self.columns else None
-        more = [column[client, position] for column in self.columns.values()]
-        y, *more = (t.to(dtype) if t.is_floating_point() else t for t in (self.y.gather(1, position), *more))
-        return x, y, real.to(dtype), *more
+        some = self.at(position, self.n)
+        y, *more = (t.to(dtype) if t.is_floating_point() else t for t in (some.y, *some.columns.values()))
+        return self.features(some.index, dtype), y, real.to(dtype), *more
 
     @property
     def real(self) -> Tensor:
@@ -137,46 +190,80 @@ class ClientData:
         return self.batch(position, self.real, dtype)
 
 
-def positions(ids: Tensor, data: ClientData, name: str) -> Tensor:
-    """Where the clients of `data` stand among the training clients `ids`, which ascend."""
+def positions(ids: Tensor, data: ClientData, name: str, names: np.ndarray | None = None) -> Tensor:
+    """Where the clients of `data` stand among the training clients `ids`, which ascend and may have `names`."""
     wanted = data.id.to(ids.device)
     place = torch.searchsorted(ids, wanted).clamp(max=len(ids) - 1)
     unknown = wanted[ids[place] != wanted]
     if len(unknown):
         raise ValueError(f"{name} has clients that are not in training: ids {unknown[:5].tolist()}")
+    if names is not None and data.name is not None and (wrong := data.name != names[place.cpu().numpy()]).any():
+        who = f"{name} has clients {data.name[wrong][:3]} with ids that others have in training"
+        raise ValueError(f"{who}; number all names by one call of by_user, and split what it gives")
     return place
 
 
-def to_features(rows: Tensor, dtype: torch.dtype) -> Tensor:
-    """Rows in the type of the parameters; bytes (uint8 images) become numbers in [0, 1]."""
-    return rows.to(dtype).div_(255) if rows.dtype == torch.uint8 else rows.to(dtype)
-
-
-def _array(values: ArrayLike | Tensor, what: str) -> Tensor:
+def _array(values: Any, what: str) -> Tensor:
+    """Any array of numbers as a tensor."""
+    if isinstance(values, Dataset):
+        raise TypeError(f"{what} is a {type(values).__name__}; stack_clients reads data sets of pairs: leave ys out")
+    if isinstance(values, (pd.DataFrame, pd.Series)):
+        values = _columns(values, what)
     if not isinstance(values, Tensor):
         array = np.asarray(values)
-        if array.dtype.kind not in "biuf":
+        size = array.dtype.itemsize
+        if array.dtype.kind not in "biuf" or (array.dtype == np.uint64 and (array >> np.uint64(63)).any()):
             raise TypeError(f"{what} must hold numbers, got the type {array.dtype}; encode other columns first")
-        values = torch.from_numpy(np.array(array))  # a copy: also of read-only and reversed arrays
+        kind = "i8" if array.dtype.kind == "u" and size > 1 else f"{array.dtype.kind}{min(size, 8)}"
+        values = torch.from_numpy(array.astype(kind))  # a copy: also of read-only and reversed arrays
     if values.is_floating_point() and not values.isfinite().all():
         bad = int((~values.isfinite()).reshape(len(values), -1).any(1).nonzero()[0])
-        raise ValueError(f"{what} has a NaN or infinite value in row {bad}; drop or impute such rows first")
-    return values
+        raise ValueError(f"{what} has a missing, NaN or infinite value in row {bad}; drop or impute such rows first")
+    return values.detach()
 
 
-def _labels(values: ArrayLike | Tensor, classes: int | None, what: str) -> Tensor:
+def _columns(table: Any, what: str) -> np.ndarray:
+    """A DataFrame or a Series of pandas, whatever kinds of numbers its columns hold."""
+    columns = []
+    for name, column in table.items() if table.ndim == 2 else [(table.name, table)]:
+        kind = getattr(column.dtype, "numpy_dtype", None)  # of a nullable column
+        if not pd.api.types.is_numeric_dtype(column.dtype):
+            words = f"{what} must hold numbers, but its column {name!r} is of type {column.dtype}"
+            raise TypeError(f"{words}: pd.get_dummies and pd.factorize encode categories, pd.to_numeric objects")
+        columns.append(column.to_numpy(float, na_value=np.nan) if column.hasnans else column.to_numpy(kind))
+    return np.stack(columns, 1) if table.ndim == 2 else columns[0]
+
+
+def _labels(values: Any, classes: int | None, what: str) -> Tensor:
     y = _array(values, what)
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
-    if y.ndim != 1:
-        raise ValueError(f"{what} must have one label or target a row, shape (R,); got {tuple(y.shape)}")
+    if y.ndim == 0 or 0 in y.shape[1:]:
+        raise ValueError(f"{what} must have a label or target a row, shape (R,) or (R, ...); got {tuple(y.shape)}")
     if y.is_floating_point():
         return y
     y = y.long()
-    wrong = y[(y < 0) | (y >= (classes or torch.iinfo(y.dtype).max))]
+    counts = (y != IGNORED) | (y.ndim == 1)  # of several labels a row some may be left out, not all
+    if len(bad := (~counts.reshape(len(y), -1).any(1)).nonzero()):
+        raise ValueError(f"{what} leaves out all labels of row {int(bad[0])} ({IGNORED}): drop this row")
+    wrong = y[counts & ((y < 0) | (y >= (classes or torch.iinfo(y.dtype).max)))]
     if len(wrong):
         upper = "" if classes is None else f" to {classes - 1}"
         raise ValueError(f"{what} has the label {int(wrong.max())}; labels are whole numbers from 0{upper}")
     return y
+
+
+def one_class(y: Tensor, who: str, shape: int = 1) -> None:
+    """Refuse what is not one class a row, for a method `who` that knows no other y; `shape` counts the axes of rows."""
+    if y.is_floating_point() or y.ndim > shape:
+        words = f"{y.dtype}, {'one' if y.ndim == shape else tuple(y.shape[shape:])} a row"
+        raise TypeError(f"{who} needs class labels, whole numbers, one a row; y holds {words}")
+
+
+def _marked(pixels: bool | None, x: Tensor, array: Any) -> bool:
+    """Whether x holds pixels: as asked, else as the array says that it was."""
+    if pixels and x.dtype != torch.uint8:
+        raise TypeError(f"pixels=True is for bytes from 0 to 255, uint8; x holds {x.dtype}, which needs no mark")
+    return x.dtype == torch.uint8 and (isinstance(array, Pixels) if pixels is None else bool(pixels))
 
 
 def _ids(ids: Sequence[int] | ArrayLike | Tensor | None, clients: int) -> Tensor:
@@ -196,26 +283,27 @@ def _row_numbers(rows: ArrayLike, length: int, client: int) -> np.ndarray:
 
 
 def stack_rows(
-    x: ArrayLike | Tensor,
-    y: ArrayLike | Tensor,
-    rows: Sequence[ArrayLike],
-    ids: Sequence[int] | None = None,
-    classes: int | None = None,
+    x: Rows, y: Rows, rows: Sequence[ArrayLike], ids: Ids = None, classes: int | None = None, pixels: bool | None = None
 ) -> ClientData:
     """Clients as lists of row numbers into shared arrays: what a partition gives.
 
     Parameters
     ----------
     x : array of shape (R, ...)
-        Features; uint8 images stay uint8. A tensor is not copied.
-    y : array of shape (R,)
-        Whole numbers are class labels, floating-point numbers are regression targets.
+        Features, in whatever type; a tensor is not copied. Whole numbers reach the model as int64, as an embedding
+        wants them: give ``x.astype("float32")`` if they are quantities.
+    y : array of shape (R,) or (R, ...)
+        Whole numbers are class labels, floating-point numbers are targets. Several a row: labels of positions such as
+        next tokens, of which -100 is left out; several labels of 0 and 1; several targets.
     rows : sequence of K arrays
         Row numbers of each client.
     ids : sequence of K int, optional
         Ids of the clients; 0 to K - 1 by default.
     classes : int, optional
         Number of classes; labels of `classes` or more are then an error.
+    pixels : bool, optional
+        True: x holds images as bytes, which a model gets as numbers from 0 to 1. By default what the array says: images
+        of `fedlib.datasets.load` and of PIL are pixels (`Pixels`), other arrays are not.
 
     Returns
     -------
@@ -227,7 +315,7 @@ def stack_rows(
         No clients, a client without examples, x and y of different lengths, a row number out of range, NaN or infinite
         features, labels out of range, ids that repeat.
     TypeError
-        Something else than numbers.
+        Something else than numbers, by the name of the column; pixels that are no bytes.
     """
     flat_x, flat_y = _array(x, "x"), _labels(y, classes, "y")
     if len(flat_x) != len(flat_y):
@@ -240,22 +328,60 @@ def stack_rows(
     index = np.repeat(np.array([r[0] for r in lists])[:, None], n.max(), 1)  # padding repeats a client's first row
     index[np.arange(n.max()) < n[:, None]] = np.concatenate(lists)
     numbers = torch.from_numpy(index)
-    return ClientData(flat_x, numbers, flat_y[numbers], torch.from_numpy(n), names)
+    mark = _marked(pixels, flat_x, x)
+    return ClientData(flat_x, numbers, flat_y[numbers], torch.from_numpy(n), names, pixels=mark)
+
+
+def _item(value: Any) -> Any:
+    """A part of an item of a data set, as a tensor or an array."""
+    if not hasattr(value, "getbands"):
+        return value if isinstance(value, (Tensor, np.ndarray)) else np.asarray(value)
+    if value.mode not in ("L", "LA", "RGB", "RGBA"):
+        raise TypeError(f'an image of PIL of mode {value.mode!r} has no bytes for colours; use image.convert("RGB")')
+    return np.atleast_3d(np.asarray(value)).transpose(2, 0, 1).view(Pixels)
+
+
+def _read(source: Any, who: str) -> list[Any]:
+    """The x and the y of a data set, item by item, stacked."""
+    if isinstance(source, DataLoader):  # its rows in the order of its data set: batches are drawn later, by the seed
+        rows = [] if isinstance(source.dataset, IterableDataset) else sorted(source.sampler)
+        if source.batch_size is None or source.collate_fn is not default_collate or len(set(rows)) < len(rows):
+            raise TypeError(f"{who}: this DataLoader draws or collates in a way of its own; give its dataset instead")
+        source = Subset(source.dataset, rows) if rows else source.dataset
+    listed = hasattr(source, "__getitem__") and not isinstance(source, IterableDataset)
+    items: list[Any] = [source[i] for i in range(len(source))] if listed else list(source)
+    wrong = [item for item in items if not isinstance(item, (tuple, list)) or len(item) != 2]
+    if wrong or not items:
+        got = f"a {type(wrong[0]).__name__}, {wrong[0]!r:.60}: make a list of pairs" if wrong else "none"
+        raise TypeError(f"{who}: without ys, a client is a data set whose items are pairs (x, y); got {got}")
+    stacked = []
+    for name, parts in zip("xy", ([_item(part) for part in parts] for parts in zip(*items, strict=True)), strict=True):
+        kinds = {f"{tuple(part.shape)} of {part.dtype}": None for part in parts}
+        if len(kinds) > 1 or len(set(map(type, parts))) > 1:
+            words = f"{who}: its items have {name} of different kinds, {' and '.join(list(kinds)[:2])}"
+            raise ValueError(f"{words}; give all one size and type, by the transform of the data set")
+        stacked.append(torch.stack(parts) if isinstance(parts[0], Tensor) else np.stack(parts))
+    return stacked
 
 
 def stack_clients(
-    xs: Sequence[ArrayLike | Tensor],
-    ys: Sequence[ArrayLike | Tensor],
+    xs: Sequence[Any],
+    ys: Sequence[ArrayLike | Tensor] | None = None,
     ids: Sequence[int] | None = None,
     classes: int | None = None,
+    pixels: bool | None = None,
 ) -> ClientData:
-    """Clients from one array of features and one of labels each.
+    """Clients from one array of features and one of labels each, or from one data set of torch each.
 
     Parameters
     ----------
-    xs : sequence of K arrays of shape (n_k, ...)
-    ys : sequence of K arrays of shape (n_k,)
-    ids, classes
+    xs : sequence of K arrays of shape (n_k, ...), or of K data sets
+        A data set is anything with items (x, y): a torch Dataset, Subset or DataLoader, or a list of pairs. It is read
+        once into memory, in its own order. So a random transform would show each image in one way for ever: leave it
+        out, and augment inside the loss (``fedlib.augment``). Images of PIL become pixels, channels first.
+    ys : sequence of K arrays of shape (n_k,) or (n_k, ...)
+        Left out where xs are data sets.
+    ids, classes, pixels
         As in `stack_rows`.
 
     Returns
@@ -265,7 +391,8 @@ def stack_clients(
     Raises
     ------
     ValueError
-        As `stack_rows`, and when a client's x and y differ in length or clients differ in the shape of a row.
+        As `stack_rows`, and when a client's x and y differ in length, clients differ in the shape of a row, or items of
+        a data set cannot be stacked.
 
     Examples
     --------
@@ -277,38 +404,52 @@ def stack_clients(
     """
     if isinstance(xs, Mapping) or isinstance(ys, Mapping):
         raise TypeError("xs and ys must be sequences; give list(xs.values()), list(ys.values()) and ids=list(xs)")
-    if not len(xs) or len(xs) != len(ys):
-        raise ValueError(f"no clients, or not one y for each x: got {len(xs)} arrays x and {len(ys)} arrays y")
+    if not len(xs) or len(xs) != len(xs if ys is None else ys):
+        raise ValueError(
+            f"no clients, or not one y for each x: got {len(xs)} arrays x and {len(xs if ys is None else ys)} y"
+        )
     names = _ids(ids, len(xs)).tolist()
+    if ys is None:
+        xs, ys = zip(*(_read(x, f"client {k}") for k, x in zip(names, xs, strict=True)), strict=True)
     tx = [_array(x, f"x of client {k}") for k, x in zip(names, xs, strict=True)]
     ty = [_labels(y, classes, f"y of client {k}") for k, y in zip(names, ys, strict=True)]
     for client, x, y in zip(names, tx, ty, strict=True):
-        if x.shape != (len(y), *tx[0].shape[1:]):
+        if x.shape != (len(y), *tx[0].shape[1:]) or y.shape[1:] != ty[0].shape[1:]:
+            like = f"{tuple(tx[0].shape[1:])} and {tuple(ty[0].shape[1:])} as client {names[0]} has"
             raise ValueError(
-                f"client {client} has x of shape {tuple(x.shape)} and {len(y)} labels; give one label a row, and rows "
-                f"of shape {tuple(tx[0].shape[1:])} as client {names[0]} has: pad narrower clients with zero columns"
+                f"client {client} has x of shape {tuple(x.shape)} and y of shape {tuple(y.shape)}; give as many rows "
+                f"of both, of shape {like}: pad narrower clients with zero columns"
             )
+    kinds = [(x.dtype == torch.uint8, _marked(pixels, x, given)) for x, given in zip(tx, xs, strict=True)]
+    if len(set(kinds)) > 1:
+        other = names[[kind == kinds[0] for kind in kinds].index(False)]
+        raise TypeError(
+            f"clients {names[0]} and {other}: only one x holds bytes, or pixels; give one type, or say pixels="
+        )
     rows = np.split(np.arange(sum(map(len, tx))), np.cumsum([len(x) for x in tx])[:-1])
-    return stack_rows(torch.cat(tx), torch.cat(ty), rows, ids, classes)
+    return stack_rows(torch.cat(tx), torch.cat(ty), rows, ids, classes, kinds[0][1])
 
 
-def same_rows(x: ArrayLike | Tensor, y: ArrayLike | Tensor, ids: Sequence[int] | Tensor) -> ClientData:
+def same_rows(x: Rows, y: Rows, ids: Sequence[int] | Tensor, pixels: bool | None = None) -> ClientData:
     """Give every client all rows, stored once: one common test set for personal models.
 
     Parameters
     ----------
     x : array of shape (R, ...)
-    y : array of shape (R,)
+    y : array of shape (R,) or (R, ...)
     ids : sequence of K int
         Ids of the clients.
+    pixels : bool, optional
+        As in `stack_rows`.
 
     Returns
     -------
     ClientData
     """
-    x = _array(x, "x")
-    one, k = stack_rows(x, y, [np.arange(len(x))]), len(ids)
-    return ClientData(one.x, one.index.expand(k, -1), one.y.expand(k, -1), one.n.expand(k), _ids(ids, k))
+    flat = _array(x, "x")
+    one, k = stack_rows(flat, y, [np.arange(len(flat))], pixels=_marked(pixels, flat, x)), len(ids)
+    index, y, n = (t.expand(k, *t.shape[1:]) for t in (one.index, one.y, one.n))
+    return replace(one, index=index, y=y, n=n, id=_ids(ids, k))
 
 
 @dataclass(frozen=True)
@@ -381,7 +522,7 @@ class Batches:
         return order.flatten(1).gather(1, flat.flatten(1)).view_as(flat), real
 
     def iterate(self, dtype: torch.dtype) -> Iterator[Batch]:
-        """Yield x (C, B, ...), y (C, B) and w (C, B) of each step; B is as small as all the clients' rows allow."""
+        """Yield x (C, B, ...), y (C, B, ...) and w (C, B) of each step; B is as small as the clients' rows allow."""
         position, real = self.plan()
         for step, rows in enumerate(real.sum(2).amax(0).tolist()):  # real ones come first
             yield self.data.batch(position[:, step, :rows], real[:, step, :rows], dtype)
@@ -438,8 +579,6 @@ def halves(data: ClientData, key: Key, size: int) -> tuple[ClientData, ClientDat
 
     def half(n: Tensor, first: Tensor) -> ClientData:  # every second from the first on
         place = order.gather(1, first[:, None] + 2 * (torch.arange(size, device=n.device) % n[:, None]))
-        columns = {name: c[torch.arange(len(c), device=c.device)[:, None], place] for name, c in data.columns.items()}
-        rows = {"index": data.index.gather(1, place), "y": data.y.gather(1, place)}
-        return replace(data, n=torch.full_like(n, size), columns=columns, **rows)
+        return data.at(place, torch.full_like(n, size))
 
     return half((data.n + 1) // 2, torch.zeros_like(data.n)), half((data.n // 2).clamp(min=1), (data.n > 1).long())

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .algorithm import Algorithm
-from .data import ClientData, positions, to_features
+from .data import IGNORED, ClientData, positions
 from .params import Params, row
 from .stacked import still, vmap
 
@@ -37,11 +37,14 @@ class Result:
         ``flops`` (an estimate: three times the products of matrices and convolutions of the loss), ``server_seconds``.
         Costs with a purpose other than training also stand apart, as in ``bytes_up (clustering)``. Work before round 1
         has a row of its own, round 0.
+    name : array of shape (K,), str, optional
+        Names of the clients, where they have any.
     """
 
     state: Any
     ids: Tensor
     history: pd.DataFrame
+    name: Any = None
 
 
 def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataFrame:
@@ -61,6 +64,9 @@ def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataF
         One row a client, in the order of `data`: ``id``, ``n``, ``loss`` (the algorithm's loss, mean over rows) and,
         with `predict` given, ``accuracy`` where y holds class labels; ``mse``, ``mae`` and ``r2`` where it holds real
         targets, with the ``target_mean`` and ``target_variance`` of the client. R2 is NaN where all targets are equal.
+        Clients with names have a ``name``. Of several labels a row, ``labels`` counts those that are not -100: the
+        accuracy is the share of them that is right, where `predict` gives logits (B, L, classes), or (B, L) for labels
+        of 0 and 1, of which a logit above 0 means 1. Of several targets a row there is no R2.
 
     Raises
     ------
@@ -84,11 +90,11 @@ def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataF
     ['id', 'n', 'loss', 'accuracy']
     """
     data = data.to(result.ids.device)
-    clients = positions(result.ids, data, "the data")
+    clients = positions(result.ids, data, "the data", result.name)
     first_params(algorithm, result)
     table = score(algorithm, result.state, data, clients)
     if algorithm.predict is not None:
-        table.insert(2, "loss", _losses(algorithm, result.state, data, clients).numpy())
+        table.insert(table.columns.get_loc("n") + 1, "loss", _losses(algorithm, result.state, data, clients).numpy())
     return table
 
 
@@ -103,7 +109,8 @@ def first_params(algorithm: Algorithm, result: Result) -> Params:
 
 def score(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor) -> pd.DataFrame:
     """The scores of `evaluate` for clients at positions (K,) of the state; the loss only without `predict`."""
-    table: dict[str, Any] = {"id": data.id.cpu().numpy(), "n": data.n.cpu().numpy()}
+    table: dict[str, Any] = {"id": data.id.cpu().numpy(), "name": data.name, "n": data.n.cpu().numpy()}
+    table = {name: column for name, column in table.items() if column is not None}
     predict = algorithm.predict
     if predict is None:
         return pd.DataFrame(table | {"loss": _losses(algorithm, state, data, clients).numpy()})
@@ -122,11 +129,11 @@ def score(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor) -
 
 
 def pooled(scores: pd.DataFrame) -> dict[str, float]:
-    """Each score of `evaluate` over all examples together: every client counts with its number of examples.
+    """Each score of `evaluate` over all examples together: every client counts with its examples, or their labels.
 
     R2 is that of all examples as one set: one minus the squared errors over the squared distances to the common mean.
     """
-    n = scores["n"]
+    n = scores["labels" if "labels" in scores else "n"]
 
     def mean(values: pd.Series) -> float:
         return float((values * n).sum() / n.sum())
@@ -146,54 +153,59 @@ def _one_model(algorithm: Algorithm, state: Any, clients: Tensor) -> bool:
 
 
 def _shared_answers(algorithm: Algorithm, params: Params, data: ClientData) -> Tensor:
-    """Answers of one model to all rows of all clients, of shape (K, n_max)."""
+    """Answers of one model to all rows of all clients, of the shape of y."""
     index = data.index[:1] if data.index.stride(0) == 0 else data.index  # all clients may have the same rows
     rows, place = index.unique(return_inverse=True)
     dtype = next(iter(params.values())).dtype
     answers = []
     for r in rows.split(max(1, _CHUNK_ENTRIES // data.x[0].numel())):
         with still():
-            output = algorithm.predict(params, to_features(data.x[r], dtype))  # type: ignore[misc]
-        answers.append(_answer(output, data.y.new_empty(len(r))))
-    return torch.cat(answers)[place].expand_as(data.index)
+            output = algorithm.predict(params, data.features(r, dtype))  # type: ignore[misc]
+        answers.append(_answer(output, data.y.new_empty(len(r), *data.y.shape[2:])))
+    return torch.cat(answers)[place].expand_as(data.y)
 
 
 def _answer(output: Tensor, y: Tensor) -> Tensor:
-    """One client's answers (B,): the class with the largest logit, or the number itself for real targets."""
+    """One client's answers, of the shape of y (B, ...): the likeliest classes, or the numbers themselves."""
+    given = tuple(output.shape)
     if y.is_floating_point():
-        if output.shape not in (y.shape, (*y.shape, 1)):
-            raise ValueError(f"predict must give one number a row, ({len(y)},); got {tuple(output.shape)}")
+        if given not in (y.shape, (*y.shape, 1)):
+            raise ValueError(f"predict must give a number for each target, {tuple(y.shape)}; got {given}")
         return output.reshape(y.shape)
-    if output.ndim != 2 or output.shape[1] < 2:
+    if y.ndim > 1 and given == y.shape:
+        return (output > 0).long()
+    if output.shape[:-1] != y.shape or given[-1] < 2:
+        more = " or one logit for each label of 0 and 1" if y.ndim > 1 else ""
         raise ValueError(
-            f"predict must give a logit for each class, ({len(y)}, classes); got {tuple(output.shape)}. "
+            f"predict must give a logit for each class, {(*y.shape, 'classes')}{more}; got {given}. "
             "For one logit z of two classes give torch.stack([-z, z], dim=-1)"
         )
     return output.argmax(-1)
 
 
 def _compare(answers: Tensor, data: ClientData) -> dict[str, Tensor]:
-    """Each client's scores, of its answers (K, n_max)."""
-    real, n = data.real, data.n.cpu()
+    """Each client's scores, of its answers (K, n_max, ...)."""
+    several = data.y.ndim > 2
+    counts = data.real.reshape(*data.index.shape, *[1] * (data.y.ndim - 2)).expand_as(data.y)
+    if not data.y.is_floating_point():
+        counts = counts & (data.y != IGNORED)
+    n = counts.flatten(1).sum(1).cpu()
 
     def mean(values: Tensor) -> Tensor:
-        return values.masked_fill(~real, 0).sum(1).cpu().double() / n
+        return values.masked_fill(~counts, 0).flatten(1).sum(1).cpu().double() / n
 
     if not data.y.is_floating_point():
-        return {"accuracy": mean(answers == data.y)}
-    error, centre = answers - data.y, mean(data.y)
-    mse = mean(error.square())
-    first = data.y[:, :1]
-    constant = ((data.y == first) | ~real).all(1).cpu()
+        return ({"labels": n} if several else {}) | {"accuracy": mean(answers == data.y)}
+    error = answers - data.y
+    scores = {"mse": mean(error.square()), "mae": mean(error.abs())}
+    if several:
+        return scores
+    first, centre = data.y[:, :1], mean(data.y)
+    constant = ((data.y == first) | ~counts).all(1).cpu()
     centre = torch.where(constant, first[:, 0].cpu().double(), centre)  # exact, so that no rounding makes a variance
     variance = mean((data.y - centre.to(data.y)[:, None]).square())
-    return {
-        "mse": mse,
-        "mae": mean(error.abs()),
-        "r2": torch.where(variance > 0, 1 - mse / variance, torch.nan),
-        "target_mean": centre,
-        "target_variance": variance,
-    }
+    r2 = torch.where(variance > 0, 1 - scores["mse"] / variance, torch.nan)
+    return scores | {"r2": r2, "target_mean": centre, "target_variance": variance}
 
 
 def _losses(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor) -> Tensor:

@@ -127,7 +127,7 @@ def fit(
     params = {name: p.detach().to(device, dtype).contiguous() for name, p in params.items()}
     data = data.to(device, dtype).sorted()
     tests = {name: some.to(device, dtype) for name, some in tests.items()}
-    places = {name: positions(data.id, some, f"the evaluation set {name!r}") for name, some in tests.items()}
+    places = {name: positions(data.id, some, f"the evaluation set {name!r}", data.name) for name, some in tests.items()}
     check_whole(rounds, "rounds")
     check_whole(eval_every, "eval_every")
     check_number(lost, "lost", below=1)
@@ -177,7 +177,7 @@ def fit(
                 if stopped:
                     break
         except BaseException as error:
-            so_far = Result(state, data.id, pd.DataFrame(history))
+            so_far = Result(state, data.id, pd.DataFrame(history), data.name)
             error.result = so_far  # type: ignore[attr-defined]
             if not (isinstance(error, KeyboardInterrupt) and hasattr(builtins, "get_ipython") and history):
                 raise
@@ -185,7 +185,7 @@ def fit(
             return so_far
     if unreached := algorithm.unreached(state, history[-1]["round"]):
         warnings.warn(unreached, stacklevel=2)
-    return Result(state, data.id, pd.DataFrame(history))
+    return Result(state, data.id, pd.DataFrame(history), data.name)
 
 
 def _scores(
@@ -261,7 +261,7 @@ def new_clients(algorithm: Algorithm, result: Result, data: ClientData, rounds: 
     everybody = torch.arange(len(data), device=device)
     if not all_finite(algorithm.client_params(state, everybody)):
         raise FloatingPointError("the parameters of a new client became NaN or infinite; lower the learning rate")
-    return Result(state, data.id, result.history)
+    return Result(state, data.id, result.history, data.name)
 
 
 def choose_device(device: str | torch.device = "auto") -> torch.device:

@@ -2,13 +2,17 @@
 
 A loss of fedlib is a function ``loss(params, batch, *extras) -> scalar`` of ONE client, written the way a paper writes
 it; `fedlib.local.local_update` maps it over a stack of clients. The batch is ``(x, y, w)``: w is 1 for a real row
-and 0 for padding, so a mean over the batch is a weighted mean.
+and 0 for padding, so a mean over the batch is a weighted mean. Where a row has several labels or targets, the mean goes
+over all of them in the real rows, as torch's does, and labels of -100 are left out.
 """
 
+import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["cross_entropy", "mse", "weighted_mean"]
+from .data import IGNORED
+
+__all__ = ["bce", "cross_entropy", "mse", "weighted_mean"]
 
 
 def weighted_mean(values: Tensor, w: Tensor) -> Tensor:
@@ -16,13 +20,30 @@ def weighted_mean(values: Tensor, w: Tensor) -> Tensor:
     return (values * w).sum() / w.sum()
 
 
+def _mean(values: Tensor, y: Tensor, w: Tensor) -> Tensor:
+    """Mean of `values` (B, ...) over the real rows; of several labels a row, without those left out of y (B, ...)."""
+    if y.ndim > 1:
+        w = w.reshape(-1, *[1] * (y.ndim - 1)) * (torch.ones_like(values) if y.is_floating_point() else y != IGNORED)
+    return weighted_mean(values, w)
+
+
+def _fitting(output: Tensor, y: Tensor, what: str) -> Tensor:
+    """An output for each entry of y (B, ...), which may have a last axis of 1 besides."""
+    if output.shape not in (y.shape, (*y.shape, 1)):
+        raise ValueError(f"{what} of shape {tuple(output.shape)} do not fit y of shape {tuple(y.shape)}: as many each")
+    return output.reshape(y.shape)
+
+
 def cross_entropy(logits: Tensor, y: Tensor, w: Tensor) -> Tensor:
     """Mean cross-entropy of a batch (FedCG Eq. 1; chapter 01).
 
     Parameters
     ----------
-    logits : Tensor of shape (B, classes)
-    y : Tensor of shape (B,), int64
+    logits : Tensor of shape (B, ..., classes)
+        For y of shape (B, ...): one class a row, or one a position, such as the next token. Torch has the classes in
+        axis 1 instead.
+    y : Tensor of shape (B, ...), int64
+        Of several a row, -100 leaves a position out.
     w : Tensor of shape (B,)
         1 for real rows, 0 for padding.
 
@@ -30,6 +51,11 @@ def cross_entropy(logits: Tensor, y: Tensor, w: Tensor) -> Tensor:
     -------
     Tensor, scalar
         In nats.
+
+    Raises
+    ------
+    ValueError
+        Logits of another shape.
 
     Examples
     --------
@@ -41,7 +67,39 @@ def cross_entropy(logits: Tensor, y: Tensor, w: Tensor) -> Tensor:
     >>> f"{loss:.3f}"
     '0.693'
     """
-    return weighted_mean(F.cross_entropy(logits, y, reduction="none"), w)
+    if logits.shape[:-1] != y.shape:
+        words = f"logits of shape {tuple(logits.shape)} do not fit y of shape {tuple(y.shape)}"
+        raise ValueError(f"{words}: classes come last, (*y.shape, classes); of torch's order logits.movedim(1, -1)")
+    if y.ndim > 1:
+        logits = logits.movedim(-1, 1)  # torch's order
+    return _mean(F.cross_entropy(logits, y, reduction="none", ignore_index=IGNORED), y, w)
+
+
+def bce(logits: Tensor, y: Tensor, w: Tensor) -> Tensor:
+    """Mean binary cross-entropy of a batch whose rows may have several labels at once.
+
+    Parameters
+    ----------
+    logits : Tensor of shape (B, L)
+        One number a label; above 0 means yes. Of one label a row also (B,) or (B, 1).
+    y : Tensor of shape (B, L)
+        0 or 1. Whole numbers of -100 are labels that are not known, where there are several a row; floating-point
+        numbers may lie between 0 and 1.
+    w : Tensor of shape (B,)
+        1 for real rows, 0 for padding.
+
+    Returns
+    -------
+    Tensor, scalar
+        In nats, the mean over labels.
+
+    Raises
+    ------
+    ValueError
+        Logits of another shape.
+    """
+    values = F.binary_cross_entropy_with_logits(_fitting(logits, y, "logits"), y.to(logits.dtype), reduction="none")
+    return _mean(values, y, w)
 
 
 def mse(prediction: Tensor, y: Tensor, w: Tensor) -> Tensor:
@@ -49,8 +107,9 @@ def mse(prediction: Tensor, y: Tensor, w: Tensor) -> Tensor:
 
     Parameters
     ----------
-    prediction : Tensor of shape (B,) or (B, 1)
-    y : Tensor of shape (B,)
+    prediction : Tensor of shape (B, ...) or (B, ..., 1)
+    y : Tensor of shape (B, ...)
+        One target a row, or several.
     w : Tensor of shape (B,)
         1 for real rows, 0 for padding.
 
@@ -61,8 +120,6 @@ def mse(prediction: Tensor, y: Tensor, w: Tensor) -> Tensor:
     Raises
     ------
     ValueError
-        Targets of another shape.
+        Predictions of another shape.
     """
-    if y.ndim != 1:
-        raise ValueError(f"y must have one target a row, shape (B,); got {tuple(y.shape)}: use y[:, 0]")
-    return weighted_mean((prediction.reshape(y.shape) - y).square(), w)
+    return _mean((_fitting(prediction, y, "predictions") - y).square(), y, w)

@@ -1,5 +1,6 @@
 """Checkpoints: read back to the bit, whole or not at all, refused for another run, resumed as if nothing had been."""
 
+import hashlib
 import json
 import os
 import pickle
@@ -18,7 +19,7 @@ from safetensors.torch import save_file
 from twins import SIZES, classification_loss, client_data, ragged_clients, twin
 
 import fedlib
-from fedlib import algorithms
+from fedlib import algorithms, partition
 from fedlib.algorithms import FedAvg, FedProx, LocalOnly, Scaffold
 from fedlib.engines import checkpoint
 from fedlib.engines.checkpoint import Checkpoint, load_state, save_state
@@ -581,3 +582,33 @@ def test_a_setting_is_compared_exactly_and_measured_losses_but_for_rounding():
     same = checkpoint._same
     assert not same(0.1, 0.1000005) and not same({"lr": 0.1}, {"lr": 0.1000005}) and same(0.1, 0.1)
     assert same([0.1, 2.0], [0.1000005, 2.0]) and not same([0.1], [0.11]) and not same([0.1], [0.1, 0.1])
+
+
+def test_data_are_known_by_their_numbers_and_not_by_marks_or_names():
+    """Pixels have the checksum that bytes had before there was a mark; bytes that stay whole numbers have another."""
+    x, y = np.random.RandomState(0).randint(0, 256, (6, 4)).astype(np.uint8), np.arange(6) % 2
+    user = np.repeat(["b", "a"], 3)
+    numbered = partition.by_user(np.repeat([1, 0], 3))
+    before = hashlib.sha256()
+    pixels = numbered.clients(x, y, pixels=True)
+    for name in ("x", "index", "y", "n", "id"):
+        part = getattr(pixels, name)
+        before.update(f"{name} {part.dtype} {tuple(part.shape)}".encode())
+        before.update(part.contiguous().numpy().tobytes())
+    assert checkpoint._checksum(pixels) == f"#{before.hexdigest()[:12]}"
+    assert checkpoint._checksum(partition.by_user(user).clients(x, y, pixels=True)) == checkpoint._checksum(pixels)
+    whole = numbered.clients(x, y)
+    assert checkpoint._checksum(whole) != checkpoint._checksum(pixels)
+    numbers = [numbered.clients(x / 255, y), replace(numbered.clients(x / 255, y), pixels=True)]
+    assert checkpoint._checksum(numbers[0]) == checkpoint._checksum(numbers[1])
+
+
+def test_a_run_on_images_does_not_go_on_with_whole_numbers(tmp_path):
+    x, y = np.random.RandomState(0).randint(0, 256, (6, 36)).astype(np.uint8), np.arange(6) % 4
+    predict = lambda p, x: PREDICT(p, x.to(PARAMS["dense1.weight"].dtype))  # noqa: E731  # takes both
+    data = [fedlib.stack_rows(x, y, [[0, 1, 2], [3, 4, 5]], pixels=pixels) for pixels in (True, False)]
+    algorithm = FedAvg(classification_loss(predict))
+    where = fedlib.Checkpoint(tmp_path / "run")
+    fedlib.fit(algorithm, PARAMS, data[0], 1, checkpoint=where, progress=False)
+    with pytest.raises(ValueError, match=r"checkpoint of another run \(data: #"):
+        fedlib.fit(algorithm, PARAMS, data[1], 2, checkpoint=where, progress=False)

@@ -3,17 +3,22 @@
 from dataclasses import replace
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
-from twins import client_data, ragged_clients
+from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, WeightedRandomSampler, random_split
+from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
 
 import fedlib
-from fedlib import Key, local_batches
+from fedlib import Key, datasets, local_batches, losses, partition
+from fedlib.algorithms import FedAvg, LocalOnly
+from fedlib.data import Pixels, halves
+from fedlib.server.transfer import hold_back
 
 
 def uint8_clients():
     x = np.arange(6 * 4, dtype=np.uint8).reshape(6, 2, 2) * 10
-    return fedlib.stack_rows(x, [0, 1, 2, 3, 4, 5], [[0, 1, 2], [5], [3, 4]], ids=[7, 3, 5]), x
+    return fedlib.stack_rows(x, [0, 1, 2, 3, 4, 5], [[0, 1, 2], [5], [3, 4]], ids=[7, 3, 5], pixels=True), x
 
 
 def test_rows_stay_bytes_and_become_numbers_when_used():
@@ -104,10 +109,378 @@ def test_sliced_batches_are_the_same_batches(clients):
 
 
 def test_rows_may_be_pandas_objects():
-    import pandas as pd
-
     frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0]})
     data = fedlib.stack_rows(frame, pd.Series([0, 1, 0]), [[0, 2], [1]])
     assert data.index.tolist() == [[0, 2], [1, 1]] and data.n.tolist() == [2, 1]
     column = fedlib.stack_rows(frame.to_numpy()[:, ::-1], np.array([0, 1, 0]), [[2], [1]])
     assert column.x[2].tolist() == [6.0, 3.0] and column.y.tolist() == [[0], [1]]
+
+
+# -- what a model gets -------------------------------------------------------------------------------------------------
+
+RANDOM = np.random.RandomState(0)
+TYPES = ["bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64"]
+TYPES += ["float16", "float32", "float64", "longdouble", ">i4", ">f8", ">u2"]
+Y4 = np.array([0, 1, 2, 0])
+WAYS = {
+    "stack_rows": lambda x, **more: fedlib.stack_rows(x, Y4, [[0, 1], [2, 3]], **more),
+    "stack_clients": lambda x, **more: fedlib.stack_clients([x[:2], x[2:]], [Y4[:2], Y4[2:]], **more),
+    "same_rows": lambda x, **more: fedlib.same_rows(x, Y4, [3, 4], **more),
+    "clients": lambda x, **more: partition.iid(Y4, 2).clients(x, Y4, **more),
+    "tests": lambda x, **more: partition.iid(Y4, 2).tests(x, Y4, **more),
+}
+
+
+def numbers_of(kind):
+    """Four rows of a type, with its largest values that are the same in 64 bits."""
+    x = RANDOM.randint(0, 100, (4, 2, 3)).astype(kind)
+    x[0, 0, 0] = 1 if x.dtype.kind in "bf" else min(np.iinfo(x.dtype).max, np.iinfo(np.int64).max)
+    return x
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("kind", TYPES)
+def test_whole_numbers_stay_whole_and_others_become_those_of_the_run(kind, way):
+    x = numbers_of(kind)
+    data = WAYS[way](x)
+    assert not data.pixels
+    for dtype in (torch.float32, torch.float64):
+        batch = data.all_rows(dtype)[0]
+        assert batch.dtype == (dtype if x.dtype.kind in "bf" else torch.int64)
+        wanted = torch.from_numpy(x.astype(np.float64 if x.dtype.kind in "bf" else np.int64)).to(batch.dtype)
+        assert torch.equal(batch, wanted[data.index])
+    if kind != "uint8":
+        with pytest.raises(TypeError, match="pixels=True is for bytes .* which needs no mark"):
+            WAYS[way](x, pixels=True)
+
+
+@pytest.mark.parametrize("way", WAYS)
+@pytest.mark.parametrize("tensor", [False, True])
+def test_bytes_are_pixels_because_somebody_says_so(way, tensor):
+    x = RANDOM.randint(0, 256, (4, 2, 3)).astype(np.uint8)
+    given = torch.from_numpy(x) if tensor else x
+    for data in [WAYS[way](given, pixels=True)] + ([] if tensor else [WAYS[way](x.view(Pixels))]):
+        assert data.pixels and data.x.dtype == torch.uint8
+        assert torch.equal(data.all_rows(torch.float64)[0], torch.from_numpy(x / 255)[data.index])
+    for data in [WAYS[way](given), WAYS[way](given, pixels=False), WAYS[way](x.view(Pixels), pixels=False)]:
+        assert not data.pixels and torch.equal(data.all_rows(torch.float64)[0], torch.from_numpy(x).long()[data.index])
+    assert not WAYS[way](x.view(Pixels) / 255).pixels  # what is no byte any more needs no mark
+
+
+def test_the_mark_goes_with_the_images():
+    x = RANDOM.randint(0, 256, (6, 1, 4, 4)).astype(np.uint8).view(Pixels)
+    kept = [x[0], x[[2, 1]], x[x[:, 0, 0, 0] > 9], 255 - x, x.reshape(6, -1), x.copy(), np.rot90(x, 1, (2, 3)), x.T]
+    kept += [x.reshape(-1, 1, 2, 2, 2, 2).mean((3, 5)).astype(np.uint8), np.stack([x, x]), np.split(x, 2)[0], x // 2]
+    kept += [np.concatenate([np.zeros_like(x), np.asarray(x)]), np.repeat(x, 2, 0), np.minimum(x, 9), x.take([0], 0)]
+    assert all(isinstance(k, Pixels) and k.dtype == np.uint8 for k in kept)
+    lost = [np.asarray(x), (x > 9).astype(np.uint8), np.where(x > 9, x, 0), np.pad(x, 1), x.tolist(), x.max(), x.mean()]
+    assert not any(isinstance(v, Pixels) for v in lost)
+    assert repr(x.max()) == repr(np.asarray(x).max()) and x.sum() == np.asarray(x).sum()
+
+
+def test_the_mark_goes_with_the_clients():
+    x = RANDOM.randint(0, 256, (40, 3)).astype(np.uint8)
+    data = partition.by_user(np.repeat(["b", "a", "d", "c"], 10)).clients(x, np.arange(40) % 3, pixels=True)
+    for some in (data[[2, 0]], data[1:], data[data.id > 1], data.to("cpu", torch.float64), data.sorted()):
+        assert some.pixels and some.name.tolist() == [["a", "b", "c", "d"][i] for i in some.id.tolist()]
+    more = [data.with_columns(scale=data.y), *halves(data, Key(0), 2), *hold_back(data, 0.3, Key(0))]
+    assert all(some.pixels and some.name.tolist() == ["a", "b", "c", "d"] for some in more)
+
+
+def test_clients_agree_on_what_is_a_pixel():
+    x = np.zeros((2, 3), np.uint8)
+    for one, other in ((x.view(Pixels), x), (x.view(Pixels), x / 255), (x / 255, x), (x, x.astype(int))):
+        with pytest.raises(
+            TypeError, match="clients 3 and 7: only one x holds bytes, or pixels; give one type, or say"
+        ):
+            fedlib.stack_clients([one, one, other], [[0, 1]] * 3, ids=[3, 9, 7])
+    assert fedlib.stack_clients([x.view(Pixels), x], [[0, 1]] * 2, pixels=True).pixels
+
+
+def test_data_sets_of_images_say_so():
+    for name in ("mnist5k", "digits"):
+        arrays = datasets.load(name)
+        assert isinstance(arrays.x, Pixels) and not isinstance(arrays.y, Pixels)
+        assert partition.iid(arrays.y, 3).clients(arrays.x, arrays.y).pixels
+    assert not isinstance(datasets.load("wine").x, Pixels)
+
+
+class Tokens(torch.nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embed, self.out = torch.nn.Embedding(200, 5), torch.nn.Linear(5, 3)
+
+    def forward(self, ids):
+        return self.out(self.embed(ids).mean(1))
+
+
+@pytest.mark.parametrize("kind", [t for t in TYPES if np.dtype(t).kind in "iu"])
+def test_ids_of_any_type_train_the_same(kind):
+    torch.manual_seed(0)
+    ids, y = RANDOM.randint(0, 120, (40, 6)), RANDOM.randint(0, 3, 40)
+    model = fedlib.models.Model(Tokens())
+    algorithm = FedAvg(classification_loss(model), lr=1.0, predict=model)
+    runs = []
+    for x in (ids, ids.astype(kind)):
+        data = partition.iid(y, 3).clients(x, y)
+        runs.append(fedlib.fit(algorithm, model.params, data, 2, eval_data=data, progress=False))
+    assert largest_difference(runs[0].state.models, runs[1].state.models) == 0
+    assert largest_difference(runs[0].state.models, {n: p[None] for n, p in model.params.items()}) > 0.01
+    assert runs[0].history["test_accuracy"].tolist() == runs[1].history["test_accuracy"].tolist()
+
+
+@pytest.mark.parametrize("kind", ["uint8", "int32", "int64"])
+def test_whole_numbers_where_a_model_wants_others_are_refused(kind):
+    x, y = RANDOM.randint(0, 100, (6, 4)), np.arange(6) % 2
+    model = fedlib.models.MLP((4, 2))
+    algorithm, good = FedAvg(classification_loss(model), predict=model), fedlib.stack_rows(x / 99, y, [[0, 1], [2]])
+    bad = fedlib.stack_rows(x.astype(kind), y, [[0, 1], [2]])
+    words = (
+        f"x holds whole numbers \\({kind}\\), which reach the model as int64, .* pixels=True .* x.astype\\('float32'"
+    )
+    for data, tests, what in ((bad, None, "the loss"), (good, bad, "predict .* on the test data")):
+        with pytest.raises(ValueError, match=f"{what}.*{words}"):
+            fedlib.fit(algorithm, model.init(0), data, 1, eval_data=tests, progress=False)
+    with pytest.raises(ValueError, match="Do the model's inputs fit x, and its outputs y\\?$"):
+        fedlib.fit(algorithm, model.init(0), fedlib.stack_rows(x[:, :3] / 99, y, [[0]]), 1, progress=False)
+
+
+# -- tables ------------------------------------------------------------------------------------------------------------
+
+COLUMNS = {
+    "float": lambda n: pd.Series(RANDOM.standard_normal(n)),
+    "float32": lambda n: pd.Series(RANDOM.standard_normal(n), dtype="float32"),
+    "int": lambda n: pd.Series(RANDOM.randint(-9, 9, n)),
+    "uint8": lambda n: pd.Series(RANDOM.randint(0, 9, n), dtype="uint8"),
+    "bool": lambda n: pd.Series(RANDOM.rand(n) < 0.5),
+    "Int64": lambda n: pd.Series(RANDOM.randint(-9, 9, n), dtype="Int64"),
+    "UInt8": lambda n: pd.Series(RANDOM.randint(0, 9, n), dtype="UInt8"),
+    "boolean": lambda n: pd.Series(RANDOM.rand(n) < 0.5, dtype="boolean"),
+    "Float64": lambda n: pd.Series(RANDOM.standard_normal(n), dtype="Float64"),
+    "Float32": lambda n: pd.Series(RANDOM.standard_normal(n), dtype="Float32"),
+}
+MISSING = {"Int64": pd.NA, "boolean": pd.NA, "Float64": pd.NA, "float": np.nan}
+WORDS = {
+    "object": pd.Series(["a", 1, 2.5, "b", "a"], dtype=object),
+    "string": pd.Series(list("abcab"), dtype="string"),
+    "text": pd.Series(list("abcab")),
+    "category": pd.Series(list("abcab"), dtype="category"),
+    "date": pd.Series(pd.date_range("2024", periods=5)),
+}
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_columns_of_any_kinds_of_numbers_beside_each_other(seed):
+    some = np.random.RandomState(seed).choice(list(COLUMNS), 1 + seed % 5)
+    table = pd.concat([COLUMNS[kind](5) for kind in some], axis=1)
+    y = COLUMNS[some[0]](5)
+    for column in (y, y.to_frame()):
+        data = fedlib.stack_rows(table, column if some[0] not in ("int", "Int64") else column.abs(), [[4, 0], [2]])
+        assert torch.equal(data.x.double(), torch.from_numpy(table.to_numpy(float).copy()))
+        want = torch.from_numpy(np.asarray(y if some[0] not in ("int", "Int64") else y.abs(), float).copy())
+        assert torch.equal(data.y.double(), want[data.index])
+        assert data.y.is_floating_point() == some[0].lower().startswith("float")
+        whole = not any(kind.lower().startswith("float") for kind in some) and "int" in "".join(some).lower()
+        assert data.all_rows(torch.float32)[0].dtype == (torch.int64 if whole else torch.float32)
+
+
+@pytest.mark.parametrize("kind", MISSING)
+def test_missing_values_are_refused_with_their_row(kind):
+    table = pd.DataFrame({"a": np.arange(5.0), "b": COLUMNS[kind](5)}, index=list("vwxyz"))
+    table["b"] = COLUMNS[kind](5).to_numpy() if kind == "float" else pd.array(COLUMNS[kind](5), dtype=kind)
+    table.iloc[3, 1] = MISSING[kind]
+    for x, y, what in ((table, Y4[:5], "x"), (np.zeros((5, 1)), table["b"], "y")):
+        with pytest.raises(ValueError, match=f"{what} has a missing, NaN or infinite value in row 3; drop or impute"):
+            fedlib.stack_rows(x, y, [[0]])
+
+
+@pytest.mark.parametrize("kind", WORDS)
+def test_columns_without_numbers_are_refused_by_name(kind):
+    table = pd.DataFrame({"age": np.arange(5), "where": WORDS[kind]})
+    for x, y, what in ((table, np.arange(5), "x"), (np.zeros((5, 1)), table["where"], "y")):
+        with pytest.raises(
+            TypeError, match=f"{what} must hold numbers, but its column 'where' is of type.*get_dummies"
+        ):
+            fedlib.stack_rows(x, y, [[0]])
+    if kind != "date":
+        fine = fedlib.stack_rows(pd.get_dummies(table, columns=["where"]), pd.factorize(table["where"])[0], [[0, 4]])
+        assert fine.x.shape[1] > 2 and fine.y.max() <= 3
+
+
+# -- data sets of torch ------------------------------------------------------------------------------------------------
+
+
+class Stream(IterableDataset):
+    def __init__(self, pairs):
+        self.pairs = pairs
+
+    def __iter__(self):
+        return iter(self.pairs)
+
+
+X9, Y9 = torch.from_numpy(RANDOM.standard_normal((9, 2, 3))), torch.from_numpy(RANDOM.randint(0, 3, 9))
+NINE = TensorDataset(X9, Y9)
+SETS = {
+    "a data set": (lambda: NINE, range(9)),
+    "a subset": (lambda: Subset(NINE, [5, 0, 7]), [5, 0, 7]),
+    "a part of a random split": (lambda: random_split(NINE, [4, 5], torch.Generator().manual_seed(3))[1], None),
+    "a list of pairs": (lambda: [(X9[i].numpy(), int(Y9[i])) for i in range(9)], range(9)),
+    "pairs in lists": (lambda: [[X9[i], Y9[i]] for i in range(9)], range(9)),
+    "a stream": (lambda: Stream([NINE[i] for i in range(9)]), range(9)),
+    "a loader": (lambda: DataLoader(NINE, 4), range(9)),
+    "a loader that shuffles and drops": (lambda: DataLoader(NINE, 4, shuffle=True, drop_last=True), range(9)),
+    "a loader of a subset": (lambda: DataLoader(Subset(NINE, [8, 1, 2]), 2, shuffle=True), [8, 1, 2]),
+    "a loader with a sampler of some rows": (
+        lambda: DataLoader(NINE, 2, sampler=torch.utils.data.SubsetRandomSampler([6, 4, 2])),
+        [2, 4, 6],
+    ),
+    "a loader of a stream": (lambda: DataLoader(Stream([NINE[i] for i in range(9)]), 2), range(9)),
+}
+
+
+@pytest.mark.parametrize("name", SETS)
+def test_a_client_may_be_a_data_set(name):
+    make, rows = SETS[name]
+    source = make()
+    rows = list(source.indices if rows is None else rows)
+    other = TensorDataset(X9[:2] + 1, Y9[:2])
+    data = fedlib.stack_clients([other, source], ids=[4, 9], classes=3)
+    plain = fedlib.stack_clients([X9[:2] + 1, X9[rows]], [Y9[:2], Y9[rows]], ids=[4, 9])
+    assert torch.equal(data.x, plain.x) and torch.equal(data.y, plain.y) and torch.equal(data.index, plain.index)
+    assert data.id.tolist() == [4, 9] and not data.pixels
+
+
+def test_items_may_be_numbers():
+    data = fedlib.stack_clients([[(1.5, 2.5), (3.0, 4.0)], [(np.float32(5), torch.tensor(6.0))]])
+    assert data.x.tolist() == [1.5, 3.0, 5.0] and data.y.tolist() == [[2.5, 4.0], [6.0, 6.0]]
+    ids = fedlib.stack_clients([[(7, 1), (8, 0)]])
+    assert ids.all_rows(torch.float32)[0].tolist() == [[7, 8]] and ids.all_rows(torch.float32)[0].dtype == torch.int64
+
+
+def test_images_of_pil_are_pixels_with_channels_first(tmp_path):
+    image = pytest.importorskip("PIL.Image")
+    grey, colour = RANDOM.randint(0, 256, (5, 4, 6)).astype(np.uint8), RANDOM.randint(0, 256, (5, 4, 6, 3)).astype("u1")
+    data = fedlib.stack_clients([[(image.fromarray(a), k) for k, a in enumerate(grey)]])
+    assert data.pixels and torch.equal(data.x, torch.from_numpy(grey[:, None]))
+    data = fedlib.stack_clients([[(image.fromarray(a), k) for k, a in enumerate(colour)]])
+    assert data.pixels and torch.equal(data.x, torch.from_numpy(colour.transpose(0, 3, 1, 2)))
+    for mode in ("P", "1", "I;16", "F"):
+        with pytest.raises(TypeError, match=f"of mode '{mode}' has no bytes for colours; use image.convert"):
+            fedlib.stack_clients([[(image.new(mode, (3, 3)), 0)]])
+    folder = pytest.importorskip("torchvision.datasets").ImageFolder
+    for k, a in enumerate(colour):
+        (tmp_path / str(k % 2)).mkdir(exist_ok=True)
+        image.fromarray(a).save(tmp_path / str(k % 2) / f"{k}.png")
+    data = fedlib.stack_clients([folder(tmp_path)])
+    assert data.pixels and data.y.tolist() == [[0, 0, 0, 1, 1]]
+    assert torch.equal(data.x, torch.from_numpy(colour[[0, 2, 4, 1, 3]].transpose(0, 3, 1, 2)))
+
+
+def two(a, b):
+    return [(a, 0), (b, 1)]
+
+
+REFUSED = {
+    "images of other sizes": (
+        two(np.zeros((2, 3)), np.zeros((3, 3))),
+        ValueError,
+        r"x of different kinds, \(2, 3\) of",
+    ),
+    "bytes beside numbers": (two(np.zeros(2, np.uint8), np.zeros(2)), ValueError, "uint8 and .*float64; give all one"),
+    "pixels beside bytes": (two(np.zeros(2, "u1").view(Pixels), np.zeros(2, "u1")), ValueError, "different kinds"),
+    "tensors beside arrays": (two(torch.zeros(2), np.zeros(2, "f4")), ValueError, "different kinds"),
+    "y of other sizes": (
+        [(1.0, [1, 2]), (2.0, [1])],
+        ValueError,
+        r"items have y of different kinds, \(2,\) of int64 and",
+    ),
+    "no y": (TensorDataset(X9), TypeError, r"client 0: .* pairs \(x, y\); got a tuple, "),
+    "three parts": (TensorDataset(X9, Y9, Y9), TypeError, "got a tuple"),
+    "dictionaries": ([{"img": 1, "label": 0}], TypeError, "got a dict, {'img': 1, 'label': 0}: make a list of pairs"),
+    "arrays": (np.zeros((4, 2)), TypeError, "got a ndarray"),
+    "nothing": ([], TypeError, "got none"),
+    "words": ([("a", 0)], TypeError, "x of client 0 must hold numbers"),
+    "names of classes": ([(1.0, "cat")], TypeError, "y of client 0 must hold numbers"),
+    "a loader with a sampler that repeats": (
+        DataLoader(NINE, 2, sampler=WeightedRandomSampler([1.0] * 9, 40)),
+        TypeError,
+        "draws or collates in a way of its own; give its dataset",
+    ),
+    "a loader that collates": (DataLoader(NINE, 2, collate_fn=lambda b: b), TypeError, "collates in a way of its own"),
+    "a loader with batches of its own": (DataLoader(NINE, batch_sampler=[[0, 1]]), TypeError, "draws or collates"),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_items_that_do_not_fit_are_refused(name):
+    source, kind, words = REFUSED[name]
+    with pytest.raises(kind, match=words):
+        fedlib.stack_clients([source])
+
+
+def test_a_data_set_beside_ys_is_refused():
+    with pytest.raises(TypeError, match="x of client 0 is a TensorDataset; .* leave ys out"):
+        fedlib.stack_clients([NINE], [Y9])
+
+
+# -- several labels or targets a row -----------------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (2, 3)])
+@pytest.mark.parametrize("real", [False, True])
+def test_y_of_any_shape_goes_with_its_rows(shape, real):
+    random = np.random.RandomState(1)
+    x, y = random.standard_normal((30, 2)), random.randint(0, 5, (30, *shape))
+    y = y + 0.5 if real else y
+    plain = y[:, 0] if shape == (1,) else y  # one column is one label a row
+    parts = partition.iid(y, 4, seed=2)
+    data = parts.clients(x, y)
+    assert data.y.shape == (4, 8, *plain.shape[1:])
+    some = data.with_columns(row=data.index)[[2, 0]].to("cpu", torch.float64)
+    for batch in local_batches(some, 3, 2, Key(0, 1)).iterate(torch.float64):
+        assert torch.equal(batch[1], torch.from_numpy(plain)[batch[3]])
+    for half in halves(data, Key(0), 3):
+        assert torch.equal(half.y, torch.from_numpy(plain)[half.index])
+    common = parts.tests(x, y)
+    assert common.y.stride(0) == 0 and torch.equal(common.y[1], torch.from_numpy(plain))
+    xs, ys = [x[r] for r in parts.rows], [y[r] for r in parts.rows]
+    stacked, same = fedlib.stack_clients(xs, ys), fedlib.same_rows(x, y, [0, 1])
+    assert torch.equal(stacked.y, data.y) and torch.equal(same.y[1], torch.from_numpy(plain))
+
+
+def test_left_out_labels_stay_and_other_negative_ones_are_refused():
+    y = np.array([[1, -100, 2], [-100, 0, -100]])
+    assert fedlib.stack_rows(np.zeros((2, 1)), y, [[1, 0]], classes=3).y.tolist() == [[[-100, 0, -100], [1, -100, 2]]]
+    refused = {
+        "has the label -1": [[0, -1]],
+        "has the label 3; .* from 0 to 2": [[0, 3]],
+        r"leaves out all labels of row 0 \(-100\): drop": [[-100, -100]],
+        "has the label -100": [-100],
+        r"shape \(R,\) or \(R, ...\); got \(1, 0\)": np.zeros((1, 0), int),
+    }
+    for words, wrong in refused.items():
+        with pytest.raises(ValueError, match=words):
+            fedlib.stack_rows(np.zeros((1, 1)), np.array(wrong), [[0]], classes=3)
+    with pytest.raises(
+        ValueError, match=r"client 1 has x of shape \(2, 1\) and y of shape \(2, 3\); give as many rows"
+    ):
+        fedlib.stack_clients([np.zeros((2, 1))] * 2, [np.zeros((2, 2)), np.zeros((2, 3))])
+
+
+def test_a_column_that_scales_the_loss_is_a_rate_for_each_client(clients):
+    """What the error for lr=[...] proposes, against a run of each client with a rate of its own."""
+    params, predict, _ = twin("MLP")
+    data, rates = client_data(clients), [0.01, 0.3, 0.1, 0.2, 0.05, 0.4, 0.02, 0.15]
+
+    def scaled(p, batch):
+        x, y, w, rate = batch
+        return rate[0] * losses.cross_entropy(predict(p, x), y, w)
+
+    columns = torch.tensor(rates, dtype=torch.float64)[:, None].expand_as(data.y)
+    how = {"batch_size": 8, "epochs": 2}
+    together = fedlib.fit(LocalOnly(scaled, lr=1.0, **how), params, data.with_columns(rate=columns), 2, progress=False)
+    for k, rate in enumerate(rates):
+        alone = LocalOnly(classification_loss(predict), lr=rate, **how)
+        own = fedlib.fit(alone, params, data[[k]], 2, progress=False)
+        for name, p in own.state.local.items():
+            torch.testing.assert_close(together.state.local[name][k], p[0], rtol=0, atol=1e-12)

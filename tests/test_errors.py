@@ -10,13 +10,15 @@ from twins import classification_loss
 
 import fedlib
 from fedlib import losses, partition, stack_clients, stack_rows
-from fedlib.algorithms import FedAvg, FedSGCNN, LGFedAvg, LocalOnly
+from fedlib.algorithms import FedAvg, FedEM, FedProto, FedSGCNN, LGFedAvg, LocalOnly
+from fedlib.algorithms.fedem import Mixture
 from fedlib.client import mmd
+from fedlib.client.prototype_net import PrototypeNet
 from fedlib.engines.checkpoint import Checkpoint
 from fedlib.federation import new_clients
 from fedlib.models import CNN, MLP, Model
 from fedlib.reports import statistics
-from fedlib.server import clusters, model_graph
+from fedlib.server import clusters, mixture, model_graph
 
 MODEL = MLP((3, 4, 2))
 X, Y = np.zeros((6, 3), np.float32), np.array([0, 1, 0, 1, 0, 1])
@@ -40,7 +42,8 @@ def per_row(params, batch):
 
 MISTAKES = {
     "no clients": (lambda: stack_rows(X, Y, []), ValueError, "give at least one list of rows"),
-    "one y for two x": (lambda: stack_clients([X, X], [Y]), ValueError, "2 arrays x and 1 arrays y"),
+    "one y for two x": (lambda: stack_clients([X, X], [Y]), ValueError, "2 arrays x and 1 y"),
+    "no arrays": (lambda: stack_clients(np.zeros((0, 2)), np.zeros(0)), ValueError, "0 arrays x and 0 y"),
     "client without samples": (lambda: stack_rows(X, Y, [[0], []], ids=[8, 9]), ValueError, "client 9 has no examples"),
     "x and y of different lengths": (lambda: stack_rows(X, Y[:5], [[0]]), ValueError, "x has 6 rows and y has 5"),
     "rows of different shapes": (
@@ -48,8 +51,8 @@ MISTAKES = {
         ValueError,
         r"client 1 has x of shape \(6, 2\) .* pad narrower clients",
     ),
-    "NaN features": (lambda: stack_rows(NAN, Y, [[0]]), ValueError, "x has a NaN or infinite value in row 4"),
-    "NaN targets": (lambda: stack_rows(X, Y * np.nan, [[0]]), ValueError, "y has a NaN"),
+    "NaN features": (lambda: stack_rows(NAN, Y, [[0]]), ValueError, "x has a missing, NaN or infinite value in row 4"),
+    "NaN targets": (lambda: stack_rows(X, Y * np.nan, [[0]]), ValueError, "y has a missing, NaN"),
     "negative label": (lambda: stack_rows(X, Y - 1, [[0]]), ValueError, "label -1"),
     "label too large": (lambda: stack_rows(X, Y, [[0]], classes=1), ValueError, "label 1; .* 0 to 0"),
     "row number too large": (
@@ -130,7 +133,22 @@ MISTAKES = {
     "row numbers that are not whole": (lambda: stack_rows(X, Y, [[0.5]]), ValueError, "client 0: give a list of whole"),
     "ids that are no numbers": (lambda: stack_rows(X, Y, [[0], [1]], ids=["a", "b"]), ValueError, "different whole"),
     "words as features": (lambda: stack_rows(np.array([["a"]] * 6), Y, [[0]]), TypeError, "x must hold numbers"),
-    "labels in two columns": (lambda: stack_rows(X, X, [[0]]), ValueError, r"one label or target a row.*\(6, 3\)"),
+    "labels without rows": (lambda: stack_rows(X, 3, [[0]]), ValueError, r"a label or target a row.*got \(\)"),
+    "a rate for each client": (
+        lambda: FedAvg(LOSS, lr=torch.tensor([0.1, 0.2])),
+        ValueError,
+        r"got tensor\(\[0.1000, 0.2000\]\): it is one number for all clients. .* by a column .*; see the FAQ$",
+    ),
+    "epochs for each client": (
+        lambda: FedAvg(LOSS, epochs=[1, 2]),
+        ValueError,
+        r"epochs must be .* got \[1, 2\]: it is one number for all clients$",
+    ),
+    "batch sizes for each client": (
+        lambda: FedAvg(LOSS, batch_size=np.array([10, 20])),
+        ValueError,
+        r"batch_size must be .* got array\(\[10, 20\]\): it is one number for all clients$",
+    ),
     "infinite sigma": (lambda: partition.quantity(Y, 2, np.inf), ValueError, "got inf"),
     "a label that the model has not": (
         lambda: fit(data=stack_rows(X, Y + 4, [[0, 1], [2]])),
@@ -211,7 +229,14 @@ MISTAKES = {
 }
 
 
+def any_y(params, batch, h=None):
+    net = NET if "known" in params else MODEL
+    return losses.weighted_mean(net(params, batch[0]).square().sum(1), batch[2])
+
+
+NET = PrototypeNet((MODEL,))
 ROWS = torch.zeros(3, 2)
+SEVERAL, REAL = (stack_rows(X, y, [[0, 1], [2, 3]]) for y in (np.stack([Y, Y], 1), Y.astype("float32")))
 NETWORKS = model_graph.model_graph({"a.weight": torch.ones(3, 2, 4), "a.bias": torch.ones(3, 2)}, ["a"])
 DIVERGED = model_graph.model_graph({"a.weight": torch.full((3, 2, 4), torch.nan), "a.bias": torch.ones(3, 2)}, ["a"])
 PAIRS = torch.tensor([[0, 1], [1, 2]])
@@ -264,7 +289,37 @@ CONFUSED = {
     "targets in a column": (
         lambda: losses.mse(torch.zeros(3), torch.zeros(3, 1), torch.ones(3)),
         ValueError,
-        r"one target a row, shape \(B,\); got \(3, 1\): use y\[:, 0\]",
+        r"predictions of shape \(3,\) do not fit y of shape \(3, 1\)",
+    ),
+    "several labels a row for prototypes": (
+        lambda: fit(FedProto(any_y, net=NET), NET.init(0), SEVERAL),
+        TypeError,
+        r"FedProto needs class labels, whole numbers, one a row; y holds torch.int64, \(2,\) a row",
+    ),
+    "targets for prototypes": (
+        lambda: fit(FedProto(any_y, net=NET), NET.init(0), REAL),
+        TypeError,
+        "FedProto needs class labels, whole numbers, one a row; y holds torch.float32, one a row",
+    ),
+    "several labels a row for a teacher": (
+        lambda: mixture.em_domains(SEVERAL, fedlib.Key(0), 2, 2, features=lambda x: x),
+        TypeError,
+        r"federated_em needs class labels, whole numbers, one a row; y holds torch.int64, \(2,\) a row",
+    ),
+    "targets for a teacher": (
+        lambda: mixture.em_domains(REAL, fedlib.Key(0), 2, 2, features=lambda x: x),
+        TypeError,
+        "federated_em needs class labels, .* torch.float32, one a row",
+    ),
+    "several labels a row for a mixture of models": (
+        lambda: fit(FedEM(any_y), MODEL.init(0), SEVERAL),
+        TypeError,
+        r"FedEM with a Mixture needs class labels, .* y holds torch.int64, \(2,\) a row",
+    ),
+    "targets for a mixture of probabilities": (
+        lambda: fit(FedEM(any_y, predict=Mixture(MODEL)), MODEL.init(0), REAL),
+        TypeError,
+        "FedEM with a Mixture needs class labels, .* y holds torch.float32, one a row",
     ),
     "a kernel of no width": (lambda: mmd.mmd2(ROWS, ROWS, bandwidth=0), ValueError, "bandwidth must be above 0"),
     "the nearest centre of NaN": (

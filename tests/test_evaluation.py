@@ -6,11 +6,12 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
+import torch.nn.functional as F
 from sklearn import metrics
 from twins import classification_loss, client_data, ragged_clients, twin
 
 import fedlib
-from fedlib import evaluation
+from fedlib import evaluation, losses, partition
 from fedlib.algorithms import FedAvg, LocalOnly, Scaffold
 
 
@@ -50,7 +51,7 @@ def test_some_clients_only(clients):
 
 def test_bytes_are_scaled_as_in_training():
     images = np.random.RandomState(0).randint(0, 256, (6, 3, 1, 6, 6)).astype(np.uint8)
-    data = fedlib.stack_clients(images, np.zeros((6, 3), int), ids=[5, 1, 9, 2, 8, 4])
+    data = fedlib.stack_clients(images, np.zeros((6, 3), int), ids=[5, 1, 9, 2, 8, 4], pixels=True)
     params, predict, _ = twin("CNN")
     algorithm = FedAvg(classification_loss(predict), predict=predict)
     result = fedlib.fit(algorithm, params, data, 1, progress=False)
@@ -270,3 +271,181 @@ def test_shared_rows_and_one_model_cost_one_loss(clients):
     object.__setattr__(algorithm, "loss", lambda p, b: seen.append(len(b[1])) or loss(p, b))
     fedlib.evaluate(algorithm, result, fedlib.same_rows(*clients[31], list(clients)))
     assert seen == [len(clients[31][1])]
+
+
+# -- several labels or targets a row: losses and scores against torch's -----------------------------------------------
+
+
+def torchs_mean(kind, output, y):
+    """The loss that torch gives for real rows."""
+    if kind == "positions":
+        return F.cross_entropy(output.movedim(-1, 1), y)  # leaves out -100
+    known = y != -100
+    if kind == "labels":
+        return F.binary_cross_entropy_with_logits(output[known], y[known].to(output.dtype))
+    return F.mse_loss(output, y)
+
+
+LOSSES = {"positions": losses.cross_entropy, "labels": losses.bce, "targets": losses.mse}
+
+
+def several(kind, n, shape, random, left_out=0.3):
+    """Outputs and y of n rows; at least one label of each row counts."""
+    if kind == "targets":
+        return tuple(torch.from_numpy(random.standard_normal((n, *shape))) for _ in range(2))
+    y = random.randint(0, 2 if kind == "labels" else 5, (n, *shape))
+    gone = random.rand(n, *shape) < left_out
+    gone.reshape(n, -1)[:, 0] = False
+    output = random.standard_normal((n, *shape) if kind == "labels" else (n, *shape, 5))
+    return torch.from_numpy(output), torch.from_numpy(np.where(gone, -100, y))
+
+
+@pytest.mark.parametrize("shape", [(), (1,), (4,), (2, 3)])
+@pytest.mark.parametrize("kind", LOSSES)
+def test_losses_are_torchs_means_over_the_real_rows(kind, shape):
+    """Also their gradients; what a padded row holds moves neither, alone and under vmap."""
+    random = np.random.RandomState(len(shape))
+    for seed in range(10):
+        n, real = random.randint(1, 6), random.randint(1, 4)
+        output, y = several(kind, n + real, shape, random)
+        w = torch.tensor([1.0] * real + [0.0] * n, dtype=torch.float64)[random.permutation(n + real)]
+        output.requires_grad_()
+        ours, torchs = LOSSES[kind](output, y, w), torchs_mean(kind, output[w > 0], y[w > 0])
+        assert ours.item() == pytest.approx(torchs.item(), rel=1e-12), seed
+        grads = [torch.autograd.grad(value, output)[0] for value in (ours, torchs)]
+        torch.testing.assert_close(*grads, rtol=1e-10, atol=1e-14)
+        both = torch.func.vmap(LOSSES[kind])(output.detach()[None], y[None], w[None])
+        assert both.item() == pytest.approx(torchs.item(), rel=1e-12)
+        if kind != "positions":  # one output a label may have an axis of its own
+            assert LOSSES[kind](output[..., None], y, w).item() == ours.item()
+
+
+@pytest.mark.parametrize("kind", LOSSES)
+def test_losses_refuse_outputs_of_another_shape(kind):
+    random = np.random.RandomState(0)
+    output, y = several(kind, 4, (3,), random)
+    wrong = [output.mT, output[:, :2], output[..., None, None]] + (
+        [output.movedim(1, 2)] if kind == "positions" else []
+    )
+    for some in wrong:
+        with pytest.raises(ValueError, match="do not fit y of shape \\(4, 3\\)"):
+            LOSSES[kind](some, y, torch.ones(4))
+
+
+class Several(torch.nn.Module):
+    """One output for each of the L labels, or five for each of the L positions."""
+
+    def __init__(self, kind):
+        super().__init__()
+        self.linear, self.kind = torch.nn.Linear(36, 15 if kind == "positions" else 3), kind
+
+    def forward(self, x):
+        output = self.linear(x.flatten(1))
+        return output.unflatten(1, (3, 5)) if self.kind == "positions" else output
+
+
+def federation_of(kind):
+    """Ragged clients with several y a row, and a network."""
+    random, clients = np.random.RandomState(3), ragged_clients((1, 2, 5, 7, 20))
+    clients = {k: (x, several(kind, len(x), (3,), random)[1]) for k, (x, _) in clients.items()}
+    torch.manual_seed(0)
+    module = Several(kind).double()
+    return clients, module, fedlib.models.Model(module)
+
+
+@pytest.mark.parametrize("chunk", [1, 2, "auto"])
+@pytest.mark.parametrize("kind", LOSSES)
+def test_a_step_of_each_client_is_torchs(kind, chunk):
+    clients, module, model = federation_of(kind)
+    algorithm = LocalOnly(
+        lambda p, b: LOSSES[kind](model(p, b[0]), *b[1:]), lr=0.5, batch_size=None, predict=model, chunk_size=chunk
+    )
+    result = fedlib.fit(algorithm, model.params, client_data(clients), 1, progress=False)
+    for k, (x, y) in enumerate(clients.values()):
+        gradients = torch.autograd.grad(torchs_mean(kind, module(x), y), list(module.parameters()))
+        for (name, start), gradient in zip(module.named_parameters(), gradients, strict=True):
+            torch.testing.assert_close(result.state.local[name][k], start.detach() - 0.5 * gradient, rtol=0, atol=1e-13)
+
+
+@pytest.mark.parametrize("budget", [1, 10**9], ids=["one client a chunk", "all at once"])
+@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
+@pytest.mark.parametrize("kind", LOSSES)
+def test_scores_of_several_labels_or_targets_a_row(kind, algorithm, budget, monkeypatch):
+    """Each client's, and those of all labels or targets as one set; no row of padding and nothing left out counts."""
+    monkeypatch.setattr(evaluation, "_CHUNK_ENTRIES", budget)
+    clients, _, model = federation_of(kind)
+    data = client_data(clients)
+    algorithm = algorithm(lambda p, b: LOSSES[kind](model(p, b[0]), *b[1:]), lr=0.02, batch_size=4, predict=model)
+    result = fedlib.fit(algorithm, model.params, data, 2, eval_data=data, progress=False)
+    scores = fedlib.evaluate(algorithm, result, data)
+    numbers = ["labels", "accuracy"] if kind != "targets" else ["mse", "mae"]
+    assert list(scores) == ["id", "n", "loss", *numbers]
+    outputs = []
+    for k, (x, y) in enumerate(clients.values()):
+        own = {n: p[0] for n, p in algorithm.client_params(result.state, torch.tensor([k])).items()}
+        outputs.append((model(own, x), y))
+    outputs.append(tuple(torch.cat(part) for part in zip(*outputs, strict=True)))
+    expected = []
+    for output, y in outputs:
+        counts = y.numpy() != -100
+        if kind == "targets":
+            error = (output - y).numpy()
+            expected.append([np.square(error).mean(), np.abs(error).mean()])
+        else:
+            said = output.argmax(-1) if kind == "positions" else output > 0
+            expected.append([counts.sum(), (said.numpy() == y.numpy())[counts].mean()])
+    for i, name in enumerate(numbers):
+        assert scores[name].tolist() == pytest.approx([e[i] for e in expected[:-1]], abs=1e-12)
+        if name != "labels":
+            assert result.history[f"test_{name}"].iloc[-1] == pytest.approx(expected[-1][i], abs=1e-12)
+    assert scores["loss"].tolist() == pytest.approx([float(torchs_mean(kind, *o)) for o in outputs[:-1]], abs=1e-12)
+    assert evaluation.pooled(scores)["loss"] == pytest.approx(float(torchs_mean(kind, *outputs[-1])), abs=1e-12)
+    if kind != "targets":
+        assert len(set(scores["accuracy"])) > 2
+
+
+def test_labels_of_several_a_row_that_the_model_has_not():
+    x = ragged_clients((6,))[10][0]
+    for kind, largest, words in (("labels", 2, "one logit for each label of 0 and 1"), ("positions", 5, "5 outputs")):
+        _, _, model = federation_of(kind)
+        y = np.zeros((6, 3), int)
+        y[4, 1] = largest
+        algorithm = FedAvg(lambda p, b: model(p, b[0]).sum() * 0 + b[2].sum() / b[2].sum(), predict=model)
+        good, bad = (fedlib.stack_clients([x], [some]) for some in (y * 0, y))
+        with pytest.raises(ValueError, match=f"the test data have the label {largest}, but the model has {words}"):
+            fedlib.fit(algorithm, model.params, good, 1, eval_data=bad, progress=False)
+
+
+@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
+def test_outputs_that_fit_no_kind_of_y_are_refused(algorithm):
+    x = ragged_clients((6,))[10][0]
+    for y, words in (
+        (np.zeros((6, 4), int), r"\(\d+, 4, 'classes'\) or one logit for each label"),
+        (np.zeros((6, 4)), "a nu"),
+    ):
+        _, _, model = federation_of("labels")  # three outputs
+        method = algorithm(lambda p, b: model(p, b[0]).sum() * 0 + b[2].sum() / b[2].sum(), predict=model)
+        data = fedlib.stack_clients([x, x], [y, y])
+        with pytest.raises(ValueError, match=f"predict must give .*{words}.*got \\(\\d+, 3\\)"):
+            fedlib.fit(method, model.params, data, 1, eval_data=data, progress=False)
+
+
+@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
+def test_clients_with_names_are_scored_by_name(algorithm):
+    params, predict, _ = twin("MLP")
+    random = np.random.RandomState(0)
+    x, y, user = random.standard_normal((40, 36)), random.randint(0, 4, 40), np.repeat(["eve", "bob", "zoe", "ann"], 10)
+    train, test = (p.clients(x, y) for p in partition.by_user(user).split((0.5, 0.5)))
+    algorithm = algorithm(classification_loss(predict), predict=predict)
+    result = fedlib.fit(algorithm, params, train[[0, 3, 1]], 1, eval_data=test[[3, 0]], progress=False)
+    scores = fedlib.evaluate(algorithm, result, test[[3, 0, 1]])
+    assert list(scores) == ["id", "name", "n", "loss", "accuracy"]
+    assert scores["name"].tolist() == ["zoe", "ann", "bob"] and scores["id"].tolist() == [3, 0, 1]
+    served = fedlib.new_clients(algorithm, result, train[[2]])
+    assert fedlib.evaluate(algorithm, served, test[[2]])["name"].tolist() == ["eve"]
+    strangers = partition.by_user(["bob", "zoe"]).clients(x[:2], y[:2])  # numbered apart, from 0
+    with pytest.raises(ValueError, match="clients \\['bob' 'zoe'\\] with ids that others have in training; number"):
+        fedlib.evaluate(algorithm, result, strangers)
+    with pytest.raises(ValueError, match="evaluation set 'test' has clients \\['zoe'\\] with ids that others have"):
+        strangers = partition.by_user(["ann", "zoe"]).clients(x[:2], y[:2])
+        fedlib.fit(algorithm, params, train[[0, 1]], 1, eval_data=strangers, progress=False)

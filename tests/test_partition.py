@@ -4,6 +4,7 @@ import re
 import zlib
 
 import numpy as np
+import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -158,6 +159,45 @@ def test_rows_of_any_y_are_shared_out_evenly():
     for y in (np.zeros(10), np.zeros((10, 3)), np.zeros(10, int)):
         for make in (lambda y: partition.iid(y, 3, 1), lambda y: partition.quantity(y, 3, 0.5, 1)):
             assert all(map(np.array_equal, make(y).rows, make(np.arange(10)).rows))
+
+
+# -- names ------------------------------------------------------------------------------------------------------------
+
+
+@settings(max_examples=50, deadline=None, derandomize=True)
+@given(
+    names=st.lists(st.sampled_from(["ann", "bob", "Zoë", "", "10", "9", "eve é"]), min_size=1, max_size=40),
+    least=st.integers(1, 3),
+    kind=st.sampled_from(["list", "array", "object", "series", "category", "string"]),
+)
+def test_writers_may_have_names(names, least, kind):
+    make = {
+        "list": list,
+        "array": np.array,
+        "object": lambda n: np.array(n, object),
+        "series": pd.Series,
+        "category": lambda n: pd.Series(n, dtype="category"),
+        "string": lambda n: pd.Series(n, dtype="string"),
+    }
+    known = sorted(set(names))
+    numbers = np.array([known.index(n) for n in names])
+    if np.bincount(numbers).max() < least:
+        return
+    plain = partition.by_user(numbers, min_rows=least)
+    parts = partition.by_user(make[kind](names), min_rows=least)
+    assert parts.id.tolist() == plain.id.tolist() and all(map(np.array_equal, parts.rows, plain.rows))
+    assert parts.name.tolist() == [known[i] for i in parts.id] and plain.name is None
+    some = partition.by_user(make[kind](names), 1, least, seed=5)
+    assert some.name.tolist() == [known[i] for i in partition.by_user(numbers, 1, least, seed=5).id]
+    assert parts.clients(np.zeros((len(names), 1)), numbers).name.tolist() == parts.name.tolist()
+
+
+def test_names_go_through_parts_and_groups():
+    names = np.repeat(["d", "b", "a", "c"], 10)
+    parts = partition.label_permutation(partition.by_user(names), 2, 3)
+    for some in parts.split((0.5, 0.5)):
+        for data in (some.clients(np.zeros((40, 2)), np.arange(40) % 3), some.tests(np.zeros((3, 2)), [0, 1, 2])):
+            assert data.name.tolist() == ["a", "b", "c", "d"] and data[[2]].name.tolist() == ["c"]
 
 
 # -- seeds ------------------------------------------------------------------------------------------------------------

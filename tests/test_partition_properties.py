@@ -338,7 +338,7 @@ def test_feature_subsets(seed, groups, low, more):
     assert max(map(len, pools)) <= -(-9 // groups)
     x = np.arange(9)[None] + 100 * np.arange(ROWS)[:, None] + 1  # whole numbers that say whence they come
     data = parts.clients(x, Y)
-    assert data.x.dtype == torch.float32 and data.x.shape == (ROWS, max(map(len, parts.columns)))
+    assert data.x.dtype == torch.int64 and data.x.shape == (ROWS, max(map(len, parts.columns)))
     for k, rows in enumerate(parts.rows):
         xs, _ = examples(data, k)
         width = len(parts.columns[k])
@@ -472,12 +472,13 @@ def test_a_part_is_a_base_too():
 PLAIN = partition.iid(np.zeros(4), 2)
 TURNED = PLANT["rotation"]()
 ERRORS = {
-    "names as writers": (
-        lambda: partition.by_user(["a", "b"]),
+    "a writer without a name": (
+        lambda: partition.by_user(np.array(["a", None, "b"], object)),
         TypeError,
-        r"one whole number a row.*got <U1 \(2,\); n",
+        "a name a row; got None in row 1: drop such rows",
     ),
     "writers in columns": (lambda: partition.by_user([[1, 2]]), TypeError, r"shape \(R,\); got int64 \(1, 2\)"),
+    "names in columns": (lambda: partition.by_user([["a"]]), TypeError, r"shape \(R,\); got <U1 \(1, 1\)"),
     "too many writers": (lambda: partition.by_user([1, 2], 3), ValueError, "2 of 2 .* n_clients = 3: lower it or min"),
     "labels planted on": (lambda: partition.rotation(Y), TypeError, "rotation needs a Partition.*; got ndarray"),
     "planted twice": (lambda: partition.style(TURNED), ValueError, "has a rotation already; give style one without"),
@@ -506,7 +507,22 @@ ERRORS = {
     "targets": (
         lambda: partition.label_permutation(BASE).clients(IMAGES, Y / 2),
         TypeError,
-        "needs class labels, whole numbers; y holds torch.float64",
+        "needs class labels, whole numbers, one a row; y holds torch.float64, one a row",
+    ),
+    "several labels a row": (
+        lambda: partition.label_permutation(BASE).clients(IMAGES, np.stack([Y, Y], 1)),
+        TypeError,
+        r"label_permutation needs class labels, .* y holds torch.int64, \(2,\) a row",
+    ),
+    "the same in common": (
+        lambda: partition.label_permutation(BASE).tests(IMAGES, np.stack([Y, Y], 1)),
+        TypeError,
+        r"label_permutation needs class labels, .* y holds torch.int64, \(2,\) a row",
+    ),
+    "several labels under a mixture": (
+        lambda: MIX["mixture of rotation"]().tests(IMAGES, np.stack([Y, Y], 1)),
+        TypeError,
+        r"a common test set of a mixture needs class labels",
     ),
     "same turns": (lambda: partition.rotation(BASE, (0, 360)), ValueError, r"no two .* same turn; got \(0.0, 360.0\)"),
     "flat images": (lambda: TURNED.clients(TABLE, Y), ValueError, r"needs images.*width\); got \(7,\): reshape x"),

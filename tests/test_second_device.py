@@ -8,7 +8,7 @@ import torch
 from every import federation, largest_gap, new_clients, numbers
 
 import fedlib
-from fedlib import algorithms, evaluation
+from fedlib import algorithms, evaluation, losses, partition
 from fedlib.reports import statistics
 
 emulated_device = pytest.importorskip("emulated_device", exc_type=ImportError)
@@ -72,6 +72,39 @@ def test_parameters_of_an_earlier_result_may_lie_there():
     for device in ("cpu", DEVICE):
         result = fedlib.fit(algorithm, begin, data.to(DEVICE), 1, device=device, progress=False)
         assert result.state.models["dense1.weight"].device.type == torch.device(device).type
+
+
+Y = np.arange(24) % 3
+KINDS = {  # loss, x, y, outputs of the network
+    "pixels": (losses.cross_entropy, np.arange(24 * 4).reshape(24, 4).astype(np.uint8), Y, 3),
+    "tokens": (losses.cross_entropy, np.arange(24 * 4).reshape(24, 4), Y, 3),
+    "positions": (losses.cross_entropy, np.eye(24)[:, :4], np.where(Y[:, None] > [0, 2], Y[:, None], -100)[Y > 0], 6),
+    "labels": (losses.bce, np.eye(24)[:, :4], np.stack([Y % 2, Y // 2], 1), 2),
+    "targets": (losses.mse, np.eye(24)[:, :4], np.stack([Y, Y]).T / 2, 2),
+}
+
+
+@pytest.mark.parametrize("algorithm", [algorithms.FedAvg, algorithms.LocalOnly])
+@pytest.mark.parametrize("kind", KINDS)
+def test_every_kind_of_data_trains_there(kind, algorithm, tmp_path):
+    loss, x, y, outputs = KINDS[kind]
+    torch.manual_seed(0)
+    net = [torch.nn.Linear(4, outputs), torch.nn.Unflatten(1, (2, 3))][: 1 + (kind == "positions")]
+    if kind == "tokens":
+        net = [torch.nn.Embedding(96, 2), torch.nn.Flatten(), torch.nn.Linear(8, outputs)]
+    model = fedlib.models.Model(torch.nn.Sequential(*net).double())
+    user = np.repeat(list("cabd"), (2, 3, 4, len(y) - 9))
+    data = partition.by_user(user).clients(x[: len(y)], y, pixels=kind == "pixels")
+    method = algorithm(lambda p, b: loss(model(p, b[0]), *b[1:]), lr=0.1, predict=model, batch_size=3)
+    scores = []
+    for device in (DEVICE, "cpu"):
+        place = fedlib.Checkpoint(tmp_path / str(device))
+        result = fedlib.fit(
+            method, model.params, data, 2, eval_data=data, device=device, checkpoint=place, progress=False
+        )
+        scores.append(evaluation.evaluate(method, result, data))
+    assert scores[0]["name"].tolist() == ["a", "b", "c", "d"]
+    assert np.allclose(*(s.drop(columns="name").to_numpy(float) for s in scores), atol=1e-9, equal_nan=True)
 
 
 def test_the_device_refuses_what_a_gpu_refuses():

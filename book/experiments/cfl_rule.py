@@ -31,7 +31,7 @@ from book.experiments import running
 from fedlib import datasets, models, partition
 from fedlib.algorithms import CFL
 from fedlib.algorithms.cfl import CFLState
-from fedlib.data import ClientData
+from fedlib.data import ClientData, Pixels
 from fedlib.losses import cross_entropy
 from fedlib.params import norm, to_matrix
 from fedlib.reports import statistics
@@ -61,7 +61,7 @@ def rows_of(data: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         return x, np.digitize(table.y + 3, (6, 7)) if data == "wine" else table.y, None  # of wine three qualities
     elif data == "optical":
         digits = load_digits()
-        return (15 * digits.images[:, None]).astype(np.uint8), digits.target, None
+        return (15 * digits.images[:, None]).astype(np.uint8).view(Pixels), digits.target, None
     elif data == "mnist10k":  # digits of people of whom the 5,000 have none
         arrays = datasets.load(data)
         assert arrays.x_test is not None and arrays.y_test is not None

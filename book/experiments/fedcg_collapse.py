@@ -31,7 +31,7 @@ import fedlib
 from fedlib import ClientData, Key, Params, datasets, models, partition
 from fedlib.algorithms import FedAvg, FedCG, FedCGKnownDomains
 from fedlib.client.domain_net import DomainClassifier, DomainNet
-from fedlib.data import local_batches
+from fedlib.data import Pixels, local_batches
 from fedlib.local import local_update
 from fedlib.losses import cross_entropy, weighted_mean
 from fedlib.params import broadcast, row
@@ -80,7 +80,7 @@ def small(x: np.ndarray, edge: int) -> np.ndarray:
     """Images of 16 x 16 pixels: a border of `edge` up to 32, then means of 2 x 2."""
     pad = (2 * SIDE - x.shape[-1]) // 2
     wide = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=edge)
-    return wide.reshape(len(x), -1, SIDE, 2, SIDE, 2).mean((3, 5)).astype(np.uint8)
+    return wide.reshape(len(x), -1, SIDE, 2, SIDE, 2).mean((3, 5)).astype(np.uint8).view(Pixels)
 
 
 def standardised(train: ClientData, test: ClientData) -> tuple[ClientData, ClientData]:

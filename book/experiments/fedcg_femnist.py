@@ -48,6 +48,7 @@ from book.experiments import running
 from fedlib import Algorithm, ClientData, Key, Params, Result, datasets, evaluation, models, partition
 from fedlib.algorithms import CFL, IFCA, FedAvg, FedAvgM, FedCG, FedCGKnownDomains, FedProx, Scaffold
 from fedlib.client.domain_net import DomainClassifier, DomainNet, part
+from fedlib.data import Pixels
 from fedlib.datasets import faces
 from fedlib.engines.checkpoint import Checkpoint
 from fedlib.losses import cross_entropy
@@ -356,7 +357,7 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
 def small() -> World:
     """Ten writers with a few generated images of 8 x 8 pixels, of four classes, and a small network."""
     draw, y = np.random.RandomState(0), np.arange(180) % 4
-    x = (draw.randint(0, 160, (180, 1, 8, 8)) + 30 * y[:, None, None, None]).astype(np.uint8)
+    x = (draw.randint(0, 160, (180, 1, 8, 8)) + 30 * y[:, None, None, None]).astype(np.uint8).view(Pixels)
     writer = np.repeat(np.arange(10), np.arange(9, 28, 2))  # 9 to 27 images
 
     def parts(who: Sequence[int]) -> list[ClientData]:

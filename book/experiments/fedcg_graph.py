@@ -32,6 +32,7 @@ from fedlib import ClientData, Key, Params, datasets, evaluation, models, partit
 from fedlib.algorithms import FedAvg, FedCG, FedCGKnownDomains
 from fedlib.algorithms.fedcg import FedCGState
 from fedlib.client.domain_net import DomainClassifier, DomainNet
+from fedlib.data import Pixels
 from fedlib.datasets import faces
 from fedlib.engines.checkpoint import Checkpoint
 from fedlib.losses import cross_entropy
@@ -443,7 +444,7 @@ def by_domain(world: World) -> list[tuple[ClientData, int]]:
             for rows, n, g in zip(world.train.index, world.train.n, world.domains, strict=True)
         ]
         ids = [k for k, rows in enumerate(lists) if len(rows)]
-        alone = fedlib.stack_rows(world.train.x, flat, [lists[k] for k in ids], ids)
+        alone = fedlib.stack_rows(world.train.x, flat, [lists[k] for k in ids], ids, pixels=world.train.pixels)
         found.append((alone, max(1, round(world.cohort * len(ids) / len(lists)))))
     return found
 
@@ -719,7 +720,7 @@ def generated(count: int, shape: tuple[int, int, int], classes: int) -> Images:
     """Random images, each class a little brighter than the one before."""
     draw, y = np.random.RandomState(0), np.arange(count) % classes
     x = draw.randint(0, 160, (count, *shape)) + (90 * y // classes)[:, None, None, None]
-    return Images(x.astype(np.uint8), y.astype(np.int64))
+    return Images(x.astype(np.uint8).view(Pixels), y.astype(np.int64))
 
 
 def traced(

@@ -536,7 +536,8 @@ def measure_flower(settings: dict[str, Any], keep: running.Keep) -> dict[str, An
 def first_rows(data: fedlib.ClientData, sizes: Iterable[int]) -> fedlib.ClientData:
     """The first rows of each client, as many as are asked for."""
     kept = list(zip(data.index, data.y, sizes, strict=True))
-    return fedlib.stack_clients([data.x[i[:n]] for i, _, n in kept], [y[:n] for _, y, n in kept], ids=data.id.tolist())
+    xs, ys = [data.x[i[:n]] for i, _, n in kept], [y[:n] for _, y, n in kept]
+    return fedlib.stack_clients(xs, ys, ids=data.id.tolist(), pixels=data.pixels)
 
 
 def few_digits() -> fedlib.ClientData:

@@ -10,7 +10,7 @@ from ..aggregate import cluster_means, cluster_sums
 from ..algorithm import Algorithm, Update, held
 from ..checks import check_whole
 from ..costs import flops_of, record
-from ..data import Batch, ClientData
+from ..data import Batch, ClientData, one_class
 from ..keys import Key
 from ..local import clients_at_once
 from ..models import Model
@@ -153,6 +153,8 @@ class FedEM(Algorithm):
 
         A loss is a mean over rows, L = sum w l / sum w. Where all w are 1, its slope in w_i is (l_i - L) / N.
         """
+        if isinstance(self.predict, Mixture) or data.y.ndim > 2:
+            one_class(data.y, "FedEM with a Mixture", 2)
         values, dtype = [], next(iter(models.values())).dtype
         size = max(1, clients_at_once(models, data, None) // self.components)
         for chunk in torch.arange(len(data), device=data.n.device).split(size):

@@ -12,7 +12,7 @@ from ..algorithm import Algorithm, Update, held
 from ..checks import check_number
 from ..client.prototype_net import PrototypeNet
 from ..costs import flops_of, record
-from ..data import Batch, ClientData
+from ..data import Batch, ClientData, one_class
 from ..keys import Key
 from ..losses import weighted_mean
 from ..params import Params, put, row, take
@@ -165,6 +165,7 @@ class FedProto(Algorithm):
 
     def train(self, state: FedProtoState, data: ClientData, clients: Tensor, key: Key) -> Update:
         """Train with the global prototypes; send one's own."""
+        one_class(data.y, "FedProto", 2)
         local, loss = self.train_networks(take(state.local, clients), state.prototypes, data, key)
         prototypes, count = self.local_prototypes(local, data)
         sums = part_sums({"prototype": prototypes}, count)

@@ -9,7 +9,7 @@ from ..aggregate import cluster_means, cluster_sums, membership
 from ..algorithm import Algorithm, Update, held
 from ..checks import check_number, check_whole
 from ..costs import record, server_time
-from ..data import ClientData, to_features
+from ..data import ClientData
 from ..keys import Key
 from ..params import Params, broadcast, number_of_rows, row, take
 from ..server.distance_clusters import linkage
@@ -161,8 +161,8 @@ class PACFL(Algorithm):
     def sent(self, state: PACFLState, data: ClientData) -> Tensor:
         """The signatures (C, p, d) of these clients, in the type of the models; enters what they cost."""
         model = next(iter(state.models.values()))
-        inputs = (data.x[index[:n]] for index, n in zip(data.index, data.n.tolist(), strict=True))
-        signatures = torch.stack([signature(to_features(x, model.dtype), self.vectors) for x in inputs]).to(model)
+        inputs = (data.features(index[:n], model.dtype) for index, n in zip(data.index, data.n.tolist(), strict=True))
+        signatures = torch.stack([signature(x, self.vectors) for x in inputs]).to(model)
         record("clustering", bytes_up=int(signatures.any(-1).sum()) * signatures[0, 0].nbytes)
         return signatures
 

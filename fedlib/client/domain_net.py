@@ -10,7 +10,7 @@ from torch import Tensor
 from torch.func import functional_call
 
 from ..checks import check_whole
-from ..data import ClientData, to_features
+from ..data import ClientData
 from ..keys import Key
 from ..models import CNN, Model
 from ..params import Params, row
@@ -21,7 +21,7 @@ __all__ = ["DomainClassifier", "DomainNet", "part", "split"]
 def each_row(function: Callable[[Tensor], Tensor], data: ClientData, dtype: torch.dtype) -> Tensor:
     """What a function (B, ...) -> (B, p) says of each sample, (K, N, p); rows of several clients are computed once."""
     used, place = data.index.unique(return_inverse=True)
-    return torch.cat([function(to_features(data.x[rows], dtype)) for rows in used.split(1024)])[place]
+    return torch.cat([function(data.features(rows, dtype)) for rows in used.split(1024)])[place]
 
 
 class DomainClassifier(CNN):

@@ -17,6 +17,8 @@ from typing import Any
 import numpy as np
 import pandas as pd
 
+from ..data import Pixels
+
 __all__ = ["Arrays", "Stats", "load", "names", "stats"]
 
 
@@ -58,7 +60,8 @@ class Arrays:
     ----------
     x, y, x_test, y_test : ndarray
         Rows and targets of each split; None for the test split where none is published. Images are uint8,
-        channels first; tables float32, not standardised; targets int64 classes from 0, or float32 values.
+        channels first, and marked as pixels (`fedlib.data.Pixels`); tables float32, not standardised; targets int64
+        classes from 0, or float32 values.
     columns : tuple of str
         Column names of a table; a one-hot column is named ``"<raw column>=<value>"``.
     writer, writer_test : ndarray or None
@@ -75,6 +78,11 @@ class Arrays:
     writer: np.ndarray | None = None
     writer_test: np.ndarray | None = None
     stats: Stats = field(kw_only=True)
+
+    def __post_init__(self) -> None:
+        for name in ("x", "x_test"):
+            if getattr(getattr(self, name), "dtype", None) == np.uint8:
+                object.__setattr__(self, name, getattr(self, name).view(Pixels))
 
 
 def names() -> tuple[str, ...]:

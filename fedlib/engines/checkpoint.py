@@ -277,6 +277,10 @@ def _as_json(value: Any) -> Any:
 def _checksum(value: Any) -> str:
     """Checksum of tensors, in whatever memory they lie."""
     tree = _fields(value) if dataclasses.is_dataclass(value) else value if isinstance(value, dict) else {"": value}
+    if isinstance(value, ClientData):  # names move no number, and without the mark of pixels all bytes were pixels
+        del tree["name"]
+        if not tree.pop("pixels") and value.x.dtype == torch.uint8:
+            tree["whole numbers"] = True
     digest = hashlib.sha256()
     for name, part in flatten(tree).items():
         part = torch.as_tensor(part).detach()

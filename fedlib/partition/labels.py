@@ -16,7 +16,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..checks import check_whole
-from ..data import ClientData, stack_rows
+from ..data import ClientData, Rows, one_class, stack_rows
 from ..keys import whole_seed
 
 __all__ = ["Change", "Partition", "by_user", "dirichlet", "iid", "pathological", "quantity"]
@@ -45,9 +45,8 @@ class Change:
     width: int = 0
 
     def labels(self, y: Tensor, group: np.ndarray) -> Tensor:
-        """Labels as their groups see them; the shapes of `y` and `group` broadcast."""
-        if y.is_floating_point():
-            raise TypeError(f"label_permutation needs class labels, whole numbers; y holds {y.dtype}")
+        """Labels (R,) as their groups see them; the shapes of `y` and `group` broadcast."""
+        one_class(y, "label_permutation")
         return torch.tensor(self.values)[group, y.cpu()].to(y.device)
 
     def features(self, x: Tensor, rows: np.ndarray, seen_by: np.ndarray) -> Tensor:
@@ -55,7 +54,6 @@ class Change:
         if self.kind == "feature_subsets":
             if x.ndim != 2 or x.shape[1] != self.width:
                 raise ValueError(f"columns were drawn for x of shape (R, {self.width}); got {tuple(x.shape)}")
-            x = x if x.is_floating_point() else x.float()
             table = np.full((len(self.values), max(map(len, self.values))), self.width)  # the column of zeros
             for client, columns in enumerate(self.values):
                 table[client, : len(columns)] = columns
@@ -113,6 +111,8 @@ class Partition:
         True group of each sample, aligned with `rows`; differs from `group` in mixtures only.
     id : array of shape (K,), int64
         Ids of the clients: 0 to K - 1, or those of the writers.
+    name : array of shape (K,), str, optional
+        Names of the clients, where `by_user` was given names.
     change : Change or None
         What a group does to its samples; None: nothing.
     total : int or None
@@ -125,6 +125,7 @@ class Partition:
     id: np.ndarray
     change: Change | None = None
     total: int | None = None
+    name: np.ndarray | None = None
 
     @property
     def columns(self) -> tuple[np.ndarray, ...]:
@@ -133,7 +134,7 @@ class Partition:
             raise AttributeError("all clients see all columns; make the partition with feature_subsets")
         return tuple(np.array(c) for c in self.change.values)
 
-    def clients(self, x: ArrayLike | Tensor, y: ArrayLike | Tensor, classes: int | None = None) -> ClientData:
+    def clients(self, x: Rows, y: Rows, classes: int | None = None, pixels: bool | None = None) -> ClientData:
         """The clients as training data, each sample as its group sees it.
 
         Parameters
@@ -142,15 +143,16 @@ class Partition:
             Never modified. A tensor is shared with the result if no features change; else the result holds a changed
             copy of the R' rows that the clients hold, after `feature_subsets` of shape (R', k_max): a client's columns
             in ascending order, then zeros.
-        y : array of shape (R,)
-        classes : int, optional
+        y : array of shape (R,) or (R, ...)
+        classes, pixels
             As in `fedlib.data.stack_rows`.
 
         Returns
         -------
         ClientData
         """
-        x, y = self._checked(x, y, classes)
+        whole = self._whole(x, y, classes, pixels)
+        x, y = whole.x, whole.y[0]  # y is a copy
         rows, sizes = self.rows, [len(r) for r in self.rows]
         held = np.concatenate(rows)
         if len(x) != (self.total or len(x)) or held.max() >= len(x):
@@ -164,17 +166,17 @@ class Partition:
             seen_by = np.repeat(np.arange(len(rows)), sizes) if self._by_client else np.concatenate(self.sample_group)
             x, y = self.change.features(x, held, seen_by), y[held]
             rows = tuple(np.split(np.arange(len(held)), np.cumsum(sizes)[:-1]))
-        return stack_rows(x, y, rows, self.id.tolist(), classes)
+        return replace(stack_rows(x, y, rows, self.id.tolist(), classes, whole.pixels), name=self.name)
 
-    def tests(self, x: ArrayLike | Tensor, y: ArrayLike | Tensor, classes: int | None = None) -> ClientData:
+    def tests(self, x: Rows, y: Rows, classes: int | None = None, pixels: bool | None = None) -> ClientData:
         """A common test set for every client, as its own group sees it.
 
         Parameters
         ----------
         x : array of shape (R, ...)
             Stored once if no features change, else once for each group, after `feature_subsets` for each client.
-        y : array of shape (R,)
-        classes : int, optional
+        y : array of shape (R,) or (R, ...)
+        classes, pixels
             As in `fedlib.data.stack_rows`.
 
         Returns
@@ -187,26 +189,27 @@ class Partition:
         ----------
         Sattler, Müller, Samek. Clustered federated learning. 2019.
         """
-        x, y = self._checked(x, y, classes)
-        r, k = len(y), len(self.rows)
-        index, labels = torch.arange(r).expand(k, r), y.expand(k, r)
+        whole = self._whole(x, y, classes, pixels)
+        x, y, r, k = whole.x, whole.y[0], len(whole.x), len(self.rows)
+        index, labels = whole.index.expand(k, r), y.expand(k, *y.shape)
         if self.change is not None and self.change.kind == "label_permutation":
             labels = self.change.labels(y, self._seen_by(y))
         elif self.change is not None:
             views = np.arange(len(self.change.values))
             x = self.change.features(x, np.tile(np.arange(r), len(views)), np.repeat(views, r))
             index = torch.from_numpy(self._seen_by(y) * r + np.arange(r))
-        return ClientData(x, index, labels, torch.tensor([r]).expand(k), torch.from_numpy(self.id.copy()))
+        ids = torch.from_numpy(self.id.copy())
+        return replace(whole, x=x, index=index, y=labels, n=whole.n.expand(k), id=ids, name=self.name)
 
     @property
     def _by_client(self) -> bool:
         return self.change is not None and self.change.kind == "feature_subsets"
 
-    def _checked(self, x: ArrayLike | Tensor, y: ArrayLike | Tensor, classes: int | None) -> tuple[Tensor, Tensor]:
+    def _whole(self, x: Any, y: Any, classes: int | None, pixels: bool | None) -> ClientData:
+        """All rows as those of one client, checked."""
         if self.change is not None and self.change.kind == "label_permutation":
             classes = len(self.change.values[0])
-        one = stack_rows(x, y, [np.arange(len(y))], classes=classes)  # type: ignore[arg-type]
-        return one.x, one.y[0]  # y is a copy
+        return stack_rows(x, y, [np.arange(len(y))], classes=classes, pixels=pixels)
 
     def _seen_by(self, y: Tensor) -> np.ndarray:
         """Entry of the change under which each client sees each of R common rows, shape (K, R)."""
@@ -214,6 +217,7 @@ class Partition:
         seen, order = np.repeat(main[:, None], len(y), 1), np.argsort(y.cpu().numpy(), kind="stable")
         for k, own in enumerate(self.sample_group):
             if (own != self.group[k]).any():
+                one_class(y, "a common test set of a mixture")
                 groups, counts = np.unique(own, return_counts=True)
                 sizes = apportion(len(y), counts)
                 places = np.concatenate([(np.arange(n) + 0.5) / n for n in sizes])  # in [0, 1]: each group evenly
@@ -487,8 +491,9 @@ def by_user(user: ArrayLike, n_clients: int | None = None, min_rows: int = 1, se
 
     Parameters
     ----------
-    user : array of shape (R,), int
-        Who wrote each row, for example ``writer`` of `fedlib.datasets.Arrays`.
+    user : array of shape (R,), int or str
+        Who wrote each row, for example ``writer`` of `fedlib.datasets.Arrays`. Names are numbered from 0 in sorted
+        order, those that are left out too, and kept beside the numbers.
     n_clients : int, optional
         Keep so many writers, drawn at random; all by default.
     min_rows : int
@@ -505,12 +510,13 @@ def by_user(user: ArrayLike, n_clients: int | None = None, min_rows: int = 1, se
     ----------
     Caldas et al. LEAF: A benchmark for federated settings. 2018.
     """
-    user = np.asarray(user)
+    user, names = np.asarray(user), None
+    if user.ndim == 1 and user.dtype.kind in "OUT":
+        if bad := [row for row, name in enumerate(user) if not isinstance(name, str)]:
+            raise TypeError(f"user must hold a name a row; got {user[bad[0]]!r} in row {bad[0]}: drop such rows")
+        names, user = np.unique(user.astype(str), return_inverse=True)
     if user.ndim != 1 or user.dtype.kind not in "iu":
-        raise TypeError(
-            f"user must hold one whole number a row, shape (R,); got {user.dtype} {user.shape}; number names with "
-            "np.unique(names, return_inverse=True)[1]"
-        )
+        raise TypeError(f"user must hold a whole number or a name a row, shape (R,); got {user.dtype} {user.shape}")
     order = np.argsort(user, kind="stable")
     ids, start, size = np.unique(user[order].astype(np.int64), return_index=True, return_counts=True)
     enough = np.flatnonzero(size >= min_rows)
@@ -520,4 +526,5 @@ def by_user(user: ArrayLike, n_clients: int | None = None, min_rows: int = 1, se
             "or min_rows"
         )
     kept = np.sort(random_of("by_user", seed).permutation(enough)[:n_clients])
-    return one_group([order[start[k] : start[k] + size[k]] for k in kept], len(user), ids[kept])
+    parts = one_group([order[start[k] : start[k] + size[k]] for k in kept], len(user), ids[kept])
+    return replace(parts, name=None if names is None else names[ids[kept]])

@@ -15,7 +15,7 @@ from torch import Tensor
 from ..checks import check_whole
 from ..client.domain_net import each_row
 from ..costs import message_bytes, record, server_time
-from ..data import ClientData
+from ..data import ClientData, one_class
 from ..keys import Key
 from .clusters import kmeans
 
@@ -185,6 +185,7 @@ class EMResult:
         """
         x, real = (each_row(self.features, data, self.mean.dtype) - self.shift) / self.scale, data.real
         if labels:
+            one_class(data.y, "a score with labels", 2)
             density = log_density(x, data.y, self.mean, self.variance) / self.temperature
         else:
             share = self.weight.clamp(min=torch.finfo(x.dtype).tiny)  # of a domain without samples too
@@ -268,6 +269,7 @@ def federated_em(
     Dempster, Laird, Rubin. Maximum likelihood from incomplete data via the EM algorithm. 1977.
     """
     check_whole(iterations, "iterations")
+    one_class(data.y, "federated_em", 2)
     clients, real = len(data), data.real
     view = RandomFeatures(tuple(data.x.shape[1:]), seed) if features is None else features  # type: ignore[arg-type]
     x = each_row(view, data, dtype)

@@ -61,8 +61,7 @@ def hold_back(data: ClientData, share: float, key: Key) -> tuple[ClientData, Cli
     def part(first: Tensor, size: Tensor) -> ClientData:
         place = torch.arange(int(size.max()), device=n.device)
         which = order.gather(1, first[:, None] + torch.where(place < size[:, None], place, 0))
-        columns = {name: c[torch.arange(len(c), device=n.device)[:, None], which] for name, c in data.columns.items()}
-        return replace(data, index=data.index.gather(1, which), y=data.y.gather(1, which), n=size, columns=columns)
+        return data.at(which, size)
 
     return part(back, n - back), part(torch.zeros_like(n), back)
 
