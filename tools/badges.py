@@ -31,14 +31,18 @@ SETUP = """# @title Set-up: fetch this release on Colab; elsewhere, find the clo
 {imports}
 
 HOME, CODE = "{url}", Path("fedlib-book")
-if "google.colab" in sys.modules and not {there}:
+if "google.colab" in sys.modules and not CODE.exists():
 {fetch}
 places = [CODE.resolve(), Path.cwd(), *Path.cwd().parents]
 sys.path[:0] = [str(p) for p in places if (p / "fedlib/data.py").exists()][:1]"""
-FETCH = '    run(["git", "clone", "-q", "--depth=1", "-bv{release}", HOME, CODE], check=True)'
-INSTALL = '    run(["pip", "install", "-q", "torch-geometric"], check=True)'
-NO_ADDRESS = """    say = "Upload student.zip; !unzip -q student.zip; !mv fedlib-student fedlib-book"
-    raise RuntimeError(f"{HOME} is missing. {say}{more}")"""
+IMPORTS = "import sys\nfrom pathlib import Path"
+INSTALL = '    run(["pip", "install", "-q", "torch-geometric"], check=True)\n'
+FETCH = """    if run(["git", "clone", "-q", "--depth=1", "-bv{release}", HOME, CODE]).returncode:
+        raise RuntimeError(f"{{HOME}} has no release v{release}; tell us at {{HOME}}/issues")"""
+NO_ADDRESS = '''    raise RuntimeError(f"""{{HOME}} is not published yet. Take student.zip from the book's
+page "For teachers", upload it here (folder icon on the left), and run this in a new cell:
+
+!unzip -q student.zip && mv fedlib-student fedlib-book{more}""")'''
 
 
 def repository(config: Path = ROOT / "_config.yml") -> str:
@@ -64,16 +68,13 @@ def release() -> str:
 def setup_cell(chapter: str, url: str, version: str) -> str:
     """A chapter's first code cell.
 
-    Where there is no address yet, on Colab it goes on with a fedlib that somebody put there, or says how to do that.
+    On Colab it fetches the release. Where there is no address yet, it says how to bring the book there.
     """
     if url == PLACEHOLDER:
-        imports = "import sys\nfrom importlib.util import find_spec\nfrom pathlib import Path"
-        there = '(CODE.exists() or find_spec("fedlib"))'
-        fetch = NO_ADDRESS.replace("{more}", "; %pip install torch-geometric" if chapter in GRAPHS else "")
-        return SETUP.format(url=url, imports=imports, there=there, fetch=fetch)
-    fetch = [*([INSTALL] if chapter in GRAPHS else []), FETCH.format(release=version)]
-    imports = "import sys\nfrom pathlib import Path\nfrom subprocess import run"
-    return SETUP.format(url=url, imports=imports, there="CODE.exists()", fetch="\n".join(fetch))
+        fetch = NO_ADDRESS.format(more="\n%pip install -q torch-geometric" if chapter in GRAPHS else "")
+        return SETUP.format(url=url, imports=IMPORTS, fetch=fetch)
+    fetch = (INSTALL if chapter in GRAPHS else "") + FETCH.format(release=version)
+    return SETUP.format(url=url, imports=f"{IMPORTS}\nfrom subprocess import run", fetch=fetch)
 
 
 def colab(chapter: str, url: str) -> str:
