@@ -1,9 +1,10 @@
-"""Sphinx extension: how pages are found and opened: a button to Colab, a description, a map of the site."""
+"""Sphinx extension: how pages are found and opened: a button to Colab, a description, a map of the site, a page 404."""
 
 import re
 import sys
 from html import escape
 from pathlib import Path
+from urllib.parse import urlsplit
 
 from docutils import nodes
 
@@ -39,10 +40,19 @@ def description(doctree):
 
 def describe(app, pagename, templatename, context, doctree):
     """Give a page its description, before sphinxext.opengraph would take the first 200 characters."""
+    if pagename == app.config.root_doc:
+        context["docstitle"] = ""  # else its title would stand there twice
     text = description(doctree) if doctree else ""
     if text and "og:description" not in (context["meta"] or {}):
         context["meta"] = {**(context["meta"] or {}), "og:description": escape(text)}
         context["metatags"] += f'<meta name="description" content="{escape(text)}" />\n'
+
+
+def not_found(app):
+    """What GitHub shows under an address that is not there, in whatever folder: hence the base of its links."""
+    base = f'<base href="{urlsplit(app.config.html_baseurl).path}404.html">'
+    body = "<h1>Page not found</h1><p>Nothing lies at this address. Search, or choose a page from the contents.</p>"
+    yield "404", {"title": "Page not found", "body": body, "metatags": base}, "page.html"
 
 
 def write_sitemap(app, error):
@@ -60,5 +70,6 @@ def setup(app):
     """Connect the extension."""
     app.connect("doctree-read", button)
     app.connect("html-page-context", describe, priority=400)
+    app.connect("html-collect-pages", not_found)
     app.connect("build-finished", write_sitemap)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -77,7 +77,8 @@ class Links(SphinxDirective):
         place, more = ("slides/{}.html", []) if self.name == "deck-links" else ("{}.pdf", [("book", "the whole book")])
         found = [(p.stem, f"chapter {int(p.stem[:2])}") for p in notebooks.paths()] + more
         links = ", ".join(f'<a href="{home}/{place.format(stem)}">{words}</a>' for stem, words in found)
-        return [nodes.raw("", f"<p>{links}</p>", format="html")]
+        hidden = "" if self.name == "deck-links" else " hidden"  # until `make pdf` has printed them
+        return [nodes.raw("", f'<p class="{self.name}"{hidden}>{links}</p>', format="html")]
 
 
 def setup(app):

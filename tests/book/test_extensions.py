@@ -93,6 +93,13 @@ def test_no_chapter_loses_a_figure_or_a_table():
         assert not any("figure" in c["metadata"].get("mystnb", {}) for c in gone), path.stem
 
 
+def test_a_folded_cell_is_called_by_its_title():
+    cells = [cell("a", "# @title Draw both\nplot()", **FIGURE), cell("b", "x = 1"), {"cell_type": "markdown"}]
+    titled, plain, _ = EXECUTED.with_prompts({"cells": copy.deepcopy(cells)})["cells"]
+    assert titled["metadata"]["mystnb"] == FIGURE["mystnb"] | {"code_prompt_show": "Draw both"}
+    assert plain == cells[1]
+
+
 @pytest.mark.parametrize(
     ("text", "clean"),
     [
@@ -191,14 +198,6 @@ def test_a_description_is_the_first_sentences():
     assert PUBLISHED.description(publish_doctree(f"A\n=\n\nShort. {long} More.\n", **page)) == f"Short. {long}"
     cut = PUBLISHED.description(publish_doctree(f"A\n=\n\n{'word ' * 100}\n", **page))
     assert cut.endswith("word …") and len(cut) <= PUBLISHED.MOST + 2
-
-
-def test_the_icons_of_the_theme_can_be_read():
-    hosted = extension("selfhost")
-    script = hosted.files("pydata_sphinx_theme") / "theme/pydata_sphinx_theme/static/scripts/fontawesome.js"
-    found = hosted.icons(script.read_text(encoding="utf8"))
-    assert {"fa-bars", "fa-magnifying-glass", "fa-github", "fa-pencil-alt", "fa-rocket", "fa-xmark"} <= set(found)
-    assert all(len(icon) == 3 and icon[2] for icon in found.values())
 
 
 def test_preview_names_the_chapters_there_are(capsys):

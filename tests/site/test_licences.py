@@ -10,8 +10,7 @@ STATIC = ROOT / "_build/html/_static"
 NAMED = PAGE.read_text(encoding="utf8").partition("## What these pages ship")[2].partition("\n## ")[0].lower()
 PACKAGES = "sphinx sphinx-book-theme pydata-sphinx-theme myst-nb sphinx-copybutton sphinx-design sphinx-exercise"
 PACKAGES = f"{PACKAGES} sphinx-proof sphinx-togglebutton django-static-mathjax".split()
-# By Sphinx, with the colours of Pygments, and by book/_ext/selfhost.py, from the font of the theme.
-WRITTEN = {"pygments.css", "signs.woff"}
+WRITTEN = {"pygments.css"}  # by Sphinx, with the colours of Pygments
 
 
 def test_every_script_style_sheet_and_font_comes_with_a_package_that_is_named():

@@ -5,13 +5,17 @@ Build the pages first: ``make site-test`` does.
 
 import functools
 import http.server
+import io
 import re
 import shutil
 import threading
 from pathlib import Path
+from urllib.parse import urlsplit
 
+import numpy as np
 import pytest
 from axe_playwright_python.sync_playwright import Axe
+from PIL import Image
 from playwright.sync_api import sync_playwright
 
 SITE = Path(__file__).resolve().parents[2] / "_build/html"
@@ -96,12 +100,23 @@ PALE = """() => {
 }"""
 
 
+SHIFTS = """new PerformanceObserver(list => {
+    for (const e of list.getEntries()) if (!e.hadRecentInput) window.shifted = (window.shifted ?? 0) + e.value;
+}).observe({ type: "layout-shift", buffered: true })"""
+# Characters of a line, for each paragraph of at least four lines without a formula.
+MEASURE = """() => [...document.querySelectorAll("article p")]
+    .filter(p => p.checkVisibility() && !p.querySelector("mjx-container"))
+    .map(p => [p.innerText.length, Math.round(p.offsetHeight / parseFloat(getComputedStyle(p).lineHeight))])
+    .filter(([, lines]) => lines >= 4).map(([characters, lines]) => characters / lines)"""
+
+
 @pytest.fixture
 def page(request, browser, base):
     width, height, scheme = VIEWS[request.param]
     context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
     page = context.new_page()
     page.set_default_timeout(PATIENCE)
+    page.add_init_script(SHIFTS)
     page.view, page.scheme, page.problems, page.weight = request.param, scheme, [], []
     page.on("pageerror", lambda e: page.problems.append(f"script: {e}"))
     page.on("console", lambda m: page.problems.append(f"console: {m.text}") if m.type == "error" else None)
@@ -133,6 +148,7 @@ def test_page(page, base, path):
             "n => document.querySelectorAll('mjx-container').length >= n", arg=formulas, timeout=PATIENCE
         )
     assert page.locator("mjx-merror, [data-mjx-error]").count() == 0, "TeX that does not parse"
+    assert page.evaluate("window.shifted ?? 0") < 0.1, "the page jumps while it is loaded"
     alts = page.locator("article img").evaluate_all("images => images.map(i => i.alt)")
     alts += page.locator("article svg.drawn").evaluate_all("all => all.map(s => s.getAttribute('aria-label'))")
     # Sphinx writes the file's path where the author gave no alt text.
@@ -154,7 +170,8 @@ def test_page(page, base, path):
         assert page.evaluate(PALE) == [], "pale in the dark"
     if page.view == "desktop":
         if path.startswith("notebooks/"):
-            assert page.evaluate(SCREENS) <= 14, "too long for a class: screens without exercises"
+            assert page.evaluate(SCREENS) <= 15, "too long for a class: screens without exercises"
+        assert max(page.evaluate(MEASURE), default=0) <= 75, "characters on a line"
         page.set_viewport_size(WIDE)
         assert page.evaluate(CUT) == [], "out of sight at 1440 pixels"
     bad = [
@@ -174,7 +191,7 @@ def test_links_lead_somewhere(browser, base):
         page.goto(base + path, wait_until="load")
         shown = page.locator("article a[href]").evaluate_all("links => links.map(a => a.href)")
         external |= {x.split("#")[0] for x in shown if not x.startswith((base, "http://localhost:"))}
-        links = page.locator("main a[href]").evaluate_all("links => links.map(a => a.href)")
+        links = page.locator("main a[href]:not([hidden] a)").evaluate_all("links => links.map(a => a.href)")
         for link in {x for x in links if x.startswith(base)}:
             target, _, anchor = link.removeprefix(base).partition("#")
             file = SITE / target.split("?")[0]
@@ -305,14 +322,97 @@ def test_tables_on_a_phone(browser, base):
     assert not any(t["stacked"] for t in tables), "there is room again"
 
 
-def test_the_icons_are_ours(browser, base):
-    page = browser.new_page(viewport=WIDE)
-    page.goto(base + CHAPTER, wait_until="load")
-    page.locator(".theme-switch-button svg").first.wait_for(state="attached")
-    left = page.locator("i[class*='fa-']").evaluate_all("all => all.map(e => e.className)")
+def drawn_width(button):
+    """How wide is what a button shows within its border, in pixels of the screen."""
+    shown = np.asarray(Image.open(io.BytesIO(button.screenshot(animations="disabled"))).convert("L"), dtype=int)
+    inside = shown[3:-3, 3:-3]
+    (columns,) = np.nonzero((abs(inside - np.median(inside)) > 50).any(axis=0)) if inside.size else ([],)
+    return int(columns[-1] - columns[0] + 1) if len(columns) else 0
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+@pytest.mark.parametrize("path", ["book/index.html", CHAPTER, "book/api/fedlib.federation.html"])
+def test_every_button_shows_a_text_or_a_picture(browser, base, path, width):
+    """In the pixels, so that it does not matter how an icon is drawn."""
+    page = browser.new_page(viewport={"width": width, "height": 900})
+    page.set_default_timeout(PATIENCE)
+    page.goto(base + path, wait_until="networkidle")
+    seen = "e => e.checkVisibility({ opacityProperty: true, visibilityProperty: true }) && e.offsetWidth > 1"
+    buttons = [e for e in page.locator("button, .btn, article a.button").all() if e.evaluate(seen)]
+    bare = {e.evaluate("e => e.outerHTML.slice(0, 150)"): drawn_width(e) for e in buttons}
     page.close()
-    assert left == [], "an icon that the small script lacks"
-    assert (SITE / "_static/scripts/fontawesome.js").stat().st_size < 40_000
+    assert len(bare) > 3 and {name: pixels for name, pixels in bare.items() if pixels < 12} == {}
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_the_menu_opens_the_contents(browser, base, width):
+    """On a phone the bars at the top do; on a desktop they close it."""
+    page = browser.new_page(viewport={"width": width, "height": 844})
+    page.set_default_timeout(PATIENCE)
+    page.goto(base + CHAPTER, wait_until="load")
+    seventh = page.locator(".bd-sidebar-primary a[href='07_clustering_rivals.html'], dialog a[href*='07_']").first
+    before = seventh.is_visible()
+    page.locator("button.primary-toggle:visible").first.click()
+    page.wait_for_timeout(500)
+    in_sight = "e => e.checkVisibility() && e.getBoundingClientRect().right > 0"
+    assert before == (width == 1280) and seventh.evaluate(in_sight) != before
+    page.close()
+
+
+@pytest.mark.parametrize(("width", "place"), [(1280, 500), (390, 844)])
+def test_reading_starts_in_sight(browser, base, width, place):
+    page = browser.new_page(viewport={"width": width, "height": 844})
+    page.set_default_timeout(PATIENCE)
+    page.goto(base + "book/index.html", wait_until="load")
+    start = page.get_by_role("link", name="Start reading").bounding_box()
+    page.close()
+    assert start["y"] + start["height"] <= place
+
+
+def test_the_search_box_shows_the_first_letter(chapter):
+    """Beside its lens, in the dialog."""
+    chapter.locator(".search-button__button:visible").first.click()
+    chapter.locator("dialog[open] input").wait_for()
+    beside = """input => {
+        const lens = input.form.querySelector("i, svg").getBoundingClientRect();
+        return input.getBoundingClientRect().left + parseFloat(getComputedStyle(input).paddingLeft) - lens.right;
+    }"""
+    assert chapter.locator("dialog[open] input").evaluate(beside) >= 4
+
+
+def test_a_folded_cell_says_what_it_does(chapter):
+    prompts = chapter.locator("article details.hide > summary").all_inner_texts()
+    assert prompts and len(set(prompts)) == len(prompts) and not [p for p in prompts if "code cell" in p]
+
+
+def test_a_page_that_is_not_there(browser, base):
+    """GitHub shows 404.html under whatever address was asked for, with the book's search, contents and colours."""
+    folder = urlsplit(re.search(r'rel="canonical" href="([^"]*)', (SITE / PAGES[0]).read_text("utf8"))[1]).path
+    folder = folder.removesuffix(PAGES[0])
+    page = browser.new_page(viewport={"width": 1280, "height": 900})
+    page.set_default_timeout(PATIENCE)
+    problems = []
+
+    def published(route):
+        file = SITE / urlsplit(route.request.url).path.removeprefix(folder)
+        if "/gone/" in route.request.url:
+            route.fulfill(status=404, path=SITE / "404.html")
+        elif file.is_file() and route.request.url.startswith(f"{base}{folder[1:]}"):
+            route.fulfill(path=file)
+        else:
+            problems.append(route.request.url)
+            route.abort()
+
+    page.route("**/*", published)
+    page.goto(f"{base}{folder[1:]}book/gone/chapter.html", wait_until="load")
+    assert page.locator("article h1").inner_text() == "Page not found"
+    assert page.locator(".bd-sidebar-primary a[href*='07_']").count() == 1
+    page.locator(".search-button__button:visible").first.click()
+    page.locator("dialog[open] input").fill("CFL")
+    page.keyboard.press("Enter")
+    page.get_by_text("Search finished").first.wait_for()
+    page.close()
+    assert problems == []
 
 
 def test_a_sitemap_lists_every_page():
