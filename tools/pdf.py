@@ -1,26 +1,43 @@
 """Print the built book with headless Chromium: ``make pdf``.
 
-_build/html/downloads/NN_slug.pdf is a chapter, book.pdf all pages in the order of the contents but for the library's
-reference.
+_build/html/downloads/NN_slug.pdf is a chapter. book.pdf has a cover, the contents, and all pages in their order but for
+the first one and the library's reference. A link leads to the published page, and in book.pdf to the page there.
 """
 
+import html
 import shutil
-import subprocess
 import sys
 import tempfile
-from concurrent.futures import ThreadPoolExecutor
-from functools import partial
+from collections.abc import Callable
 from pathlib import Path
 
 import yaml
+from playwright.sync_api import Page, sync_playwright
 from pypdf import PdfReader, PdfWriter
+from pypdf.generic import ArrayObject, NameObject
 from tqdm import tqdm
 
-from . import downloads, notebooks
+from . import badges, downloads, notebooks
 
 HTML = notebooks.ROOT / "_build/html"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
-PRINT = ("--headless", "--no-sandbox", "--disable-gpu", "--no-pdf-header-footer", "--virtual-time-budget=30000")
+QUIET = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
+CONFIG = yaml.safe_load((notebooks.ROOT / "_config.yml").read_text(encoding="utf8"))
+TITLE, AUTHOR, ADDRESS = CONFIG["title"], CONFIG["author"], CONFIG["html"]["baseurl"]
+READY = """async ([here, there]) => {
+    await window.MathJax?.startup?.promise;
+    for (const a of document.links)
+        if (!a.getAttribute("href").startsWith("#")) a.href = a.href.replace(here, there);
+}"""
+STYLE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Front</title><style>
+@page { size: A4; margin: 18mm; }
+body { font: 11pt/1.5 system-ui, sans-serif; margin: 0; }
+h1 { font-size: 34pt; line-height: 1.15; margin: 8mm 0; }
+section { height: 250mm; display: flex; flex-direction: column; justify-content: center; break-after: page; }
+img { width: 40mm; }
+a { display: flex; justify-content: space-between; color: inherit; text-decoration: none; break-inside: avoid; }
+</style>"""
+NUMBERS = "<style>@page { @bottom-center { content: counter(page); } } p { break-after: page; }</style>"
 
 
 def contents(toc: Path = notebooks.ROOT / "_toc.yml") -> list[str]:
@@ -40,55 +57,108 @@ def contents(toc: Path = notebooks.ROOT / "_toc.yml") -> list[str]:
     return found
 
 
-def printed(browser: str, page: str, out: Path) -> Path:
-    """A page as a PDF.
+def printer(browser: Page, folder: Path) -> Callable[..., PdfReader]:
+    """A function that prints a page of the book, or a page with the text that it is given."""
 
-    Raises
-    ------
-    SystemExit
-        The browser printed nothing; shows what it said.
-    """
-    path = out / f"{page.replace('/', '-')}.pdf"
-    with tempfile.TemporaryDirectory() as profile:  # else browsers that run side by side wait for one another
-        command = [
-            browser,
-            *PRINT,
-            f"--user-data-dir={profile}",
-            f"--print-to-pdf={path}",
-            f"file://{HTML}/{page}.html",
-        ]
-        run = subprocess.run(command, capture_output=True, text=True, timeout=300, check=False)
-    if run.returncode or not path.exists():
-        sys.exit(f"{browser} could not print {page}:\n{run.stderr[-2000:]}")
-    return path
+    def printed(name: str, text: str = "") -> PdfReader:
+        source, path = HTML / f"{name}.html", folder / f"{name.replace('/', '-')}.pdf"
+        if text:
+            source = path.with_suffix(".html")
+            source.write_text(f"{STYLE}{text}", encoding="utf8")
+        browser.goto(source.as_uri())
+        browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS])
+        browser.pdf(path=path, prefer_css_page_size=True)
+        return PdfReader(path)
+
+    return printed
+
+
+def title(pdf: PdfReader) -> str:
+    """The title of a page without that of the book."""
+    return str((pdf.metadata or {}).get("/Title", "")).partition(" \N{EM DASH} ")[0]
+
+
+def front(names: dict[str, str], starts: dict[str, int]) -> str:
+    """The cover and the contents, for titles and first sheets."""
+    logo = (notebooks.ROOT / "book/_static/logo.svg").as_uri()
+    said = f"Release {badges.release()}. The text and the figures are under CC BY 4.0, the code under BSD 3-Clause."
+    cover = f'<img src="{logo}"><h1>{html.escape(TITLE)}</h1><p>{html.escape(AUTHOR)}<p>{said}<br>{ADDRESS}'
+    rows = "".join(
+        f'<a href="{ADDRESS}{page}.html"><span>{html.escape(name)}</span><span>{starts[page] + 1}</span></a>'
+        for page, name in names.items()
+    )
+    return f"<section>{cover}</section><h2>Contents</h2>{rows}"
+
+
+def number(pdf: PdfWriter, numbers: PdfReader, skip: int = 0) -> None:
+    """Put numbers below the pages, but for some at the front."""
+    for page, below in zip(pdf.pages[skip:], numbers.pages, strict=False):
+        page.merge_page(below)
+
+
+def lead_inside(book: PdfWriter, starts: dict[str, int]) -> None:
+    """Let links to pages that the book has lead there; `starts` are the first sheets of its pages."""
+    for sheet in book.pages:
+        for link in sheet.get("/Annots", ()):
+            link = link.get_object()
+            address = str(link.get("/A", {}).get("/URI", ""))
+            page = address[len(ADDRESS) :].partition(".html")[0]
+            if address.lower().startswith(ADDRESS.lower()) and page in starts:  # a host has no capitals
+                del link["/A"]
+                place = [book.pages[starts[page]].indirect_reference, NameObject("/Fit")]
+                link[NameObject("/Dest")] = ArrayObject(place)
+
+
+def save(pdf: PdfWriter, path: Path, name: str) -> None:
+    """Write a PDF with its title and authors, whole or not at all."""
+    pdf.metadata = {"/Title": name, "/Author": AUTHOR}
+    pdf.write(path.with_suffix(".part"))
+    path.with_suffix(".part").replace(path)
 
 
 def main(out: Path = downloads.OUT) -> None:
-    """Print all pages, two at a time.
+    """Print all pages.
 
     Raises
     ------
     SystemExit
         There is no browser, or a page is not there.
     """
-    browser = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if not browser:
+    found = next(filter(None, map(shutil.which, BROWSERS)), None)
+    if not found:
         sys.exit(f"`make pdf` prints with Chromium, and there is none of {', '.join(BROWSERS)}; install chromium")
-    pages = contents()
+    pages = contents()[1:]
     if missing := [page for page in pages if not (HTML / f"{page}.html").exists()]:
         sys.exit(f"{missing[0]} has not been built; type `make book` first")
     out.mkdir(parents=True, exist_ok=True)
-    with tempfile.TemporaryDirectory() as folder, ThreadPoolExecutor(2) as two:
-        each = two.map(partial(printed, browser, out=Path(folder)), pages)
-        book = PdfWriter()
-        for page, path in zip(pages, tqdm(each, total=len(pages), desc="pages", mininterval=5), strict=True):
-            book.append(path, str((PdfReader(path).metadata or {}).get("/Title") or page))
+    with tempfile.TemporaryDirectory() as folder, sync_playwright() as p:
+        browser = p.chromium.launch(executable_path=found, args=QUIET)
+        printed = printer(browser.new_page(), Path(folder))
+        each = {page: printed(page) for page in tqdm(pages, desc="pages", mininterval=5)}
+        starts, sheets = {}, 0
+        for page, pdf in each.items():
+            starts[page], sheets = sheets, sheets + len(pdf.pages)
+        first = printed("front", front({page: title(pdf) for page, pdf in each.items()}, starts))
+        numbers = printed("numbers", NUMBERS + "<p>&nbsp;</p>" * sheets)
+        browser.close()
+        book = PdfWriter(first)
+        for page, pdf in each.items():
+            book.append(pdf, title(pdf), import_outline=False)
             if page.startswith("notebooks/"):
-                shutil.move(path, out / f"{Path(page).name}.pdf")
-        book.write(Path(folder) / "book")
-        shutil.move(Path(folder) / "book", out / "book.pdf")
+                chapter = PdfWriter(pdf)
+                number(chapter, numbers)
+                save(chapter, out / f"{Path(page).name}.pdf", title(pdf))
+        lead_inside(book, {page: start + len(first.pages) for page, start in starts.items()})
+        number(book, numbers, len(first.pages))
+        save(book, out / "book.pdf", TITLE)
     print(f"The PDFs are {out}/*.pdf.")
+
+
+def show_links(page: Path = HTML / "book/teaching/index.html") -> None:
+    """Show the links to the PDFs on the page for teachers, which are hidden until then."""
+    page.write_text(page.read_text(encoding="utf8").replace(' class="pdf-links" hidden', ""), encoding="utf8")
 
 
 if __name__ == "__main__":
     main()
+    show_links()

@@ -1,0 +1,69 @@
+"""What `make pdf` prints from the built pages: a few of them, with Chromium."""
+
+import pytest
+from pypdf import PdfReader
+
+from tools import pdf
+
+PAGES = ["book/index", "book/teaching/index", "notebooks/01_fedavg", "book/notation"]
+
+
+@pytest.fixture(scope="module")
+def out(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(pdf, "contents", lambda: PAGES)
+        folder = tmp_path_factory.mktemp("pdf")
+        pdf.main(folder)
+    return folder
+
+
+def addresses(pdf):
+    links = [link.get_object() for page in pdf.pages for link in page.get("/Annots", ())]
+    return [str(link["/A"]["/URI"]) for link in links if "/URI" in link.get("/A", {})]
+
+
+def test_chapters_and_one_book(out):
+    assert sorted(p.name for p in out.iterdir()) == ["01_fedavg.pdf", "book.pdf"]
+
+
+def test_links_lead_to_published_pages_and_nowhere_on_this_machine(out):
+    assert [a for path in out.iterdir() for a in addresses(PdfReader(path)) if not a.startswith("https://")] == []
+    home = pdf.ADDRESS.lower()
+    inside = [a for a in addresses(PdfReader(out / "book.pdf")) if a.lower().startswith(home)]
+    assert f"{home}book/glossary.html" in {a.lower().partition("#")[0] for a in inside}
+    assert not [a for a in inside if a[len(home) :].partition(".html")[0] in PAGES[1:]], "that page is in the book"
+
+
+def test_sheets_have_a_size_and_a_number(out):
+    for name, front in (("01_fedavg", 0), ("book", 2)):
+        sheets = PdfReader(out / f"{name}.pdf").pages
+        assert {(round(float(s.mediabox.width)), round(float(s.mediabox.height))) for s in sheets} == {(595, 842)}
+        for number, sheet in enumerate(sheets[front:], 1):
+            assert sheet.extract_text().split()[-1] == str(number)
+
+
+def test_the_book_has_a_cover_contents_and_bookmarks(out):
+    book, chapter = PdfReader(out / "book.pdf"), PdfReader(out / "01_fedavg.pdf")
+    assert (book.metadata.title, book.metadata.author) == (pdf.TITLE, pdf.AUTHOR)
+    assert " ".join(book.pages[0].extract_text().split()).startswith(pdf.TITLE)
+    titles = [mark.title for mark in book.outline]
+    assert titles[0] == "For teachers" and titles[1] == chapter.metadata.title and titles[1].startswith("1. Fed")
+    lines = book.pages[1].extract_text().splitlines()
+    starts = [book.get_destination_page_number(mark) for mark in book.outline]
+    for title, start in zip(titles, starts, strict=True):
+        assert any(title in line for line in lines) and str(start - 1) in " ".join(lines)
+    # The contents lead to places in the book.
+    inside = [link.get_object() for link in book.pages[1]["/Annots"]]
+    assert [book.get_page_number(link["/Dest"][0].get_object()) for link in inside] == starts
+
+
+def test_what_is_for_the_screen_stays_there(out):
+    text = PdfReader(out / "01_fedavg.pdf").pages[0].extract_text()
+    assert "Run in Colab" not in text and "Contents" not in text
+
+
+def test_the_page_for_teachers_shows_its_links_once_the_files_are_there(tmp_path):
+    page = tmp_path / "index.html"
+    page.write_text((pdf.HTML / "book/teaching/index.html").read_text(encoding="utf8"), encoding="utf8")
+    pdf.show_links(page)
+    assert '<p><a href="../../downloads/01_fedavg.pdf">' in page.read_text(encoding="utf8")
