@@ -59,6 +59,7 @@ def test_the_book_has_a_cover_contents_and_bookmarks(out):
 
 def test_what_is_for_the_screen_stays_there(out):
     text = PdfReader(out / "01_fedavg.pdf").pages[0].extract_text()
+    assert " ".join(text.split()).startswith("1. Federated averaging")
     assert "Run in Colab" not in text and "Contents" not in text
 
 

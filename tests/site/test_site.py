@@ -444,7 +444,7 @@ def test_paper(chapter):
     assert cells.nth(0).locator("pre").first.is_visible() and not cells.nth(1).is_visible()
     cut = "all => all.filter(e => e.scrollWidth > e.clientWidth + 1 || e.getBoundingClientRect().right > innerWidth)"
     assert (
-        chapter.locator("article pre:visible, article img, article svg.drawn, article .output:visible").evaluate_all(
+        chapter.locator("article :is(pre, .output, div.math):visible, article :is(img, svg.drawn)").evaluate_all(
             f"all => ({cut})(all).map(e => e.outerHTML.slice(0, 200))"
         )
         == []
