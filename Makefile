@@ -10,6 +10,7 @@ VENV := $(or $(VIRTUAL_ENV),.venv)
 PY := $(VENV)/bin/python
 READY := $(VENV)/.fedlib-ready
 PYTHON ?= python3
+CPU_WHEELS ?= https://download.pytorch.org/whl/cpu
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 export PYTHONPATH := $(CURDIR)
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
@@ -127,7 +128,11 @@ clean:  ## remove what was built (not the virtual environment)
 
 $(READY): requirements.txt tests/requirements.txt pyproject.toml
 	@[ -x $(PY) ] || { echo "Creating the virtual environment $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@echo "Installing what the book and its tests need (a download of about 5 GB with PyTorch; some minutes)"
+	@nvidia-smi -L >/dev/null 2>&1 || $(PY) -c 'from importlib.metadata import version as v; v("torch"), v("torchvision")' 2>/dev/null || { \
+	  echo "There is no NVIDIA card: asking $(CPU_WHEELS) for PyTorch without CUDA"; \
+	  $(PY) -m pip install --quiet --disable-pip-version-check --retries 1 --index-url $(CPU_WHEELS) torch torchvision 2>/dev/null; \
+	} || echo "There was no answer: PyTorch comes from the usual index, where it may bring 4 GB of CUDA"
+	@echo "Installing what the book and its tests need (a download of about 1 GB, with CUDA 5 GB; some minutes)"
 	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[book,test]'
 	@touch $@
 

@@ -19,6 +19,7 @@ PAGES = (
     "CONTRIBUTING.md",
     "CITATION.cff",
     "_config.yml",
+    "pyproject.toml",
     "book/index.md",
     "book/setup.md",
 )

@@ -28,7 +28,11 @@ On a machine with Python 3.10 or newer, once:
 
     python -m venv env
     source env/bin/activate
+    pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu
     pip install -r requirements.txt {more}
+
+On Windows the second line is env\\Scripts\\activate. The third brings PyTorch for CPUs; with an NVIDIA card leave it
+out, and the fourth brings PyTorch with CUDA, which is 4 GB larger.
 
 {then}
 
@@ -36,7 +40,9 @@ The text and the figures are under CC BY 4.0, the code under the BSD 3-Clause Li
 """
 STUDENT = """Then open a chapter, such as 01_fedavg.ipynb:
 
-    jupyter lab"""
+    jupyter lab
+
+While you work on the exercises, set preset = "smoke" at its top: it then runs in seconds."""
 COURSE = """Then, in this folder,
 
     nbgrader generate_assignment 01_fedavg
@@ -44,9 +50,11 @@ COURSE = """Then, in this folder,
 writes what students get to the folder release. Put what comes back into submitted/NAME/01_fedavg/01_fedavg.ipynb, and
 
     nbgrader autograde 01_fedavg
+    nbgrader generate_feedback 01_fedavg
     nbgrader export
 
-write all points to grades.csv."""
+grade it, write to the folder feedback a page for each student, which shows what the checks said, and write all points
+to grades.csv. With preset = "smoke" at the top of a chapter in source, grading a copy takes less than a minute."""
 
 
 def library() -> Iterator[Path]:

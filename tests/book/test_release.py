@@ -6,13 +6,14 @@ import sys
 
 import pytest
 
-from tools import licences
+from tools import badges, licences
 from tools.notebooks import ROOT
 
 SCHEMAS = {
     "citation-file-format": ["CITATION.cff"],
     "github-workflows": [".github/workflows/*.yml"],
     "github-issue-forms": [".github/ISSUE_TEMPLATE/[!c]*.yml"],
+    "dependabot": [".github/dependabot.yml"],
     "github-issue-config": [".github/ISSUE_TEMPLATE/config.yml"],
 }
 PAGE = licences.PAGE.read_text(encoding="utf8")
@@ -32,6 +33,22 @@ def test_files_have_the_form_that_their_readers_expect(schema, patterns):
     assert files
     run = check(schema, *files)
     assert run.returncode == 0, run.stdout + run.stderr
+
+
+def test_workflows_agree_on_their_actions():
+    used = "".join(path.read_text(encoding="utf8") for path in (ROOT / ".github/workflows").glob("*.yml"))
+    versions = set(re.findall(r"uses: (\S+)@(v\d+)\s", used))
+    assert len(versions) == len({name for name, _ in versions}) >= 6
+    assert used.count("uses: ") == len(re.findall(r"uses: \S+@v\d+\s", used))
+
+
+def test_the_package_names_its_addresses():
+    """On PyPI's page, and what pip shows."""
+    table = (ROOT / "pyproject.toml").read_text(encoding="utf8").partition("[project.urls]")[2].partition("\n[")[0]
+    found = dict(re.findall(r'^(\w+) = "(.+)"$', table, re.M))
+    assert set(found) == {"Book", "Source", "Issues", "Changelog"}
+    moved = badges.with_address(table, "https://github.com/some/one")
+    assert moved.count("some/one") + moved.count("some.github.io/one") == 4
 
 
 def test_no_page_installs_the_package_of_somebody_else():

@@ -3,6 +3,7 @@
 import copy
 import json
 import os
+import re
 import subprocess
 import symtable
 import sys
@@ -12,6 +13,7 @@ from pathlib import Path
 
 import nbformat
 import pytest
+from nbgrader.apps import NbGraderApp
 
 from tools import downloads, exercises, notebooks, student, teaching
 
@@ -34,8 +36,9 @@ out = {"points": {}, "failed": {}}
 for who in ("nobody", "everybody"):
     checked = Validator(config=config).validate(f"submitted/{who}/01_fedavg/01_fedavg.ipynb")
     out["failed"][who] = len(checked.get("failed", []))
-    graded = api.autograde("01_fedavg", who)
-    assert graded["success"], graded["log"]
+    for step in (api.autograde, api.generate_feedback):
+        done = step("01_fedavg", who)
+        assert done["success"], done["log"]
 with Gradebook("sqlite:///gradebook.db") as book:
     for who in out["failed"]:
         found = book.find_submission("01_fedavg", who)
@@ -139,12 +142,18 @@ def test_a_teacher_grades_with_the_published_archive_alone(tmp_path):
     """From course.zip, with no clone in sight, through all of nbgrader: release, validate, autograde. Chapter 1."""
     name = "01_fedavg"
     downloads.archives(tmp_path)
+    commands = set(re.findall(r"^    nbgrader (\w+)", downloads.COURSE, re.M))
+    assert commands == {"generate_assignment", "autograde", "generate_feedback", "export"}
+    assert commands <= set(NbGraderApp.subcommands)
     for which in ("course", "student"):
         with zipfile.ZipFile(tmp_path / f"{which}.zip") as packed:
             assert packed.testzip() is None
             packed.extractall(tmp_path)
     home, copies = tmp_path / "fedlib-course", tmp_path / "fedlib-student"
     assert {p.stem for p in copies.glob("*.ipynb")} == {p.stem for p in PATHS}
+    for folder in (home, copies):
+        said = (folder / "README.txt").read_text(encoding="utf8")
+        assert all(words in said for words in ("whl/cpu", "env\\Scripts\\activate", 'preset = "smoke"'))
     assert (home / "requirements.txt").read_text(encoding="utf8").count("torch>=") == 1
     source = home / "source" / name / f"{name}.ipynb"
     handed_in = {"everybody": notebooks.read(source), "nobody": notebooks.read(copies / f"{name}.ipynb")}
@@ -161,5 +170,7 @@ def test_a_teacher_grades_with_the_published_archive_alone(tmp_path):
     out = json.loads(where.stdout.splitlines()[-1])
     asked = exercises.of(notebooks.read(source))
     points = sum(e.points for e in asked)
+    pages = {who: home / "feedback" / who / name / f"{name}.html" for who in handed_in}
+    assert all("<html" in page.read_text(encoding="utf8") for page in pages.values())
     assert out["failed"] == {"nobody": len(asked), "everybody": 0}
     assert out["points"] == {"nobody": [0, points], "everybody": [points, points]}
