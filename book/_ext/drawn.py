@@ -17,6 +17,7 @@ INK, PAPER = "currentColor", "var(--figure-paper)"
 NAMED = {"white": "#ffffff", "black": "#000000"}
 GREY_FILL, GREY_LINE = 16, 40  # how far the channels of a grey may lie apart, of 255: pale blue is a fill's own colour
 DROPPED = {f"{SVG}{name}" for name in ("metadata", "style", "title")}
+LEGIBLE = 9  # pixels of the smallest text, on a phone too
 NUMBER = r"-?\d*\.?\d+(?:e-?\d+)?"
 
 
@@ -136,6 +137,16 @@ def finish(element, style):
         element.set("style", "; ".join(f"{name}: {value}" for name, value in style.items()))
 
 
+def least_width(root, width):
+    """How wide a drawing must be so that its texts can be read, in pixels."""
+    sizes = [LEGIBLE]
+    for text in filter(is_text, root.iter()):
+        glyphs = re.search(rf"scale\(({NUMBER})", text.get("transform", ""))  # of 100 units
+        own = re.search(rf"({NUMBER})px", text.get("style", ""))
+        sizes += [100 * float(glyphs[1])] if glyphs else [float(own[1])] if own else []
+    return round(width * LEGIBLE / min(sizes))
+
+
 def rounded(text):
     """Coordinates to a tenth of a point; a factor below 1 to three digits."""
     return re.sub(r"-?\d+\.\d{2,}", lambda n: f"{float(n[0]):.{1 if abs(float(n[0])) >= 1 else 3}f}", text)
@@ -183,6 +194,7 @@ def inlined(svg, name, alt, classes=()):
         for key in ("clip-path", "style", "fill"):
             if "url(#" in element.get(key, ""):
                 element.set(key, element.get(key).replace("url(#", f"url(#{name}-"))
+    root.set("style", f"--least: {least_width(root, width)}px")
     root.set("fill", INK)
     root.set("stroke-linejoin", "round")  # Matplotlib's style sheet would hold for the whole page
     root.set("role", "img")

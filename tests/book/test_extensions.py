@@ -141,6 +141,13 @@ def test_a_figure_takes_the_colours_of_the_page():
     assert clips and {c[5:-1] for c in clips} <= set(ids)
 
 
+def test_a_figure_says_how_wide_its_smallest_text_wants_it():
+    """A phone shows it in 9 pixels."""
+    width = {size: drawing(lambda ax, s=size: ax.text(0.1, 0.5, "a", size=s)) for size in (5, 6)}
+    least = {size: int(re.search(r"--least: (\d+)px", svg)[1]) for size, svg in width.items()}
+    assert least == {5: round(216 * 9 / 5), 6: round(216 * 9 / 6)}
+
+
 def test_text_on_data_keeps_its_colour_and_other_text_follows_the_page():
     def draw(ax):
         ax.imshow(np.array([[0.0, 1.0]]), "Blues")

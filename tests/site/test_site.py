@@ -330,6 +330,26 @@ def drawn_width(button):
     return int(columns[-1] - columns[0] + 1) if len(columns) else 0
 
 
+LETTERS = """() => [...document.querySelectorAll("figure svg.drawn")].filter(svg => svg.checkVisibility()).map(svg => {
+    const unit = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+    const glyphs = [...svg.querySelectorAll("g[transform*='scale(0.']:has(> use)")]
+        .map(g => 100 * g.getAttribute("transform").match(/scale\\(([\\d.]+)/)[1]);
+    const texts = [...svg.querySelectorAll("text")].map(t => parseFloat(getComputedStyle(t).fontSize));
+    return unit * Math.min(...glyphs, ...texts);
+})"""
+
+
+@pytest.mark.parametrize("chapter", ["05_cfl_geometry", "06_cfl", "10_feature_spaces", "12_scoreboard"])
+def test_figures_can_be_read_on_a_phone(browser, base, chapter):
+    page = browser.new_page(viewport={"width": 390, "height": 844})
+    page.set_default_timeout(PATIENCE)
+    page.goto(f"{base}notebooks/{chapter}.html", wait_until="load")
+    sizes = page.evaluate(LETTERS)
+    assert sizes and min(sizes) >= 8.9
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "they scroll in their place"
+    page.close()
+
+
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("path", ["book/index.html", CHAPTER, "book/api/fedlib.federation.html"])
 def test_every_button_shows_a_text_or_a_picture(browser, base, path, width):
