@@ -116,7 +116,7 @@ licences: $(READY)  ## list the packages that the project asks for in book/licen
 links: $(READY)  ## ask every address that the pages name whether it is still there
 	$(VENV)/bin/jupyter-book build . --all --path-output _build/links --builder linkcheck
 
-figures: $(READY) _build/executed/notebooks/06_cfl.ipynb  ## draw logo, preview, the guide's figure and the README's picture
+figures: $(READY) _build/executed/notebooks/06_cfl.ipynb  ## draw the guide's figure, the README's picture and the stills of the interactive figures
 	$(PY) -m tools.figures
 	$(PY) -m tools.stills
 

@@ -1,79 +1,23 @@
-"""Draw the pictures that no chapter draws, into book/_static: ``make figures``.
+"""Draw the pictures that no build draws, into book/_static: ``make figures``.
 
-These are the logo (the favicon too), the preview that other sites show beside a link, the figure of the guide
-"Add an algorithm in an afternoon", which the guide's own programs draw, and the picture of the README, which is cut
-from an executed chapter. They are committed; a build draws none of them.
+These are the figure of the guide "Add an algorithm in an afternoon", which the guide's own programs draw, and the
+picture of the README, which is cut from an executed chapter. They are committed, as are the logo and the preview.
 """
 
-import io
 import os
 import re
 import subprocess
 import sys
 import tempfile
 from pathlib import Path
-from typing import Any
 
-import matplotlib as mpl
 import nbformat
-import numpy as np
-from matplotlib.figure import Figure
-from matplotlib.patches import Circle, Rectangle, RegularPolygon
-
-from fedlib.reports.plotting import COLOURS
 
 from . import notebooks
 
 STATIC = notebooks.ROOT / "book/_static"
 README_FIGURE = ("06_cfl", "fig-3")  # chapter, cell
 GUIDE_FIGURE = "apfl.svg"
-INK, GREY, PALE = "#1b2733", "#5b6b7f", "#eef2f6"
-BLUE = COLOURS[0]
-
-
-def _canvas(width: float, height: float, face: str = "white") -> tuple[Figure, Any]:
-    """A figure, and one axis over all of it whose unit is a point; y grows downwards."""
-    fig = Figure(figsize=(width / 72, height / 72), dpi=72, facecolor=face)
-    ax = fig.add_axes((0, 0, 1, 1))
-    ax.set(xlim=(0, width), ylim=(height, 0))
-    ax.axis("off")
-    return fig, ax
-
-
-def emblem(ax: Any, x: float, y: float, size: float) -> None:
-    """A server and five clients of five shapes, around a centre."""
-    angles = np.pi * (0.4 * np.arange(5) - 0.5)
-    places = np.stack([x + 0.36 * size * np.cos(angles), y + 0.36 * size * np.sin(angles)], axis=1)
-    for px, py in places:
-        ax.plot([x, px], [y, py], color=GREY, lw=size / 20, zorder=1)
-    for (px, py), sides, turn, colour in zip(
-        places, (0, 4, 3, 4, 5), (0, np.pi / 4, np.pi, 0, np.pi), COLOURS[:5], strict=True
-    ):
-        shape = (
-            RegularPolygon((px, py), sides, radius=size / 7, orientation=turn) if sides else Circle((px, py), size / 8)
-        )
-        shape.set(color=colour, zorder=2)
-        ax.add_patch(shape)
-    ax.add_patch(Circle((x, y), size / 7, color=GREY, zorder=2))
-
-
-def logo() -> Figure:
-    """The emblem alone, on no background."""
-    fig, ax = _canvas(64, 64, face="none")
-    emblem(ax, 32, 33, 64)
-    return fig
-
-
-def preview() -> Figure:
-    """The title beside the emblem, 1200 by 630 pixels."""
-    fig, ax = _canvas(1200, 630)
-    ax.add_patch(Rectangle((0, 0), 24, 630, color=BLUE))
-    for i, line in enumerate(("Heterogeneous", "federated learning,", "step by step")):
-        ax.text(84, 190 + 92 * i, line, size=66, weight="bold", color=INK, va="center")
-    ax.text(86, 470, "A book whose chapters are programs,", size=29, color=GREY, va="center")
-    ax.text(86, 512, "and the PyTorch library they use", size=29, color=GREY, va="center")
-    emblem(ax, 1010, 315, 310)
-    return fig
 
 
 def cut(chapter: str, cell: str) -> str:
@@ -103,9 +47,6 @@ def of_the_guide() -> bytes:
         return Path(folder, GUIDE_FIGURE).read_bytes()
 
 
-DRAWN = {"logo.svg": logo, "preview.png": preview}
-
-
 def _write(name: str, data: bytes) -> None:
     part = STATIC / f"{name}.part"
     part.write_bytes(data)
@@ -114,15 +55,8 @@ def _write(name: str, data: bytes) -> None:
 
 
 def main() -> None:
-    """Draw all of them."""
+    """Draw both."""
     readme = cut(*README_FIGURE).encode()  # first: it may have to refuse
-    for name, draw in DRAWN.items():
-        file = io.BytesIO()
-        # Text stays text: it scales, can be found, and weighs little. No date: the same drawing, the same bytes.
-        with mpl.rc_context({"svg.fonttype": "none", "svg.hashsalt": name}):
-            svg = name.endswith(".svg")
-            draw().savefig(file, format=name[-3:], metadata={"Date": None} if svg else {"Software": None})
-        _write(name, file.getvalue())
     _write("readme.svg", readme)
     _write(GUIDE_FIGURE, of_the_guide())
 
