@@ -11,17 +11,26 @@ from docutils import nodes
 sys.path.append(str(Path(__file__).parents[2]))
 from tools import badges  # noqa: E402
 
+SYNONYMS = {  # what readers also search for, where it is not written so
+    "02_clients_differ": "noniid, heterogeneity, heterogeneous",
+    "04_personal_models": "pfl, personalized, personalization, personalisation",
+    "06_cfl": "clustering, clustered",
+    "12_scoreboard": "benchmark, leaderboard, comparison",
+    "13_scaling_out": "gpu, cuda, distributed, speed",
+}
 ENOUGH, MOST = 60, 200  # characters of a description
 
 
 def button(app, doctree):
-    """Put a button that opens a chapter on Colab below its title."""
+    """Put a button that opens a chapter on Colab below its title, and let the search know its other names."""
     folder, _, chapter = app.env.docname.rpartition("/")
     title = next(iter(doctree.findall(nodes.title)), None)
     if folder == "notebooks" and title is not None:
         link = escape(badges.colab(chapter, badges.repository()))
         html = f'<p class="run-in-colab"><a class="external" href="{link}">Run in Colab</a></p>'
         title.parent.insert(title.parent.index(title) + 1, nodes.raw("", html, format="html"))
+        if chapter in SYNONYMS:
+            doctree += nodes.meta("", name="keywords", content=SYNONYMS[chapter])
 
 
 def description(doctree):

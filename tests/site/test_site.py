@@ -209,7 +209,14 @@ def test_links_lead_somewhere(browser, base):
 
 @pytest.mark.parametrize(
     ("words", "chapter", "places"),
-    [("FedAvg", "01_fedavg", 100), ("non-IID", "02_clients_differ", 1), ("personalised", "04_personal_models", 3)],
+    [
+        ("FedAvg", "01_fedavg", 3),  # after its entries in the glossary
+        ("cosine", "05_cfl_geometry", 2),
+        ("non-IID", "02_clients_differ", 1),
+        ("noniid", "02_clients_differ", 1),
+        ("personalised", "04_personal_models", 3),
+        ("personalized", "04_personal_models", 3),
+    ],
 )
 def test_search_finds(browser, base, words, chapter, places):
     page = browser.new_page()
