@@ -21,9 +21,13 @@ from torch.overrides import handle_torch_function, has_torch_function_unary
 
 from .keys import child, spread, to_normal, to_uniform
 
-__all__ = ["ANSWERS", "Draws", "in_training"]
+__all__ = ["ANSWERS", "Draws", "Refused", "in_training"]
 
 _ALPHA = -1.7580993408473766  # what alpha dropout puts in place of a unit: SELU's value at minus infinity
+
+
+class Refused(ValueError):
+    """Something in a loss or a module that clients cannot train in a stack; says what to do instead."""
 
 
 def in_training(x: Tensor) -> bool:
@@ -143,10 +147,12 @@ def _dropped(axes: int | None, alpha: bool = False) -> Callable[..., Tensor]:
             return x
         shape = x.shape if axes is None else (*x.shape[:axes], *[1] * (x.ndim - axes))
         kept = draws.uniform(shape, x.dtype, x.device) >= p
-        if not alpha:
-            return x * kept / (1 - p) if p < 1 else x * 0
-        scale = ((1 - p) * (1 + p * _ALPHA**2)) ** -0.5 if p < 1 else 0.0
-        return torch.where(kept, x, _ALPHA) * scale - scale * _ALPHA * p
+        if alpha:
+            scale = ((1 - p) * (1 + p * _ALPHA**2)) ** -0.5 if p < 1 else 0.0
+            out = torch.where(kept, x, _ALPHA) * scale - scale * _ALPHA * p
+        else:
+            out = x * kept / (1 - p) if p < 1 else x * 0
+        return x.copy_(out) if inplace else out
 
     return answer
 
@@ -162,11 +168,13 @@ def _attention(
         attn_mask = torch.ones(score.shape[-2:], dtype=torch.bool, device=score.device).tril()
     if attn_mask is not None:
         score = score.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else score + attn_mask
-    return _dropped(None)(draws, score.softmax(-1), dropout_p) @ value
+    nothing = (score == -math.inf).all(-1, keepdim=True)  # a query that may look at no key gets 0, as from torch
+    score = score.masked_fill(nothing, 0).softmax(-1).masked_fill(nothing, 0)
+    return _dropped(None)(draws, score, dropout_p) @ value
 
 
 def _no_permutation(draws, *args, **kwargs):
-    raise ValueError(
+    raise Refused(
         "torch.randperm in a loss would shuffle padded rows among the real ones; for an order of the real rows take "
         "(torch.rand(len(w)) - w).argsort(), which puts padding last"
     )

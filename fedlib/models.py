@@ -8,15 +8,16 @@ import copy
 import math
 import warnings
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from inspect import signature
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
 
-from .chance import in_training
+from .chance import Refused, in_training
 from .keys import Key
 from .params import Params
 from .recurrent import STACKABLE
@@ -61,16 +62,16 @@ class Model:
     def __init__(self, module: nn.Module, init: Callable[[nn.Module], Any] | None = None) -> None:
         for name, layer in module.named_modules():
             if why := _refused(layer):
-                raise ValueError(f"layer {name!r} is a {type(layer).__name__}{why}")
+                raise Refused(f"layer {name!r} is a {type(layer).__name__}{why}")
         self.params: Params = {n: p.detach().clone() for n, p in module.named_parameters() if p.requires_grad}
         if not self.params:
             raise ValueError(f"a {type(module).__name__} without parameters to train; see requires_grad")
-        self.module, self._init = copy.deepcopy(module), init
+        # The numbers are never used: each call brings its own.
+        self._empty = {name: nn.Parameter(p.to("meta")) for name, p in self.params.items()}
+        named = dict(module.named_parameters())
+        self.module, self._init = copy.deepcopy(module, {id(named[n]): p for n, p in self._empty.items()}), init
         for layer in self.module.modules():
             layer.__class__ = STACKABLE.get(type(layer), type(layer))
-        empty = {name: nn.Parameter(p.to("meta")) for name, p in self.params.items()}
-        for layer, attribute, name in _places(self.module):  # the numbers are never used: each call brings its own
-            setattr(layer, attribute, empty[name])
         self._idle: dict[tuple[torch.device, torch.dtype], list[_Copy]] = {}
         self._moved: dict[tuple[torch.device, torch.dtype], dict[str, Tensor]] = {}
 
@@ -97,6 +98,8 @@ class Model:
                 self._init(module)
             for path, layer in reversed(list(module.named_modules()) if self._init is None else []):  # children first
                 reset = getattr(layer, "reset_parameters", getattr(layer, "_reset_parameters", None))
+                if reset is not None and any(p.default is p.empty for p in signature(reset).parameters.values()):
+                    reset = None  # it asks for what only the module knows
                 if isinstance(layer, _DRAWN) and getattr(reset, "__func__", None) in _RESETS:
                     bound = 1 / math.sqrt(math.prod(layer.weight.shape[1:]))
                     for name in ("weight", "bias"):
@@ -137,26 +140,35 @@ class Model:
         """
         self._check(params)
         kind = next(iter(params.values()))
-        module = copy.deepcopy(self._copy(kind.device, kind.dtype).module)
+        frozen = {name: copy.deepcopy(t) for name, t in self._frozen(kind.device, kind.dtype).items()}
+        module = self._with(frozen | {name: nn.Parameter(p.detach().clone()) for name, p in params.items()})
         back = {ours: theirs for theirs, ours in STACKABLE.items()}
         for layer in module.modules():
             layer.__class__ = back.get(type(layer), type(layer))
-        numbers = {name: nn.Parameter(p.detach().clone()) for name, p in params.items()}
-        for layer, attribute, name in _places(module):
-            setattr(layer, attribute, numbers[name])
+            if isinstance(layer, nn.RNNBase):
+                layer.flatten_parameters()
         return module
 
-    def _copy(self, device: torch.device, dtype: torch.dtype) -> "_Copy":
-        """The module for one thread; all share what is frozen, which is moved once, and no number is copied."""
-        named = dict((*self.module.named_parameters(), *self.module.named_buffers()))
+    def _frozen(self, device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
+        """What all clients share, by name; moved once."""
         if (device, dtype) not in self._moved:
-            frozen = {n: t for n, t in named.items() if n not in self.params}
-            to = {n: t.detach().to(device, dtype if t.is_floating_point() else t.dtype) for n, t in frozen.items()}
-            self._moved[device, dtype] = {
-                n: nn.Parameter(to[n], False) if isinstance(t, nn.Parameter) else to[n] for n, t in frozen.items()
-            }
-        moved = self._moved[device, dtype]
-        module = copy.deepcopy(self.module, {id(t): moved.get(n, t) for n, t in named.items()})
+            named = (*self.module.named_parameters(), *self.module.named_buffers())
+            to = {n: (t, t.detach().to(device, dtype if t.is_floating_point() else t.dtype)) for n, t in named
+                  if n not in self.params}  # fmt: skip
+            moved = {n: nn.Parameter(u, False) if isinstance(t, nn.Parameter) else u for n, (t, u) in to.items()}
+            self._moved[device, dtype] = moved
+        return self._moved[device, dtype]
+
+    def _with(self, tensors: Mapping[str, Tensor]) -> nn.Module:
+        """The module with these tensors in the place of its own, wherever it holds them."""
+        named = (*self.module.named_parameters(), *self.module.named_buffers())
+        return copy.deepcopy(self.module, {id(t): tensors[n] for n, t in named})
+
+    def _copy(self, device: torch.device, dtype: torch.dtype) -> "_Copy":
+        """The module for one thread. Parameters are NaN, so that one that a call cannot set is never taken for it."""
+        nan = torch.full((), math.nan, device=device, dtype=dtype)
+        blank = {name: nn.Parameter(nan.expand(p.shape)) for name, p in self.params.items()}
+        module = self._with({**self._frozen(device, dtype), **blank})
         return _Copy(module, _places(module), [layer for layer in module.modules() if layer.training])
 
     def _check(self, params: Params) -> None:
@@ -164,16 +176,19 @@ class Model:
             differ = sorted(set(params) ^ set(self.params))
             raise ValueError(f"these are not the module's parameters: {differ[:4]} are missing or unknown")
 
-    def __call__(self, params: Params, *inputs: Tensor) -> Tensor:
+    def __call__(self, params: Params, *inputs: Any, **named: Any) -> Any:
         """Output of one client's network with these parameters, all of which must be given."""
         self._check(params)
-        where = inputs[0].device, next(iter(params.values())).dtype
+        kind = next(iter(params.values()))
+        first = next((t for t in (*inputs, *named.values()) if isinstance(t, Tensor)), kind)
+        where = first.device, kind.dtype
         idle = self._idle.setdefault(where, [])
         try:
             own = idle.pop()
         except IndexError:  # the first call, or other threads have them all
             own = self._copy(*where)
-        training = in_training(inputs[0])
+        training = in_training(first)
+        before = _memory(own.module) if own.training is None else None
         if own.training != training:
             own.training = training
             for layer in own.moody:
@@ -181,11 +196,17 @@ class Model:
         for layer, attribute, name in own.places:  # as `torch.func.functional_call`, in a tenth of its time
             vars(layer)[attribute] = params[name]
         try:
-            return own.module(*inputs)
+            out = own.module(*inputs, **named)
         finally:
             for layer, attribute, _ in own.places:
                 del vars(layer)[attribute]
-            idle.append(own)
+        if before is not None and (kept := [k for k, v in _memory(own.module).items() if before.get(k) != v]):
+            raise Refused(
+                f"layer {kept[0][0]!r} keeps {kept[0][1]!r} from one call to the next, which all clients would share; "
+                "compute it in each call, or in __init__ if it is a constant"
+            )
+        idle.append(own)
+        return out
 
 
 @dataclass(eq=False)
@@ -205,11 +226,30 @@ def _places(module: nn.Module) -> list[tuple[nn.Module, str, str]]:
     return [(layer, attribute, names[p]) for layer, attribute, p in owned if p.requires_grad]
 
 
+def _memory(module: nn.Module) -> dict[tuple[str, str], Any]:
+    """Numbers and tensors that layers hold beside their parameters, by layer and attribute; tensors by their state."""
+    found: dict[tuple[str, str], Any] = {}
+    for path, layer in module.named_modules():
+        for name, value in (*vars(layer).items(), *layer.named_buffers(recurse=False)):
+            if isinstance(value, Tensor):
+                found[path, name] = id(value), value._version
+            elif isinstance(value, (int, float)) and name != "training":
+                found[path, name] = value
+    return found
+
+
 def _refused(layer: nn.Module) -> str:
     """Why clients cannot train a layer in a stack, and what to do; nothing if they can."""
     if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():
         return ": call the module once, so that it knows its shapes"
-    if isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d)) and not layer.track_running_stats:
+    if isinstance(layer, torch.jit.ScriptModule):
+        return ", which is compiled; give the module that it was made of"
+    if computed := [name for name, t in vars(layer).items() if isinstance(t, Tensor) and t.grad_fn is not None]:
+        return f" whose {computed[0]!r} is computed by a hook; use torch.nn.utils.parametrizations, or remove the hook"
+    if (
+        isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm))
+        and not layer.track_running_stats
+    ):
         return ", which takes statistics of the whole batch, padded rows too; use GroupNorm"
     if getattr(layer, "track_running_stats", False) and layer.training:
         return (

@@ -15,7 +15,7 @@ import torch.nn.functional as F
 from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
-from .chance import ANSWERS, OPENED, Draws, opened
+from .chance import ANSWERS, OPENED, Draws, Refused, opened
 from .convolutions import as_channels, as_clients, conv2d, grouped_conv2d
 from .low_rank import LowRank, NeedsMatrix
 
@@ -127,18 +127,28 @@ class _Kernels(TorchFunctionMode):
                 return opened(func)(*args, **kwargs)
         if func is F.embedding:
             return _embedding(*args, **kwargs)
+        if func is Tensor.view:
+            return _view(*args, **kwargs)
         kernel, axes = _KERNELS.get(func, (None, 0))
-        if kernel is None or not args or args[0].ndim != axes:
+        if kernel is None or not args or args[0].ndim != axes or args[0].is_complex():
             return func(*args, **kwargs)
         tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
         run = _on_stacks if PRIVATE_NAMES else _Operation.apply
         return run(_of_tensors(func, args, kwargs), _of_tensors(kernel, args, kwargs), *tensors)
 
 
+def _view(x, *shape, **kwargs):
+    """Of images in channels_last memory, where one client alone would have them contiguous, a copy."""
+    try:
+        return x.view(*shape, **kwargs)
+    except RuntimeError:
+        return x.reshape(*shape, **kwargs)
+
+
 def _embedding(ids, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
     """Of one client. Torch's vmap lets the row `padding_idx` of the first client alone stay as it is."""
     if max_norm is not None or scale_grad_by_freq:
-        raise ValueError(
+        raise Refused(
             "an embedding with max_norm writes into its weights, and one with scale_grad_by_freq counts padded rows: "
             "clients cannot train it in a stack; leave both out"
         )

@@ -98,9 +98,11 @@ class IFCA(Algorithm):
             Of equally good models the first.
         """
         dtype, size = next(iter(models.values())).dtype, clients_at_once(models, data, None) // self.clusters
-        losses = vmap(torch.vmap(self.loss, (None, 0)), (0, None))  # of each model, of each client
+        loss = vmap(self.loss, (None, 0))  # of one model, of each client
         chunks = torch.arange(len(data), device=data.n.device).split(max(1, size))
-        values = torch.cat([losses(models, data[chunk].all_rows(dtype)) for chunk in chunks], 1)  # (M, C)
+        batches = [data[chunk].all_rows(dtype) for chunk in chunks]
+        each = [torch.cat([loss(row(models, m), batch) for batch in batches]) for m in range(self.clusters)]
+        values = torch.stack(each)  # (M, C)
         example = tuple(part[0, :1] for part in data[:1].all_rows(dtype))
         record("clustering", flops=self.clusters * int(data.n.sum()) * flops_of(self.loss, row(models, 0), example))
         return values.nan_to_num(nan=torch.inf).argmin(0)
