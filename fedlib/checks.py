@@ -140,6 +140,12 @@ def check_loss(
                 "gradients. Take the mean weighted by w, (values * w).sum() / w.sum(), as "
                 "fedlib.losses.cross_entropy(logits, y, w) does"
             )
+    if not x.is_floating_point():  # ids may be out of range in any row
+        flat = data.x.reshape(len(data.x), -1)
+        ends = torch.stack([flat.amin(1).argmin(), flat.amax(1).argmax()])
+        ones, twice = torch.ones(2, dtype=dtype, device=x.device), [0, 0]
+        given = data.features(ends, dtype), y[twice], ones, *(column[twice] for column in more)
+        attempt("the loss does not run on the rows with the smallest and the largest id", loss, params, given)
     rows = torch.tensor([[0, 1], [1, 2]])
     batch = x[rows], y[rows], torch.ones(2, 2, dtype=dtype, device=x.device), *(column[rows] for column in more)
     _check_stack(loss, stack, batch)

@@ -167,7 +167,8 @@ class Model:
     def _copy(self, device: torch.device, dtype: torch.dtype) -> "_Copy":
         """The module for one thread. Parameters are NaN, so that one that a call cannot set is never taken for it."""
         nan = torch.full((), math.nan, device=device, dtype=dtype)
-        blank = {name: nn.Parameter(nan.expand(p.shape)) for name, p in self.params.items()}
+        plain = type(nan) is Tensor  # else of a device in Python, as tests have one
+        blank = {name: nn.Parameter(nan.expand(p.shape)) if plain else p for name, p in self._empty.items()}
         module = self._with({**self._frozen(device, dtype), **blank})
         return _Copy(module, _places(module), [layer for layer in module.modules() if layer.training])
 

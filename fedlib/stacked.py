@@ -146,11 +146,19 @@ def _view(x, *shape, **kwargs):
 
 
 def _embedding(ids, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
-    """Of one client. Torch's vmap lets the row `padding_idx` of the first client alone stay as it is."""
+    """Of one client. Torch's vmap checks no id, and lets the row `padding_idx` of the first client alone stay."""
     if max_norm is not None or scale_grad_by_freq:
         raise Refused(
             "an embedding with max_norm writes into its weights, and one with scale_grad_by_freq counts padded rows: "
             "clients cannot train it in a stack; leave both out"
+        )
+    plain = ids
+    while PRIVATE_NAMES and is_batchedtensor(plain):
+        plain = get_unwrapped(plain)
+    if not plain.is_cuda and plain.numel() and not 0 <= int(plain.min()) <= int(plain.max()) < len(weight):
+        raise Refused(
+            f"an embedding of {len(weight)} rows was given ids from {int(plain.min())} to {int(plain.max())}; in a "
+            "stack of clients those outside would be rows of other clients"
         )
     out = F.embedding(ids, weight)
     return out if padding_idx is None else torch.where((ids == padding_idx % len(weight))[..., None], out.detach(), out)

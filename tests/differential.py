@@ -288,7 +288,7 @@ def by_fit(one):
         return losses.cross_entropy(model(params, batch[0]), *batch[1:])
 
     def run(_):
-        with torch.random.fork_rng():
+        with torch.random.fork_rng([]):
             algorithm = FedAvg(loss, lr=0.1, optimizer=OPTIMIZERS[one.optimizer], **one.settings)
             how = {"seed": one.number, "dtype": one.dtype, "device": "cpu", "progress": False}
             return fedlib.fit(algorithm, model.params, data, 1, **how).state.models

@@ -119,7 +119,7 @@ MISTAKES = {
     "parameters of another model": (
         lambda: fit(params=MLP((5, 4, 2)).init(0)),
         ValueError,
-        r"does not run with parameters .*\(4, 5\).* rows of shape \(3,\)",
+        r"does not run.* with parameters .*\(4, 5\).* rows of shape \(3,\)",
     ),
     "a parameter is missing": (lambda: fit(params={"dense1.bias": torch.zeros(4)}), ValueError, "dense1.weight"),
     "the loss sees padding": (lambda: fit(FedAvg(mean_over_padding)), ValueError, "the loss sees padded rows"),
@@ -153,7 +153,7 @@ MISTAKES = {
     "a label that the model has not": (
         lambda: fit(data=stack_rows(X, Y + 4, [[0, 1], [2]])),
         ValueError,
-        "does not run .* y \\[4.*Do the model's inputs fit x, and its outputs y",
+        "does not run.* y \\[4.*Do the model's inputs fit x, and its outputs y",
     ),
     "the same in evaluation": (
         lambda: fit(FedAvg(LOSS, predict=MODEL), eval_data={"val": stack_rows(X, Y + 4, [[0]], ids=[4])}),

@@ -1,0 +1,262 @@
+"""Programs of people who did not write the library: right, or refused before round 1 in words that are true."""
+
+import math
+import random
+from functools import partial
+
+import pytest
+import torch
+import torch.nn.functional as F
+from differential import Case, gap
+from torch import nn
+
+import fedlib
+from fedlib import losses
+from fedlib.algorithms import IFCA, FedAvg
+from fedlib.models import Model
+
+
+class Base(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layer = nn.Linear(5, 3)
+
+    def forward(self, x):
+        return self.layer(x)
+
+
+class InAList(Base):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+        self.all = [self.scale]
+
+    def forward(self, x):
+        return self.layer(x) * self.all[0]
+
+
+class InAClosure(Base):
+    def __init__(self):
+        super().__init__()
+        self.scale = nn.Parameter(torch.ones(3))
+        self.scaled = lambda z: z * self.scale
+
+    def forward(self, x):
+        return self.scaled(self.layer(x))
+
+
+class SometimesMirrored(Base):
+    def forward(self, x):
+        return self.layer(x.flip(-1) if self.training and random.random() < 0.05 else x)
+
+
+class FirstBatch(Base):
+    mean = None
+
+    def forward(self, x):
+        if self.mean is None:
+            self.mean = x.mean(0)
+        return self.layer(x - self.mean)
+
+
+class Counter(Base):
+    calls = 0
+
+    def forward(self, x):
+        self.calls += 1
+        return self.layer(x)
+
+
+class Moving(Base):
+    def __init__(self):
+        super().__init__()
+        self.register_buffer("average", torch.zeros(3))
+
+    def forward(self, x):
+        z = self.layer(x)
+        self.average.mul_(0.9).add_(z.detach().mean(0))
+        return z
+
+
+class Branch(Base):
+    def forward(self, x):
+        return self.layer(x) if x.mean() > 0 else self.layer(-x)
+
+
+KEPT = "keeps '{}' from one call to the next"
+REFUSED = {
+    InAList: r"a parameter of shape \(3,\) that is not the client's",
+    InAClosure: r"a parameter of shape \(3,\) that is not the client's",
+    SometimesMirrored: "draws from Python's random by itself",
+    FirstBatch: KEPT.format("mean"),
+    Counter: KEPT.format("calls"),
+    Moving: "layer '' " + KEPT.format("average"),
+    Branch: "layer '', a Branch cannot be trained in a stack .* take torch.where",
+    partial(nn.utils.weight_norm, nn.Linear(5, 3)): "'weight' is computed by a hook",
+    partial(nn.RReLU): "without parameters to train",
+}
+
+
+def task(module, loss=None, x=None, **settings):
+    """A round of three clients."""
+    model = Model(module)
+    x = [torch.randn(n, 5) for n in (3, 1, 4)] if x is None else x
+    data = fedlib.stack_clients(x, [torch.arange(len(rows)) % 3 for rows in x])
+
+    def of_one(params, batch):
+        inputs, y, w = batch
+        return (loss or (lambda z, y, w: losses.cross_entropy(z, y, w)))(model(params, inputs), y, w)
+
+    algorithm = settings.pop("algorithm", FedAvg)(of_one, **settings)
+    return fedlib.fit(algorithm, model.params, data, 1, progress=False)
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("make", REFUSED, ids=lambda make: getattr(make, "__name__", "module"))
+def test_refused_before_round_1(make):
+    with pytest.raises(ValueError, match=REFUSED[make]):
+        task(make())
+
+
+class Root(nn.Module):
+    """Not a number, where its parameter is moved far."""
+
+    def __init__(self):
+        super().__init__()
+        self.layer, self.scale = nn.Linear(5, 3), nn.Parameter(torch.full((5,), 0.05))
+
+    def forward(self, x):
+        return self.layer(x * self.scale.log())
+
+
+LOSSES = {
+    "a mean over padding, where the model has no logarithm": (Root, lambda z, y, w: F.cross_entropy(z, y)),
+    "a small term": (Base, lambda z, y, w: losses.cross_entropy(z, y, w) + 1e-3 * z.square().mean()),
+    "behind a large number": (Base, lambda z, y, w: 100 + 0.1 * F.cross_entropy(z, y)),
+}
+
+
+@pytest.mark.parametrize("name", LOSSES)
+def test_padding_is_seen_however_it_hides(name):
+    make, loss = LOSSES[name]
+    with pytest.raises(ValueError, match="the loss sees padded rows"):
+        task(make(), loss)
+
+
+class ByAxes(torch.optim.SGD):
+    """The usual rule: no decay of biases."""
+
+    def step(self, closure=None):
+        for p in self.param_groups[0]["params"]:
+            if p.ndim > 1:
+                p.data.mul_(0.5)
+        return super().step(closure)
+
+
+def test_a_rule_by_the_number_of_axes():
+    with pytest.raises(ValueError, match="by their number of axes"):
+        task(Base(), optimizer=ByAxes)
+
+
+class Tokens(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.out = nn.Embedding(10, 4), nn.Linear(4, 3)
+
+    def forward(self, x):
+        return self.out(self.embedding(x).mean(1))
+
+
+@pytest.mark.parametrize("bad", [10, -1])
+def test_an_id_that_an_embedding_does_not_have(bad):
+    """It would be a row of another client."""
+    ids = [torch.randint(10, (n, 6)) for n in (3, 2, 4)]
+    ids[1][1, 3] = bad
+    with pytest.raises(ValueError, match="out of range|was given ids from"):
+        task(Tokens(), x=ids)
+
+
+class Viewed(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.conv, self.out = nn.Conv2d(1, 4, 3), nn.Linear(36, 3)
+
+    def forward(self, x):
+        return self.out(self.conv(x).relu().view(-1, 36))
+
+
+class Where(Base):
+    """Asks a parameter for its device and type."""
+
+    def forward(self, x):
+        own = next(self.parameters())
+        return self.layer(x + torch.arange(5, device=own.device, dtype=own.dtype))
+
+
+class Dropping(Base):
+    def __init__(self):
+        super().__init__()
+        self.drop = nn.Dropout(0.4, inplace=True)
+
+    def forward(self, x):
+        z = self.layer(x)
+        self.drop(z)
+        return z
+
+
+class Complex(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.real, self.imaginary = (nn.Parameter(torch.randn(3, 5)) for _ in range(2))
+
+    def forward(self, x):
+        return F.linear(torch.complex(x, x.cos()), torch.complex(self.real, self.imaginary)).abs()
+
+
+class InPlace(Base):
+    def forward(self, x):
+        return self.layer(x.mul_(2).sub_(1))
+
+
+class Masked(nn.Module):
+    """Attention where a row may be padding alone."""
+
+    def __init__(self):
+        super().__init__()
+        self.embedding, self.out = nn.Embedding(7, 4), nn.Linear(4, 3)
+
+    def forward(self, ids):
+        z = self.embedding(ids)
+        mask = (ids != 0)[:, None, None, :]
+        return self.out(
+            F.scaled_dot_product_attention(z[:, None], z[:, None], z[:, None], attn_mask=mask)[:, 0].mean(1)
+        )
+
+
+RIGHT = {Viewed: (1, 5, 5), Where: (5,), Dropping: (5,), Complex: (5,), InPlace: (5,), Masked: None}
+
+
+@pytest.mark.filterwarnings("ignore:There is a performance drop", "ignore:TF32 acceleration")
+@pytest.mark.parametrize("dtype", [torch.float64, torch.float32])
+@pytest.mark.parametrize("make", RIGHT, ids=lambda make: make.__name__)
+def test_trains_as_in_a_loop(make, dtype):
+    torch.manual_seed(0)
+    shape, sizes = RIGHT[make], (3, 1, 4)
+    x = [torch.randn(n, *shape) if shape else torch.randint(7, (n, 4)) for n in sizes]
+    if shape is None:
+        x[2][1] = 0
+    y = [torch.randint(3, (n,)) for n in sizes]
+    for chunk_size in (1, "auto"):
+        settings = {"batch_size": 2, "epochs": 1, "chunk_size": chunk_size}
+        assert gap(Case(0, make(), x, y, dtype, settings, "SGD", True, 1)) <= 1
+
+
+class Filled(Base):
+    def forward(self, x):
+        out = x.new_zeros(len(x), 3)
+        out[:, :] = self.layer(x)
+        return out
+
+
+def test_what_trains_in_one_algorithm_trains_in_ifca():
+    assert math.isfinite(task(Filled(), algorithm=partial(IFCA, clusters=2)).history["train_loss"][0])
