@@ -4,6 +4,7 @@ import math
 import operator
 import random
 from collections.abc import Callable, Hashable, Mapping
+from dataclasses import replace
 from functools import cache
 from numbers import Real
 from typing import Any
@@ -17,7 +18,7 @@ from .data import Batch, ClientData
 from .params import Params, row
 from .stacked import one_client, vmap
 
-__all__ = ["check_loss", "check_number", "check_optimizer", "check_params", "check_whole"]
+__all__ = ["answer", "check_alike", "check_loss", "check_number", "check_optimizer", "check_params", "check_whole"]
 
 _WRONG = (RuntimeError, KeyError, IndexError, TypeError, ValueError, AttributeError)  # of a loss that does not fit
 _WHOLE = (
@@ -154,11 +155,47 @@ def check_loss(
     for name, some in {"training": data, **evaluations}.items():
         x = some.features(some.index[0, :1], dtype)
         output = attempt(f"predict does not run on the {name} data", predict, params, x)
+        answer(output, some.y[0, :1])
         yes_or_no = output.ndim < some.y.ndim  # a logit for each label, and not for each class
         classes = 2 if yes_or_no and some.y.ndim > 2 else output.shape[-1] if output.ndim == some.y.ndim else 0
         if not some.y.is_floating_point() and int(some.y.max()) >= classes >= 2:
             has = "one logit for each label of 0 and 1" if yes_or_no else f"{classes} outputs"
             raise ValueError(f"the {name} data have the label {int(some.y.max())}, but the model has {has}")
+
+
+def answer(output: Tensor, y: Tensor) -> Tensor:
+    """One client's answers, of the shape of y (B, ...): the likeliest classes, or the numbers themselves."""
+    if not isinstance(output, Tensor):
+        raise TypeError(f"predict must give a tensor, got a {type(output).__name__}; give only that of the answers")
+    given = tuple(output.shape)
+    if y.is_floating_point():
+        if given not in (y.shape, (*y.shape, 1)):
+            raise ValueError(f"predict must give a number for each target, {tuple(y.shape)}; got {given}")
+        return output.reshape(y.shape)
+    if y.ndim > 1 and given == y.shape:
+        return (output > 0).long()
+    if output.shape[:-1] != y.shape or given[-1] < 2:
+        more = " or one logit for each label of 0 and 1" if y.ndim > 1 else ""
+        raise ValueError(
+            f"predict must give a logit for each class, {(*y.shape, 'classes')}{more}; got {given}. "
+            "For one logit z of two classes give torch.stack([-z, z], dim=-1); whole numbers in y are classes, for a "
+            "regression give y.astype('float32')"
+        )
+    return output.argmax(-1)
+
+
+def check_alike(data: ClientData, some: ClientData, name: str, exactly: bool) -> ClientData:
+    """An evaluation set of the kind of the training data, with its columns in order; `exactly`: the same columns."""
+    for what, here, there in (
+        ("y of shape", *((*d.y.shape[2:],) for d in (some, data))),
+        ("y of type", *("floating point" if d.y.is_floating_point() else "whole numbers" for d in (some, data))),
+        ("pixels =", some.pixels, data.pixels if some.x.dtype == data.x.dtype == torch.uint8 else some.pixels),
+        ("columns", *(sorted(d.columns) if exactly else [] for d in (some, data))),
+    ):
+        if here != there:
+            raise ValueError(f"the evaluation set {name!r} has {what} {here}, training {there}; give both alike")
+    alike = some.columns.keys() == data.columns.keys()
+    return replace(some, columns={c: some.columns[c] for c in data.columns}) if alike else some
 
 
 def _gradients(value: Tensor, params: Params) -> list[Tensor]:

@@ -14,6 +14,7 @@ any other whole numbers (uint8 too)     int64, as an embedding of tokens or cate
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from numbers import Integral
 from typing import Any
 
 import numpy as np
@@ -119,9 +120,14 @@ class ClientData:
             some["name"] = self.name[clients if isinstance(clients, slice) else clients.cpu().numpy()]
         return replace(self, **some, columns={name: column[clients] for name, column in self.columns.items()})
 
-    def with_columns(self, **columns: Tensor) -> "ClientData":
-        """The same examples, with further columns of shape (K, n_max, ...)."""
-        return replace(self, columns=self.columns | columns)
+    def with_columns(self, **columns: Rows) -> "ClientData":
+        """The same examples, with further columns of shape (K, n_max, ...), of numbers without NaN."""
+        more = {name: _array(column, f"the column {name!r}").to(self.n.device) for name, column in columns.items()}
+        for name, column in more.items():
+            if column.shape[:2] != self.index.shape:
+                words = f"a number for each example, (K, n_max, ...) = {(*self.index.shape, '...')}"
+                raise ValueError(f"the column {name!r} must have {words}; got {tuple(column.shape)}")
+        return replace(self, columns=self.columns | more)
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "ClientData":
         """The same data on another device, floating-point features and targets in another type."""
@@ -209,13 +215,27 @@ def _array(values: Any, what: str) -> Tensor:
         raise TypeError(f"{what} is a {type(values).__name__}; stack_clients reads data sets of pairs: leave ys out")
     if isinstance(values, (pd.DataFrame, pd.Series)):
         values = _columns(values, what)
+    if hasattr(values, "toarray") or (isinstance(values, Tensor) and (values.layout != torch.strided)):
+        raise TypeError(f"{what} is sparse; give {what.split()[0]}.toarray(), of a tensor to_dense()")
+    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values) and values.dtype.kind in "biuf":
+        values = np.ma.filled(values.astype(float), np.nan)
+    ragged = f"{what} has rows of different lengths; pad to one length"
+    if isinstance(values, (list, tuple)) and values and all(isinstance(v, Tensor) for v in values):
+        if len({v.shape for v in values}) > 1:
+            raise ValueError(ragged)
+        values = torch.stack([*values])
     if not isinstance(values, Tensor):
-        array = np.asarray(values)
+        try:
+            array = np.asarray(values)
+        except ValueError as error:
+            raise ValueError(ragged) from error
         size = array.dtype.itemsize
         if array.dtype.kind not in "biuf" or (array.dtype == np.uint64 and (array >> np.uint64(63)).any()):
             raise TypeError(f"{what} must hold numbers, got the type {array.dtype}; encode other columns first")
         kind = "i8" if array.dtype.kind == "u" and size > 1 else f"{array.dtype.kind}{min(size, 8)}"
         values = torch.from_numpy(array.astype(kind))  # a copy: also of read-only and reversed arrays
+    if values.is_complex():
+        raise TypeError(f"{what} must hold numbers, got the type {values.dtype}; give real and imaginary parts")
     if values.is_floating_point() and not values.isfinite().all():
         bad = int((~values.isfinite()).reshape(len(values), -1).any(1).nonzero()[0])
         raise ValueError(f"{what} has a missing, NaN or infinite value in row {bad}; drop or impute such rows first")
@@ -234,9 +254,28 @@ def _columns(table: Any, what: str) -> np.ndarray:
     return np.stack(columns, 1) if table.ndim == 2 else columns[0]
 
 
+def _same_columns(tables: Sequence[Any], names: Sequence[int]) -> None:
+    """Clients with tables of pandas must mean the same by each column."""
+    frames = [(k, list(t)) for k, t in zip(names, tables, strict=True) if isinstance(t, pd.DataFrame)]
+    for client, own in frames:
+        if own != frames[0][1]:
+            words = f"client {client} has columns {own!s:.80}, client {frames[0][0]} {frames[0][1]!s:.80}"
+            raise ValueError(f"{words}; give all the same in one order: table.reindex(columns=..., fill_value=0)")
+
+
+def _joined(parts: Sequence[Tensor]) -> Tensor:
+    """The rows of all clients; whole numbers beside floating-point ones would be squeezed into the type of these."""
+    mixed = len({part.is_floating_point() for part in parts}) > 1
+    return torch.cat([part if part.is_floating_point() or not mixed else part.double() for part in parts])
+
+
 def _labels(values: Any, classes: int | None, what: str) -> Tensor:
     y = _array(values, what)
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
+    if y.ndim and not len(y):
+        raise ValueError(f"{what} has no examples: leave such a client out, or give every client at least one")
+    if classes is not None and not isinstance(classes, Integral):
+        raise TypeError(f"classes must be the number of classes, got {classes!r:.80}")
     if y.ndim == 0 or 0 in y.shape[1:]:
         raise ValueError(f"{what} must have a label or target a row, shape (R,) or (R, ...); got {tuple(y.shape)}")
     if y.is_floating_point():
@@ -268,12 +307,16 @@ def _marked(pixels: bool | None, x: Tensor, array: Any) -> bool:
 
 def _ids(ids: Sequence[int] | ArrayLike | Tensor | None, clients: int) -> Tensor:
     array = np.arange(clients) if ids is None else np.asarray(ids.cpu() if isinstance(ids, Tensor) else ids)
-    if array.dtype.kind not in "iu" or array.shape != (clients,) or len(np.unique(array)) != clients:
-        raise ValueError(f"ids must be {clients} different whole numbers, one for each client; got {array[:10]}")
+    good = array.dtype.kind in "iu" and array.shape == (clients,) and (array <= np.iinfo(np.int64).max).all()
+    if not good or len(np.unique(array)) != clients:
+        words = f"{clients} different whole numbers below 2**63, one for each client"
+        raise ValueError(f"ids must be {words}; got {array.tolist()!r:.80}")
     return torch.from_numpy(array.astype(np.int64))
 
 
 def _row_numbers(rows: ArrayLike, length: int, client: int) -> np.ndarray:
+    if isinstance(rows, pd.Index):  # labels: row numbers only where the table was never cut or sorted
+        raise TypeError(f"client {client} has labels of pandas, not row numbers; take .indices of groupby, not .groups")
     r = np.asarray(rows)
     if not r.size:
         raise ValueError(f"client {client} has no examples; leave it out, or give every client at least one")
@@ -320,8 +363,9 @@ def stack_rows(
     flat_x, flat_y = _array(x, "x"), _labels(y, classes, "y")
     if len(flat_x) != len(flat_y):
         raise ValueError(f"x has {len(flat_x)} rows and y has {len(flat_y)}; they must have as many")
-    if isinstance(rows, Mapping) or not len(rows):
-        raise ValueError("give at least one list of rows, and of a mapping rows=list(m.values()) and ids=list(m)")
+    if isinstance(rows, Mapping) or not hasattr(rows, "__len__") or not len(rows):
+        words = "give at least one list of rows, of a partition its .rows"
+        raise ValueError(f"{words}, and of a mapping rows=list(m.values()) and ids=list(m)")
     names = _ids(ids, len(rows))
     lists = [_row_numbers(r, len(flat_x), k) for k, r in zip(names.tolist(), rows, strict=True)]
     n = np.array([len(r) for r in lists])
@@ -332,9 +376,9 @@ def stack_rows(
     return ClientData(flat_x, numbers, flat_y[numbers], torch.from_numpy(n), names, pixels=mark)
 
 
-def _item(value: Any) -> Any:
-    """A part of an item of a data set, as a tensor or an array."""
-    if not hasattr(value, "getbands"):
+def _item(value: Any, name: str) -> Any:
+    """A part of an item of a data set, as a tensor or an array; an image in y is a mask of classes."""
+    if not hasattr(value, "getbands") or name == "y":
         return value if isinstance(value, (Tensor, np.ndarray)) else np.asarray(value)
     if value.mode not in ("L", "LA", "RGB", "RGBA"):
         raise TypeError(f'an image of PIL of mode {value.mode!r} has no bytes for colours; use image.convert("RGB")')
@@ -343,19 +387,24 @@ def _item(value: Any) -> Any:
 
 def _read(source: Any, who: str) -> list[Any]:
     """The x and the y of a data set, item by item, stacked."""
+    endless = isinstance(source, Dataset) and not isinstance(source, IterableDataset) and not hasattr(source, "__len__")
+    if endless or isinstance(source, (pd.DataFrame, pd.Series, Mapping)) or hasattr(source, "toarray"):
+        got = f"a {type(source).__name__}{' without __len__' if endless else ''}"
+        raise TypeError(f"{who}: without ys, a client is a data set whose items are pairs (x, y); got {got}")
     if isinstance(source, DataLoader):  # its rows in the order of its data set: batches are drawn later, by the seed
         rows = [] if isinstance(source.dataset, IterableDataset) else sorted(source.sampler)
         if source.batch_size is None or source.collate_fn is not default_collate or len(set(rows)) < len(rows):
             raise TypeError(f"{who}: this DataLoader draws or collates in a way of its own; give its dataset instead")
         source = Subset(source.dataset, rows) if rows else source.dataset
-    listed = hasattr(source, "__getitem__") and not isinstance(source, IterableDataset)
+    listed = hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, IterableDataset)
     items: list[Any] = [source[i] for i in range(len(source))] if listed else list(source)
     wrong = [item for item in items if not isinstance(item, (tuple, list)) or len(item) != 2]
     if wrong or not items:
         got = f"a {type(wrong[0]).__name__}, {wrong[0]!r:.60}: make a list of pairs" if wrong else "none"
         raise TypeError(f"{who}: without ys, a client is a data set whose items are pairs (x, y); got {got}")
     stacked = []
-    for name, parts in zip("xy", ([_item(part) for part in parts] for parts in zip(*items, strict=True)), strict=True):
+    for name, column in zip("xy", zip(*items, strict=True), strict=True):
+        parts = [_item(part, name) for part in column]
         kinds = {f"{tuple(part.shape)} of {part.dtype}": None for part in parts}
         if len(kinds) > 1 or len(set(map(type, parts))) > 1:
             words = f"{who}: its items have {name} of different kinds, {' and '.join(list(kinds)[:2])}"
@@ -402,8 +451,9 @@ def stack_clients(
     >>> stack_clients([hospital, school], [np.array([0, 1, 0, 1]), np.array([0, 1, 2, 0, 1, 2])]).n
     tensor([4, 6])
     """
-    if isinstance(xs, Mapping) or isinstance(ys, Mapping):
-        raise TypeError("xs and ys must be sequences; give list(xs.values()), list(ys.values()) and ids=list(xs)")
+    if not all(hasattr(a, "__len__") and not isinstance(a, Mapping) for a in (xs, () if ys is None else ys)):
+        words = "xs and ys must be sequences: give list(xs)"
+        raise TypeError(f"{words}, and of mappings list(xs.values()), list(ys.values()) and ids=list(xs)")
     if not len(xs) or len(xs) != len(xs if ys is None else ys):
         raise ValueError(
             f"no clients, or not one y for each x: got {len(xs)} arrays x and {len(xs if ys is None else ys)} y"
@@ -411,6 +461,8 @@ def stack_clients(
     names = _ids(ids, len(xs)).tolist()
     if ys is None:
         xs, ys = zip(*(_read(x, f"client {k}") for k, x in zip(names, xs, strict=True)), strict=True)
+    _same_columns(xs, names)
+    _same_columns(ys, names)
     tx = [_array(x, f"x of client {k}") for k, x in zip(names, xs, strict=True)]
     ty = [_labels(y, classes, f"y of client {k}") for k, y in zip(names, ys, strict=True)]
     for client, x, y in zip(names, tx, ty, strict=True):
@@ -427,7 +479,7 @@ def stack_clients(
             f"clients {names[0]} and {other}: only one x holds bytes, or pixels; give one type, or say pixels="
         )
     rows = np.split(np.arange(sum(map(len, tx))), np.cumsum([len(x) for x in tx])[:-1])
-    return stack_rows(torch.cat(tx), torch.cat(ty), rows, ids, classes, kinds[0][1])
+    return stack_rows(_joined(tx), _joined(ty), rows, ids, classes, kinds[0][1])
 
 
 def same_rows(x: Rows, y: Rows, ids: Sequence[int] | Tensor, pixels: bool | None = None) -> ClientData:
@@ -446,6 +498,8 @@ def same_rows(x: Rows, y: Rows, ids: Sequence[int] | Tensor, pixels: bool | None
     -------
     ClientData
     """
+    if isinstance(ids, ClientData) or not hasattr(ids, "__len__"):
+        raise TypeError(f"ids must be a list of whole numbers, as data.id is; got a {type(ids).__name__}")
     flat = _array(x, "x")
     one, k = stack_rows(flat, y, [np.arange(len(flat))], pixels=_marked(pixels, flat, x)), len(ids)
     index, y, n = (t.expand(k, *t.shape[1:]) for t in (one.index, one.y, one.n))

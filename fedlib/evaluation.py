@@ -9,6 +9,7 @@ import torch
 from torch import Tensor
 
 from .algorithm import Algorithm
+from .checks import answer
 from .data import IGNORED, ClientData, positions
 from .params import Params, row
 from .stacked import still, vmap
@@ -45,6 +46,9 @@ class Result:
     ids: Tensor
     history: pd.DataFrame
     name: Any = None
+
+
+_KINDS = Algorithm, Result, ClientData
 
 
 def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataFrame:
@@ -89,6 +93,7 @@ def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataF
     >>> evaluate(algorithm, result, data).columns.tolist()
     ['id', 'n', 'loss', 'accuracy']
     """
+    check_result(algorithm, result, data)
     data = data.to(result.ids.device)
     clients = positions(result.ids, data, "the data", result.name)
     first_params(algorithm, result)
@@ -96,6 +101,14 @@ def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataF
     if algorithm.predict is not None:
         table.insert(table.columns.get_loc("n") + 1, "loss", _losses(algorithm, result.state, data, clients).numpy())
     return table
+
+
+def check_result(algorithm: Any, result: Any, data: Any) -> None:
+    """A TypeError if one of the three is something else, or they are in another order."""
+    for name, value, kind in zip(("algorithm", "result", "data"), (algorithm, result, data), _KINDS, strict=True):
+        if not isinstance(value, kind):
+            got = f"got {type(value).__name__}: give (algorithm, result, data)"
+            raise TypeError(f"{name} must be of kind {kind.__name__}, {got}")
 
 
 def first_params(algorithm: Algorithm, result: Result) -> Params:
@@ -123,7 +136,7 @@ def score(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor) -
             for chunk in _chunks(data, algorithm.client_params(state, clients[:2])):
                 params, some = algorithm.client_params(state, clients[chunk]), data[chunk]
                 x, y, *_ = some.all_rows(dtype)
-                answers = vmap(lambda p, x, y: _answer(predict(p, x), y))(params, x, y)
+                answers = vmap(lambda p, x, y: answer(predict(p, x), y))(params, x, y)
                 parts.append(_compare(answers, some))
     return pd.DataFrame(table | {name: torch.cat([p[name] for p in parts]).numpy() for name in parts[0]})
 
@@ -161,26 +174,8 @@ def _shared_answers(algorithm: Algorithm, params: Params, data: ClientData) -> T
     for r in rows.split(max(1, _CHUNK_ENTRIES // data.x[0].numel())):
         with still():
             output = algorithm.predict(params, data.features(r, dtype))  # type: ignore[misc]
-        answers.append(_answer(output, data.y.new_empty(len(r), *data.y.shape[2:])))
+        answers.append(answer(output, data.y.new_empty(len(r), *data.y.shape[2:])))
     return torch.cat(answers)[place].expand_as(data.y)
-
-
-def _answer(output: Tensor, y: Tensor) -> Tensor:
-    """One client's answers, of the shape of y (B, ...): the likeliest classes, or the numbers themselves."""
-    given = tuple(output.shape)
-    if y.is_floating_point():
-        if given not in (y.shape, (*y.shape, 1)):
-            raise ValueError(f"predict must give a number for each target, {tuple(y.shape)}; got {given}")
-        return output.reshape(y.shape)
-    if y.ndim > 1 and given == y.shape:
-        return (output > 0).long()
-    if output.shape[:-1] != y.shape or given[-1] < 2:
-        more = " or one logit for each label of 0 and 1" if y.ndim > 1 else ""
-        raise ValueError(
-            f"predict must give a logit for each class, {(*y.shape, 'classes')}{more}; got {given}. "
-            "For one logit z of two classes give torch.stack([-z, z], dim=-1)"
-        )
-    return output.argmax(-1)
 
 
 def _compare(answers: Tensor, data: ClientData) -> dict[str, Tensor]:
@@ -196,14 +191,15 @@ def _compare(answers: Tensor, data: ClientData) -> dict[str, Tensor]:
 
     if not data.y.is_floating_point():
         return ({"labels": n} if several else {}) | {"accuracy": mean(answers == data.y)}
-    error = answers - data.y
+    y = data.y.to(torch.promote_types(data.y.dtype, torch.float32))  # sums of float16 overflow
+    error = answers - y
     scores = {"mse": mean(error.square()), "mae": mean(error.abs())}
     if several:
         return scores
-    first, centre = data.y[:, :1], mean(data.y)
-    constant = ((data.y == first) | ~counts).all(1).cpu()
+    first, centre = y[:, :1], mean(y)
+    constant = ((y == first) | ~counts).all(1).cpu()
     centre = torch.where(constant, first[:, 0].cpu().double(), centre)  # exact, so that no rounding makes a variance
-    variance = mean((data.y - centre.to(data.y)[:, None]).square())
+    variance = mean((y - centre.to(y)[:, None]).square())
     r2 = torch.where(variance > 0, 1 - scores["mse"] / variance, torch.nan)
     return scores | {"r2": r2, "target_mean": centre, "target_variance": variance}
 

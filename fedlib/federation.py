@@ -10,10 +10,10 @@ import pandas as pd
 import torch
 
 from .algorithm import Algorithm
-from .checks import check_loss, check_number, check_params, check_whole
+from .checks import check_alike, check_loss, check_number, check_params, check_whole
 from .costs import open_costs
 from .data import ClientData, positions
-from .evaluation import Result, first_params, pooled, score
+from .evaluation import Result, check_result, first_params, pooled, score
 from .keys import Key
 from .params import Params
 from .progress_bar import rounds_of
@@ -118,6 +118,9 @@ def fit(
     >>> len(result.history)
     5
     """
+    if not (eval_data is None or isinstance(eval_data, (ClientData, Mapping))):
+        got = type(eval_data).__name__
+        raise TypeError(f"eval_data must be ClientData, or a dictionary of such by their names; got a {got}")
     tests = {"test": eval_data} if isinstance(eval_data, ClientData) else dict(eval_data or {})
     _check(algorithm, callbacks, checkpoint, {"data": data} | {f"eval_data[{n!r}]": some for n, some in tests.items()})
     check_params(params)
@@ -128,6 +131,7 @@ def fit(
     data = data.to(device, dtype).sorted()
     tests = {name: some.to(device, dtype) for name, some in tests.items()}
     places = {name: positions(data.id, some, f"the evaluation set {name!r}", data.name) for name, some in tests.items()}
+    tests = {n: check_alike(data, some, n, algorithm.predict is None) for n, some in tests.items()}
     check_whole(rounds, "rounds")
     check_whole(eval_every, "eval_every")
     check_number(lost, "lost", below=1)
@@ -199,7 +203,7 @@ def _scores(
 def _check(algorithm: Any, callbacks: Any, checkpoint: Any, data: Mapping[str, Any]) -> None:
     if not isinstance(algorithm, Algorithm):
         raise TypeError(f"algorithm must be an instance such as FedAvg(loss), got {algorithm!r}")
-    if not all(callable(c) for c in callbacks):
+    if not isinstance(callbacks, (list, tuple)) or not all(map(callable, callbacks)):
         raise TypeError("callbacks must be a list of functions callback(round, state, record)")
     if checkpoint is not None and not hasattr(checkpoint, "write"):
         raise TypeError(f"checkpoint must be an object such as fedlib.Checkpoint(path), got {checkpoint!r}")
@@ -251,6 +255,7 @@ def new_clients(algorithm: Algorithm, result: Result, data: ClientData, rounds: 
     >>> new_clients(alone, result, data[[2]], rounds=2).state is not None
     True
     """
+    check_result(algorithm, result, data)
     device = result.ids.device
     known = data.id[torch.isin(data.id, result.ids.to(data.id.device))]
     if len(known):

@@ -17,7 +17,9 @@ __all__ = ["bce", "cross_entropy", "mse", "weighted_mean"]
 
 def weighted_mean(values: Tensor, w: Tensor) -> Tensor:
     """Mean of `values` (B,) with weights `w` (B,): the mean over the real rows of a padded batch."""
-    return (values * w).sum() / w.sum()
+    values = values * w
+    kind = torch.promote_types(values.dtype, torch.float32)  # sums of float16 overflow beyond 65,504
+    return values.sum(dtype=kind) / w.sum(dtype=kind)
 
 
 def _mean(values: Tensor, y: Tensor, w: Tensor) -> Tensor:
@@ -122,4 +124,5 @@ def mse(prediction: Tensor, y: Tensor, w: Tensor) -> Tensor:
     ValueError
         Predictions of another shape.
     """
-    return _mean((_fitting(prediction, y, "predictions") - y).square(), y, w)
+    error = _fitting(prediction, y, "predictions") - y
+    return _mean(error.square(), error, w)  # of targets, whole numbers too, none is left out

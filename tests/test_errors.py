@@ -99,7 +99,7 @@ MISTAKES = {
         TypeError,
         "loss must be a function .*, got 'mse'",
     ),
-    "alpha = 0": (lambda: partition.dirichlet(Y, 2, 0), ValueError, "alpha must be a positive number, got 0"),
+    "alpha = 0": (lambda: partition.dirichlet(Y, 2, 0), ValueError, "alpha must be a number above 0; got 0"),
     "more clients than rows": (lambda: partition.iid(Y, 7), ValueError, "from 1 to the 6 rows there are; got 7"),
     "more shards than rows": (
         lambda: partition.pathological(Y, 4, 2),
@@ -317,7 +317,7 @@ CONFUSED = {
         r"FedEM with a Mixture needs class labels, .* y holds torch.int64, \(2,\) a row",
     ),
     "targets for a mixture of probabilities": (
-        lambda: fit(FedEM(any_y, predict=Mixture(MODEL)), MODEL.init(0), REAL),
+        lambda: fit(FedEM(any_y, predict=Mixture(one := MLP((3, 4, 1)))), one.init(0), REAL),
         TypeError,
         "FedEM with a Mixture needs class labels, .* y holds torch.float32, one a row",
     ),

@@ -133,7 +133,8 @@ class FedCG(Algorithm):
     def train(self, state: FedCGState, data: ClientData, clients: Tensor, key: Key) -> Update:
         """Theta_k and W_k learn their samples' labels (Eq. 1, 4, 5), and the student their domains (Eq. 3)."""
         d_hat = self.d_hat(state, data, clients)
-        data = data.with_columns(w_d=self.w_d(state, data, clients, d_hat), d_hat=d_hat)
+        more = {"w_d": self.w_d(state, data, clients, d_hat), "d_hat": d_hat}
+        data = replace(data, columns=data.columns | more)
         # row 0 of each stack for every client
         one, a = torch.zeros_like(clients), state.adjacency.expand(len(clients), -1, -1)
         # Eq. 1, with Eq. 4 and 5 in the loss

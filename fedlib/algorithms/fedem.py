@@ -178,7 +178,9 @@ class FedEM(Algorithm):
         """E-step and M-step."""
         q, pi = self.e_step(self.losses(state.models, data), state.pi[clients], data)
         start, each = self._pairs(state.models, data)
-        end = self.local_training(start, each.with_columns(q=q.mT.flatten(0, 1)), key, loss=self.weighted_loss)
+        end = self.local_training(
+            start, replace(each, columns=each.columns | {"q": q.mT.flatten(0, 1)}), key, loss=self.weighted_loss
+        )
         models = {name: p.unflatten(0, (len(data), -1)) for name, p in end.params.items()}
         sums = cluster_sums(models, torch.zeros_like(clients), data.n, models=1)
         return Update(clients, sums, client_state={"pi": pi}, log={"loss": end.loss.view(len(data), -1).sum(1)})

@@ -25,6 +25,7 @@ from ..algorithm import Algorithm
 from ..checks import check_number, check_whole
 from ..data import ClientData
 from ..params import Params
+from ..stacked import still
 from .paths import flatten
 
 __all__ = ["Checkpoint", "load_state", "save_state"]
@@ -82,6 +83,8 @@ class Checkpoint:
         ValueError
             The file belongs to another run, with what differs; or it is damaged.
         """
+        if self.path.is_dir():
+            raise ValueError(f"the checkpoint {self.path} is a folder; give a file, as run.safetensors")
         self.path.parent.mkdir(parents=True, exist_ok=True)
         device = next(iter(parts["params"].values())).device
         card = torch.cuda.get_device_name(device) if device.type == "cuda" else device.type
@@ -257,7 +260,7 @@ def _losses(algorithm: Algorithm, params: Params, data: ClientData) -> list[floa
     dtype, position = next(iter(params.values())).dtype, torch.arange(_ROWS, device=data.n.device)
     two = data[[0, len(data) - 1]]
     batch = two.batch(position % two.n[:, None], position < two.n[:, None], dtype)
-    with torch.no_grad():
+    with torch.no_grad(), still():  # a loss may draw
         return [float(algorithm.loss(params, tuple(column[k] for column in batch))) for k in (0, 1)]
 
 

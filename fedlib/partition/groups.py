@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from ..checks import check_number, check_whole
 from .labels import Change, Partition, apportion, random_of, shares_of
 
 __all__ = ["feature_subsets", "label_permutation", "mixture", "rotation", "style"]
@@ -22,7 +23,7 @@ def _groups(base: Partition, groups: int, shares: Sequence[float] | None, seed: 
         raise TypeError(f"{purpose} needs a Partition, from iid for instance; got {type(base).__name__}")
     if base.change is not None:
         raise ValueError(f"the partition has a {base.change.kind} already; give {purpose} one without planted groups")
-    if not 1 <= groups <= len(base.rows):
+    if not 1 <= check_whole(groups, "groups") <= len(base.rows):
         raise ValueError(f"groups must lie between 1 and the {len(base.rows)} clients there are; got {groups}")
     shares = [1 / groups] * groups if shares is None else shares_of(shares, "shares")
     if len(shares) != groups:
@@ -71,7 +72,7 @@ def label_permutation(base: Partition, groups: int = 4, classes: int = 10, seed:
     >>> np.bincount(renamed.group).tolist()  # the true group of each client
     [2, 2, 2, 2]
     """
-    if groups > classes:
+    if check_whole(groups, "groups") > check_whole(classes, "classes"):
         raise ValueError(f"{classes} classes have {classes} cyclic shifts, too few for {groups} groups; lower groups")
     group = _groups(base, groups, None, seed, "label_permutation")
     first = random_of("permutations", seed).permutation(classes)
@@ -106,6 +107,8 @@ def rotation(
     ----------
     Ghosh et al. An efficient framework for clustered federated learning. NeurIPS 2020 (rotated MNIST).
     """
+    if not np.iterable(degrees):
+        raise TypeError(f"degrees must be a list of one turn a group, such as (0, 90); got {degrees!r:.80}")
     turns = [float(d) for d in degrees]
     if not np.isfinite(turns).all() or len({d % 360 for d in turns}) < len(turns):
         raise ValueError(f"degrees must be finite and no two of them the same turn; got {tuple(turns)}")
@@ -172,7 +175,8 @@ def feature_subsets(
     ----------
     Suzuki, Banaei-Kashani. FedSGCNN (equal widths, one pool or groups of features).
     """
-    width, pool = np.ravel(k), columns // max(groups, 1)
+    check_whole(groups, "groups")
+    width, pool = np.ravel(k), check_whole(columns, "columns") // groups
     if width.dtype.kind not in "iu" or len(width) > 2 or not 1 <= width[0] <= width[-1] <= pool:
         raise ValueError(
             f"k must be a whole number from 1 to {pool}, the smallest of {groups} pools of {columns} columns, or a "
@@ -209,6 +213,8 @@ def mixture(base: Partition, fraction: float = 0.5, share: float = 0.3, seed: in
     """
     if not isinstance(base, Partition) or base.change is None or base.change.kind == "feature_subsets":
         raise ValueError("mixture needs planted groups: give it what label_permutation, rotation or style return")
+    check_number(fraction, "fraction")
+    check_number(share, "share")
     groups = len(base.change.values)
     if groups < 2 or any((s != g).any() for s, g in zip(base.sample_group, base.group, strict=True)):
         raise ValueError(f"mixture needs at least 2 groups, and clients that are not mixed yet; got {groups} groups")

@@ -15,7 +15,7 @@ import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
 
-from ..checks import check_whole
+from ..checks import check_number, check_whole
 from ..data import ClientData, Rows, one_class, stack_rows
 from ..keys import whole_seed
 
@@ -72,6 +72,8 @@ class Change:
 def _rotated(x: Tensor, degrees: float) -> Tensor:
     if x.ndim < 3:
         raise ValueError(f"rotation needs images, one row (..., height, width); got {tuple(x.shape[1:])}: reshape x")
+    if x.ndim > 3 and x.shape[-1] in (1, 3, 4) and x.shape[-3] not in (1, 3, 4):
+        raise ValueError(f"rotation needs channels first: x.transpose(0, 3, 1, 2); got rows {tuple(x.shape[1:])}")
     turns = degrees / 90
     if turns in (1, 3) and x.shape[-1] != x.shape[-2]:
         raise ValueError(f"a turn by {degrees} degrees needs square images, got {tuple(x.shape[-2:])}: crop or pad x")
@@ -288,6 +290,8 @@ def apportion(total: int, shares: ArrayLike, least: int = 0) -> np.ndarray:
 
 def shares_of(values: Sequence[float], what: str) -> list[float]:
     """The values, if they are shares of a whole."""
+    if not np.iterable(values) or isinstance(values, str):
+        raise TypeError(f"{what} must be a list of numbers that add up to 1; got {values!r:.80}")
     shares = [float(v) for v in values]
     if not shares or not min(shares) > 0 or not abs(math.fsum(shares) - 1) < 1e-6:
         raise ValueError(f"{what} must be positive and add up to 1; got {tuple(shares)}")
@@ -360,8 +364,7 @@ def quantity(y: ArrayLike, n_clients: int, sigma: float, seed: int = 0) -> Parti
         Every client has at least one row.
     """
     y = _labels(y, n_clients, classes=False)
-    if not 0 <= sigma < np.inf:
-        raise ValueError(f"sigma must be at least 0 and finite, got {sigma}")
+    check_number(sigma, "sigma")
     random = random_of("", seed)
     draw = sigma * random.standard_normal(n_clients)
     share = np.exp(draw - draw.max())  # no overflow
@@ -425,9 +428,8 @@ def dirichlet(
     300
     """
     y = _labels(y, n_clients)
-    if not (alpha > 0 and np.isfinite(alpha)):
-        raise ValueError(f"alpha must be a positive number, got {alpha}; use iid for equal shares")
-    if min_rows * n_clients > len(y):
+    check_number(alpha, "alpha", above=True)
+    if check_whole(min_rows, "min_rows", least=0) * n_clients > len(y):
         raise ValueError(f"{n_clients} clients of at least {min_rows} rows need more than the {len(y)} rows there are")
     random, short, draw = random_of("", seed), 0, 0
     members = [np.flatnonzero(y == label) for label in np.unique(y)]
@@ -474,7 +476,7 @@ def pathological(y: ArrayLike, n_clients: int, shards_per_client: int = 2, seed:
     McMahan et al. Communication-efficient learning of deep networks from decentralized data. AISTATS 2017.
     """
     y = _labels(y, n_clients)
-    shards = n_clients * shards_per_client
+    shards = n_clients * check_whole(shards_per_client, "shards_per_client")
     if not 1 <= shards <= len(y):
         raise ValueError(
             f"{n_clients} clients x {shards_per_client} shards make {shards} shards, but there are {len(y)} rows"
@@ -515,12 +517,14 @@ def by_user(user: ArrayLike, n_clients: int | None = None, min_rows: int = 1, se
         if bad := [row for row, name in enumerate(user) if not isinstance(name, str)]:
             raise TypeError(f"user must hold a name a row; got {user[bad[0]]!r} in row {bad[0]}: drop such rows")
         names, user = np.unique(user.astype(str), return_inverse=True)
-    if user.ndim != 1 or user.dtype.kind not in "iu":
-        raise TypeError(f"user must hold a whole number or a name a row, shape (R,); got {user.dtype} {user.shape}")
+    if user.ndim != 1 or user.dtype.kind not in "iu" or (user.dtype == np.uint64 and user.max(initial=0) >= 2**63):
+        words = "a whole number below 2**63 or a name a row, shape (R,)"
+        raise TypeError(f"user must hold {words}; got {user.dtype} {user.shape}")
+    check_whole(min_rows, "min_rows", least=0)
     order = np.argsort(user, kind="stable")
     ids, start, size = np.unique(user[order].astype(np.int64), return_index=True, return_counts=True)
     enough = np.flatnonzero(size >= min_rows)
-    if not 1 <= (len(enough) if n_clients is None else n_clients) <= len(enough):
+    if not 1 <= (len(enough) if n_clients is None else check_whole(n_clients, "n_clients")) <= len(enough):
         raise ValueError(
             f"{len(enough)} of {len(ids)} writers have {min_rows} rows or more; got n_clients = {n_clients}: lower it "
             "or min_rows"
