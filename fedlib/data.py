@@ -216,7 +216,7 @@ def _array(values: Any, what: str) -> Tensor:
     if isinstance(values, (pd.DataFrame, pd.Series)):
         values = _columns(values, what)
     if hasattr(values, "toarray") or (isinstance(values, Tensor) and (values.layout != torch.strided)):
-        raise TypeError(f"{what} is sparse; give {what.split()[0]}.toarray(), of a tensor to_dense()")
+        raise TypeError(f"{what} is sparse; give what its .toarray() gives, of a tensor its .to_dense()")
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values) and values.dtype.kind in "biuf":
         values = np.ma.filled(values.astype(float), np.nan)
     ragged = f"{what} has rows of different lengths; pad to one length"

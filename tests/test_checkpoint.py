@@ -612,3 +612,14 @@ def test_a_run_on_images_does_not_go_on_with_whole_numbers(tmp_path):
     fedlib.fit(algorithm, PARAMS, data[0], 1, checkpoint=where, progress=False)
     with pytest.raises(ValueError, match=r"checkpoint of another run \(data: #"):
         fedlib.fit(algorithm, PARAMS, data[1], 2, checkpoint=where, progress=False)
+
+
+def test_a_loss_that_draws_resumes_to_the_bit(tmp_path):
+    plain = classification_loss(PREDICT)
+
+    def loss(params, batch):
+        x, *rest = batch
+        return plain(params, (x + 0.1 * torch.randn_like(x), *rest))
+
+    interrupted(tmp_path / "run", 3, loss=loss)
+    assert same(fit(tmp_path / "run", loss=loss).state, fit(loss=loss).state)

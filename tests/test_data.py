@@ -484,3 +484,17 @@ def test_a_column_that_scales_the_loss_is_a_rate_for_each_client(clients):
         own = fedlib.fit(alone, params, data[[k]], 2, progress=False)
         for name, p in own.state.local.items():
             torch.testing.assert_close(together.state.local[name][k], p[0], rtol=0, atol=1e-12)
+
+
+def test_whole_numbers_beside_others_and_lists_of_tensors_keep_their_values():
+    data = fedlib.stack_clients([np.array([[2049], [4097]]), np.array([[0.5]], np.float16)], [[70000, 3], [0.25]])
+    assert data.x.flatten().tolist() == [2049, 4097, 0.5] and data.y[0].tolist() == [70000, 3]
+    for row in (torch.ones(2, requires_grad=True), torch.ones(2).bfloat16()):
+        assert fedlib.stack_clients([[row, row]], [[0, 1]]).x.dtype == row.dtype
+
+
+@pytest.mark.parametrize("mode", ["L", "P"])
+def test_a_mask_of_pil_is_a_label_a_pixel(mode):
+    image = pytest.importorskip("PIL.Image")
+    data = fedlib.stack_clients([[(image.new("RGB", (5, 4)), image.new(mode, (5, 4), 2))]])
+    assert data.x.shape == (1, 3, 4, 5) and data.y.tolist() == [[[[2] * 5] * 4]]

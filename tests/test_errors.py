@@ -4,8 +4,10 @@ from dataclasses import replace
 from functools import partial
 
 import numpy as np
+import pandas as pd
 import pytest
 import torch
+from scipy.sparse import csr_array
 from twins import classification_loss
 
 import fedlib
@@ -40,7 +42,125 @@ def per_row(params, batch):
     return torch.nn.functional.cross_entropy(MODEL(params, batch[0]), batch[1], reduction="none")
 
 
-MISTAKES = {
+def with_column(column):
+    return lambda: DATA.with_columns(c=column)
+
+
+def tables(y=False):
+    a = pd.DataFrame({"age": [30.0, 40.0], "income": [1.0, 2.0]})
+    both = [a, a[["income", "age"]]]
+    return stack_clients([a, a], both) if y else stack_clients(both, [[0, 1]] * 2)
+
+
+def answering(predict, y=Y, model=MODEL, loss=losses.cross_entropy):
+    """A run whose `predict` does not fit y; the callback would say so of a round that was trained."""
+
+    def call():
+        rule = FedAvg(lambda p, b: loss(model(p, b[0]), b[1], b[2]), predict=predict)
+        return fit(rule, model.init(0), stack_rows(X, y, [[0, 1], [2, 3]]), callbacks=[pytest.fail])
+
+    return call
+
+
+def scored_on(test, algorithm=None, data=DATA):
+    return lambda: fit(algorithm, data=data, eval_data=test, callbacks=[pytest.fail])
+
+
+ONE, IMAGES = MLP((3, 4, 1)), np.zeros((6, 5, 5, 3), np.uint8)
+BYTES = [stack_rows(np.uint8(X), Y, [[0, 1]], ids=[4], pixels=marked) for marked in (True, False)]
+MASKED = np.ma.masked_array(X, mask=np.arange(18).reshape(6, 3) == 4)
+TABLE = pd.DataFrame(X).assign(user=[5, 5, 5, 7, 7, 7])
+DATA_DOOR = {
+    "tables of other columns": (tables, ValueError, "client 1 has columns .*income.*, client 0 .*; give .*reindex"),
+    "targets of other columns": (lambda: tables(y=True), ValueError, "client 1 has columns"),
+    "a column too wide": (with_column(np.ones((3, 9))), ValueError, r"column 'c' .* \(3, 2, '...'\); got \(3, 9\)"),
+    "a column of other clients": (with_column(torch.ones(9, 2)), ValueError, r"column 'c' .* got \(9, 2\)"),
+    "a number a client": (with_column([1, 2, 3]), ValueError, r"column 'c' .* got \(3,\)"),
+    "a column of NaN": (with_column(np.full((3, 2), np.nan)), ValueError, "column 'c' has a missing, NaN"),
+    "masked entries": (lambda: stack_rows(MASKED, Y, [[0]]), ValueError, "x has a missing, .* in row 1"),
+    "complex tensor": (lambda: stack_rows(torch.zeros(6, 1) + 1j, Y, [[0]]), TypeError, "x must hold numbers, .*compl"),
+    "huge ids": (lambda: stack_rows(X, Y, [[0]], ids=np.array([2**63 + 1], "u8")), ValueError, "below 2..63"),
+    "huge users": (lambda: partition.by_user(np.array([2**63 + 5, 7], "u8")), TypeError, "below 2..63"),
+    "labels as rows": (
+        lambda: stack_rows(X, Y, list(TABLE.groupby("user").groups.values())),
+        TypeError,
+        "client 0 .*take .indices",
+    ),
+    "an empty client": (lambda: stack_clients([X, X[:0]], [Y, Y[:0]]), ValueError, "client 1 has no examples"),
+    "no rows for all": (lambda: fedlib.same_rows(X[:0], Y[:0], ids=[0]), ValueError, "has no examples"),
+    "channels last": (
+        lambda: partition.rotation(partition.iid(Y, 2), (0, 180)).clients(IMAGES, Y),
+        ValueError,
+        r"channels first: x.transpose\(0, 3, 1, 2\)",
+    ),
+    "one logit for classes": (
+        answering(ONE, model=ONE, loss=losses.bce),
+        ValueError,
+        r"a logit for each class, .* for a regression give y.astype\('float32'\)",
+    ),
+    "classes for logits": (answering(lambda p, x: MODEL(p, x).argmax(-1)), ValueError, "a logit for each class"),
+    "a tuple of answers": (
+        answering(lambda p, x: (MODEL(p, x),)),
+        TypeError,
+        "give a tensor, got a tuple",
+    ),
+    "answers of numpy": (answering(lambda p, x: MODEL(p, x).numpy()), TypeError, "tensor, got a ndarray"),
+    "scored on one-hot": (
+        scored_on(stack_rows(X, np.eye(2, dtype=int)[Y], [[0]], ids=[4])),
+        ValueError,
+        r"'test' has y of shape \(2,\), training \(\)",
+    ),
+    "scored on targets": (
+        scored_on(stack_rows(X, Y * 1.0, [[0]], ids=[4])),
+        ValueError,
+        "y of type floating",
+    ),
+    "scored on unmarked bytes": (scored_on(BYTES[1], data=BYTES[0]), ValueError, "pixels = False, training True"),
+    "scored without a column": (
+        scored_on(DATA, data=DATA.with_columns(c=np.ones((3, 2)))),
+        ValueError,
+        r"columns \[\], training \['c'\]",
+    ),
+    "scored on a list": (scored_on([DATA]), TypeError, "eval_data must be ClientData, or a dictionary .* got a list"),
+    "scored on a pair": (scored_on((X, Y)), TypeError, "eval_data must be ClientData"),
+    "a callback alone": (lambda: fit(callbacks=print), TypeError, "callbacks must be a list"),
+    "a result for an algorithm": (
+        lambda: fedlib.evaluate(fit(), FedAvg(LOSS), DATA),
+        TypeError,
+        r"algorithm must be .*, got Result: give \(algorithm, result, data\)",
+    ),
+    "new clients of arrays": (lambda: new_clients(FedAvg(LOSS), fit(), (X, Y)), TypeError, "data must be .*got tuple"),
+    "a folder for a checkpoint": (lambda: fit(checkpoint=Checkpoint("/")), ValueError, "is a folder; give a file"),
+    "a table without ys": (lambda: stack_clients([TABLE]), TypeError, "client 0: without ys, .* got a DataFrame"),
+    "a dict without ys": (lambda: stack_clients([{"x": X, "y": Y}]), TypeError, "client 0: without ys, .* got a dict"),
+    "a generator": (lambda: stack_clients((x for x in [X]), [Y]), TypeError, r"give list\(xs\)"),
+    "sparse": (lambda: stack_rows(csr_array(X), Y, [[0]]), TypeError, "x is sparse; give .*toarray"),
+    "ragged": (lambda: stack_rows([[1, 2], [3]], [0, 1], [[0]]), ValueError, "different lengths; pad to one length"),
+    "ragged tensors": (
+        lambda: stack_rows([torch.zeros(2), torch.zeros(3)], [0, 1], [[0]]),
+        ValueError,
+        "pad to one length",
+    ),
+    "a list of classes": (lambda: stack_rows(X, Y, [[0]], classes=[0, 1]), TypeError, "the number of classes"),
+    "one id": (lambda: stack_rows(X, Y, [[0]], ids=3), ValueError, "ids must be 1 different whole numbers"),
+    "ids by their number": (lambda: fedlib.same_rows(X, Y, ids=5), TypeError, "ids must be a list"),
+    "alphas": (lambda: partition.dirichlet(Y, 2, [0.1, 0.2]), ValueError, "alpha must be a number above 0"),
+    "no least number of rows": (
+        lambda: partition.dirichlet(Y, 2, 1, min_rows=None),
+        ValueError,
+        "min_rows must be a whole number",
+    ),
+    "a text for sigma": (lambda: partition.quantity(Y, 2, "1"), ValueError, "sigma must be a number"),
+    "half shards": (lambda: partition.pathological(Y, 2, 1.5), ValueError, "shards_per_client must be a whole number"),
+    "half a client": (lambda: partition.by_user(Y, 2.5), ValueError, "n_clients must be a whole number"),
+    "one fraction": (lambda: partition.iid(Y, 2).split(0.8), TypeError, "fractions must be a list"),
+    "half columns": (
+        lambda: partition.feature_subsets(partition.iid(Y, 2), 3.0, 1),
+        ValueError,
+        "columns must be a whole number",
+    ),
+}
+MISTAKES = DATA_DOOR | {
     "no clients": (lambda: stack_rows(X, Y, []), ValueError, "give at least one list of rows"),
     "one y for two x": (lambda: stack_clients([X, X], [Y]), ValueError, "2 arrays x and 1 y"),
     "no arrays": (lambda: stack_clients(np.zeros((0, 2)), np.zeros(0)), ValueError, "0 arrays x and 0 y"),

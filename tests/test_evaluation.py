@@ -449,3 +449,35 @@ def test_clients_with_names_are_scored_by_name(algorithm):
     with pytest.raises(ValueError, match="evaluation set 'test' has clients \\['zoe'\\] with ids that others have"):
         strangers = partition.by_user(["ann", "zoe"]).clients(x[:2], y[:2])
         fedlib.fit(algorithm, params, train[[0, 1]], 1, eval_data=strangers, progress=False)
+
+
+def test_sums_of_float16_do_not_overflow():
+    x = np.random.RandomState(0).randn(70_000, 4).astype("float32")
+    model, y = fedlib.models.MLP((4, 1)), x[:, 0] * 6
+    data = fedlib.stack_clients([x], [y])
+    algorithm = FedAvg(lambda p, b: losses.mse(model(p, b[0]), b[1], b[2]), lr=1e-3, batch_size=None, predict=model)
+    half, full = (
+        fedlib.fit(algorithm, model.init(0), data, 1, eval_data=data, dtype=kind, progress=False).history.iloc[0]
+        for kind in (torch.float16, torch.float32)
+    )
+    for name in ("train_loss", "test_mse", "test_mae", "test_r2"):
+        assert half[name] == pytest.approx(full[name], rel=0.01)
+
+
+def test_a_whole_target_of_minus_100_counts():
+    y, w = torch.tensor([[-100, 2]]), torch.ones(1)
+    assert losses.mse(torch.zeros(1, 2), y, w) == (100**2 + 2**2) / 2
+
+
+def test_columns_of_an_evaluation_set_stand_in_the_order_of_training(clients):
+    params, predict, _ = twin("MLP")
+    data = client_data(clients)
+    one, two = np.ones(data.index.shape), np.full(data.index.shape, 7.0)
+
+    def loss(params, batch):
+        x, y, w, a, b = batch
+        return losses.weighted_mean(F.cross_entropy(predict(params, x), y, reduction="none") * a, w) + b.mean()
+
+    tests = {"same": data.with_columns(a=one, b=two), "other": data.with_columns(b=two, a=one)}
+    history = fedlib.fit(FedAvg(loss), params, tests["same"], 1, eval_data=tests, progress=False).history
+    assert history["same_loss"][0] == history["other_loss"][0]
