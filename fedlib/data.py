@@ -360,6 +360,7 @@ def stack_rows(
     TypeError
         Something else than numbers, by the name of the column; pixels that are no bytes.
     """
+    x = _pictures(x)
     flat_x, flat_y = _array(x, "x"), _labels(y, classes, "y")
     if len(flat_x) != len(flat_y):
         raise ValueError(f"x has {len(flat_x)} rows and y has {len(flat_y)}; they must have as many")
@@ -383,6 +384,12 @@ def _item(value: Any, name: str) -> Any:
     if value.mode not in ("L", "LA", "RGB", "RGBA"):
         raise TypeError(f'an image of PIL of mode {value.mode!r} has no bytes for colours; use image.convert("RGB")')
     return np.atleast_3d(np.asarray(value)).transpose(2, 0, 1).view(Pixels)
+
+
+def _pictures(x: Any) -> Any:
+    """A list of images of PIL as one array of pixels; anything else as it is."""
+    listed = isinstance(x, (list, tuple)) and len(x) > 0 and all(hasattr(value, "getbands") for value in x)
+    return np.stack([_item(value, "x") for value in x]) if listed else x
 
 
 def _read(source: Any, who: str) -> list[Any]:
@@ -461,6 +468,7 @@ def stack_clients(
     names = _ids(ids, len(xs)).tolist()
     if ys is None:
         xs, ys = zip(*(_read(x, f"client {k}") for k, x in zip(names, xs, strict=True)), strict=True)
+    xs = [_pictures(x) for x in xs]
     _same_columns(xs, names)
     _same_columns(ys, names)
     tx = [_array(x, f"x of client {k}") for k, x in zip(names, xs, strict=True)]

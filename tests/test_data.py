@@ -498,3 +498,5 @@ def test_a_mask_of_pil_is_a_label_a_pixel(mode):
     image = pytest.importorskip("PIL.Image")
     data = fedlib.stack_clients([[(image.new("RGB", (5, 4)), image.new(mode, (5, 4), 2))]])
     assert data.x.shape == (1, 3, 4, 5) and data.y.tolist() == [[[[2] * 5] * 4]]
+    listed = fedlib.stack_clients([[image.new("RGB", (5, 4))] * 2], [[0, 1]])
+    assert listed.x.shape == (2, 3, 4, 5) and listed.pixels
