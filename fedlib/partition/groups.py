@@ -23,7 +23,7 @@ def _groups(base: Partition, groups: int, shares: Sequence[float] | None, seed: 
         raise TypeError(f"{purpose} needs a Partition, from iid for instance; got {type(base).__name__}")
     if base.change is not None:
         raise ValueError(f"the partition has a {base.change.kind} already; give {purpose} one without planted groups")
-    if not 1 <= check_whole(groups, "groups") <= len(base.rows):
+    if not 1 <= check_whole(groups, "groups", least=0) <= len(base.rows):
         raise ValueError(f"groups must lie between 1 and the {len(base.rows)} clients there are; got {groups}")
     shares = [1 / groups] * groups if shares is None else shares_of(shares, "shares")
     if len(shares) != groups:
@@ -72,7 +72,7 @@ def label_permutation(base: Partition, groups: int = 4, classes: int = 10, seed:
     >>> np.bincount(renamed.group).tolist()  # the true group of each client
     [2, 2, 2, 2]
     """
-    if check_whole(groups, "groups") > check_whole(classes, "classes"):
+    if check_whole(groups, "groups", least=0) > check_whole(classes, "classes"):
         raise ValueError(f"{classes} classes have {classes} cyclic shifts, too few for {groups} groups; lower groups")
     group = _groups(base, groups, None, seed, "label_permutation")
     first = random_of("permutations", seed).permutation(classes)
