@@ -11,6 +11,8 @@ PY := $(VENV)/bin/python
 READY := $(VENV)/.fedlib-ready
 PYTHON ?= python3
 CPU_WHEELS ?= https://download.pytorch.org/whl/cpu
+# A torch and a torchvision that go together: wheels of two sources may not.
+PAIR := $(PY) -W ignore -c 'import torchvision.ops'
 JOBS ?= $(shell getconf _NPROCESSORS_ONLN)
 export PYTHONPATH := $(CURDIR)
 export PYDEVD_DISABLE_FILE_VALIDATION := 1
@@ -128,10 +130,13 @@ clean:  ## remove what was built (not the virtual environment)
 
 $(READY): requirements.txt tests/requirements.txt pyproject.toml
 	@[ -x $(PY) ] || { echo "Creating the virtual environment $(VENV)"; $(PYTHON) -m venv $(VENV); }
-	@nvidia-smi -L >/dev/null 2>&1 || $(PY) -c 'from importlib.metadata import version as v; v("torch"), v("torchvision")' 2>/dev/null || { \
+	@nvidia-smi -L >/dev/null 2>&1 || $(PAIR) 2>/dev/null || { \
 	  echo "There is no NVIDIA card: asking $(CPU_WHEELS) for PyTorch without CUDA"; \
-	  $(PY) -m pip install --quiet --disable-pip-version-check --retries 1 --index-url $(CPU_WHEELS) torch torchvision 2>/dev/null; \
-	} || echo "There was no answer: PyTorch comes from the usual index, where it may bring 4 GB of CUDA"
+	  $(PY) -m pip --isolated install --quiet --disable-pip-version-check --retries 1 --index-url $(CPU_WHEELS) torch torchvision 2>/dev/null && $(PAIR) 2>/dev/null; \
+	} || { \
+	  echo "There was no answer, or no pair that works: PyTorch comes from the usual index, where it may bring 4 GB of CUDA"; \
+	  $(PY) -m pip uninstall --quiet --yes torch torchvision 2>/dev/null || true; \
+	}
 	@echo "Installing what the book and its tests need (a download of about 1 GB, with CUDA 5 GB; some minutes)"
 	$(PY) -m pip install --quiet --disable-pip-version-check --editable '.[book,test]'
 	@touch $@

@@ -8,26 +8,27 @@ import pytest
 
 from tools.notebooks import ROOT
 
-# Notes what it is asked for; PyTorch is not there yet, and its index for CPUs may not answer.
+# Notes what it is asked for. PyTorch may be missing; its index for CPUs may not answer, or give a pair that is none.
 PYTHON = """#!/bin/sh
 case "$*" in
-  *"pip install"*) echo "$*" >> "$ASKED" ;;
-  *importlib*) exit "$MISSING" ;;
+  *torchvision.ops*) if [ -e "$ASKED" ]; then exit "$BROKEN"; else exit "$MISSING"; fi ;;
+  *pip*install*) echo "$*" >> "$ASKED" ;;
 esac
 case "$*" in *--index-url*) exit "$SILENT" ;; esac
 """
 
 
 @pytest.mark.parametrize(
-    ("card", "missing", "silent", "asked", "said"),
+    ("card", "missing", "silent", "broken", "asked", "said"),
     [
-        (1, 1, 0, ["cpu", "rest"], "There is no NVIDIA card: asking https://download.pytorch.org/whl/cpu"),
-        (1, 1, 1, ["cpu", "rest"], "There was no answer: PyTorch comes from the usual index"),
-        (0, 1, 0, ["rest"], "Installing"),
-        (1, 0, 0, ["rest"], "Installing"),
+        (1, 1, 0, 0, ["cpu", "rest"], "There is no NVIDIA card: asking https://download.pytorch.org/whl/cpu"),
+        (1, 1, 1, 0, ["cpu", "out", "rest"], "There was no answer, or no pair that works: PyTorch comes"),
+        (1, 1, 0, 1, ["cpu", "out", "rest"], "There was no answer, or no pair that works: PyTorch comes"),
+        (0, 1, 0, 0, ["rest"], "Installing"),
+        (1, 0, 0, 0, ["rest"], "Installing"),
     ],
 )
-def test_what_is_asked_for(tmp_path, card, missing, silent, asked, said):
+def test_what_is_asked_for(tmp_path, card, missing, silent, broken, asked, said):
     for name in ("Makefile", "requirements.txt", "pyproject.toml", "tests/requirements.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
@@ -36,11 +37,12 @@ def test_what_is_asked_for(tmp_path, card, missing, silent, asked, said):
         (tmp_path / name).write_text(text, encoding="utf8")
         (tmp_path / name).chmod(0o755)
     environment = {"PATH": f"{tmp_path}/bin{os.pathsep}{os.environ['PATH']}", "ASKED": str(tmp_path / "asked")}
-    environment |= {"MISSING": str(missing), "SILENT": str(silent)}
+    environment |= {"MISSING": str(missing), "SILENT": str(silent), "BROKEN": str(broken)}
     command = ["make", "VENV=env", "env/.fedlib-ready"]
     run = subprocess.run(command, cwd=tmp_path, env=environment, capture_output=True, text=True, check=False)
     assert run.returncode == 0, run.stderr
     lines = (tmp_path / "asked").read_text(encoding="utf8").splitlines()
-    assert ["cpu" if "whl/cpu torch torchvision" in line else "rest" for line in lines] == asked
+    kinds = {"whl/cpu torch torchvision": "cpu", "uninstall": "out", "--editable": "rest"}
+    assert [next(kind for sign, kind in kinds.items() if sign in line) for line in lines] == asked
     assert lines[-1].endswith("--editable .[book,test]") and said in run.stdout
-    assert ("no answer" in run.stdout) == bool(silent)
+    assert ("no answer" in run.stdout) == bool(silent or broken)
