@@ -16,6 +16,7 @@ import torch
 from twins import NoisyFedAvg, classification_loss, client_data, largest_difference, ragged_clients, twin
 
 import fedlib
+from fedlib import augment, losses
 from fedlib.algorithms import CFL, IFCA, FedAvg, LGFedAvg, LocalOnly, Scaffold
 from fedlib.engines import processes
 from fedlib.engines.checkpoint import Checkpoint, load_state
@@ -25,11 +26,21 @@ torch.set_num_threads(1)
 params, predict, _ = twin("MLP")
 loss = classification_loss(predict)
 data = client_data(ragged_clients(sizes=(1, 7, 20, 21, 40, 3)))
+
+
+def with_chance(params, batch):
+    """Mirrored, shifted and noisy images, of which some pixels are dropped."""
+    x, y, w = batch
+    x = augment.noise(augment.crop(augment.flip(x), 1), 0.1)
+    return losses.cross_entropy(predict(params, torch.nn.functional.dropout(x, 0.2)), y, w)
+
+
 RUNS = {
     "FedAvg": (FedAvg(loss, batch_size=10, stragglers=0.3, predict=predict), 6),
     "FedAvg, fewer clients than processes": (FedAvg(loss, batch_size=10), 3),
     "FedAvg in chunks": (FedAvg(loss, batch_size=10, chunk_size=2), 6),
     "FedAvg with noise": (NoisyFedAvg(loss, batch_size=10), 5),
+    "FedAvg, random numbers in the loss": (FedAvg(with_chance, batch_size=10), 5),
     "Scaffold": (Scaffold(loss, batch_size=10, epochs=2), 4),
     "LocalOnly": (LocalOnly(loss), 3),
     "CFL": (CFL(loss, level=1, eps1=1.0, eps2=0.0, rest=1, min_size=1), 6),
@@ -115,6 +126,7 @@ for world in (2, 4):
         report["histories"][f"{name}, {world}"] = [a["history"] for a in (one, all_of_them[-1])]
 
 # A process dies in round 3; the others end, and the run goes on with another number of processes.
+KILLED = "FedAvg, random numbers in the loss"
 path = folder / "run.safetensors"
 rule = Checkpoint(path, every_rounds=1)
 
@@ -125,11 +137,11 @@ def die(round, state, record):
         os.kill(os.getpid(), signal.SIGKILL)
 
 
-ended = in_processes(2, lambda rank: run("Scaffold", 5, checkpoint=rule, callbacks=[die]))
+ended = in_processes(2, lambda rank: run(KILLED, 5, checkpoint=rule, callbacks=[die]))
 written = load_state(path)[1]["round"]
 report["killed"] = {"ended": ended, "round": written, "reason": (folder / "error0").read_text()}
-ended = in_processes(3, lambda rank: save(folder / f"resumed {rank}.pt", run("Scaffold", 5, checkpoint=rule)))
-whole = numbers(run("Scaffold", 5).state)
+ended = in_processes(3, lambda rank: save(folder / f"resumed {rank}.pt", run(KILLED, 5, checkpoint=rule)))
+whole = numbers(run(KILLED, 5).state)
 resumed = torch.load(folder / "resumed 2.pt", weights_only=True)["state"]
 report["resumed"] = {"ended": ended, "difference": largest_difference(resumed, whole)}
 

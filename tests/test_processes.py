@@ -23,7 +23,7 @@ def report(tmp_path_factory):
 
 
 def test_same_parameters(report):
-    assert len(report["states"]) == 18
+    assert len(report["states"]) == 20
     assert {run: d for run, d in report["states"].items() if not d <= 1e-12} == {}
 
 
