@@ -38,89 +38,79 @@ def _rnn(layer: Any, given: Tensor, state: State, weight: Tensor, bias: Tensor |
     return (z.tanh() if layer.nonlinearity == "tanh" else z.relu(),)
 
 
-class _Sequence:
+def _over_positions(self: Any, input: Tensor, hx: Any = None) -> Any:
     """The forward pass of a recurrent layer; arguments and results as torch's."""
-
-    step: Any
-    states = 1
-
-    def forward(self: Any, input: Tensor, hx: Any = None) -> Any:
-        if isinstance(input, PackedSequence):
-            raise TypeError("a stack of clients cannot train on packed sequences; give padded ones, and mask the loss")
-        time, alone = 1 if self.batch_first else 0, input.ndim == 2
-        x = input[:, None] if alone else input.transpose(0, time)  # (L, B, I)
-        if hx is not None:
-            hx = [s[:, None] if alone else s for s in (hx if self.states > 1 else (hx,))]
-        directions = ("", "_reverse") if self.bidirectional else ("",)
-        ends: list[State] = []
-        for layer in range(self.num_layers):
-            outputs = []
-            for direction in directions:
-                names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
-                found: list[Any] = [getattr(self, f"{n}_l{layer}{direction}", None) for n in names]
-                into, own, *biases, project = found
-                given = F.linear(x.flatten(0, 1), into, biases[0]).unflatten(0, x.shape[:2]).unbind(0)
-                sizes = (self.proj_size or self.hidden_size, self.hidden_size)
-                state = tuple(x.new_zeros(x.shape[1], n) for n in sizes[: self.states])
-                state = state if hx is None else tuple(s[len(ends)] for s in hx)
-                out = []
-                for z in reversed(given) if direction else given:
-                    state = self.step(z, state, own, biases[1], project)
-                    out.append(state[0])
-                ends.append(state)
-                outputs.append(torch.stack(out[::-1] if direction else out))
-            x = torch.cat(outputs, -1)
-            if layer < self.num_layers - 1:
-                x = F.dropout(x, self.dropout, self.training)
-        last = tuple(torch.stack(s)[:, 0] if alone else torch.stack(s) for s in zip(*ends, strict=True))
-        return x[:, 0] if alone else x.transpose(0, time), last if self.states > 1 else last[0]
+    if isinstance(input, PackedSequence):
+        raise TypeError("a stack of clients cannot train on packed sequences; give padded ones, and mask the loss")
+    time, alone = 1 if self.batch_first else 0, input.ndim == 2
+    x = input[:, None] if alone else input.transpose(0, time)  # (L, B, I)
+    if hx is not None:
+        hx = [s[:, None] if alone else s for s in (hx if self.states > 1 else (hx,))]
+    directions = ("", "_reverse") if self.bidirectional else ("",)
+    ends: list[State] = []
+    for layer in range(self.num_layers):
+        outputs = []
+        for direction in directions:
+            names = ("weight_ih", "weight_hh", "bias_ih", "bias_hh", "weight_hr")
+            found: list[Any] = [getattr(self, f"{n}_l{layer}{direction}", None) for n in names]
+            into, own, *biases, project = found
+            given = F.linear(x.flatten(0, 1), into, biases[0]).unflatten(0, x.shape[:2]).unbind(0)
+            sizes = (self.proj_size or self.hidden_size, self.hidden_size)
+            state = tuple(x.new_zeros(x.shape[1], n) for n in sizes[: self.states])
+            state = state if hx is None else tuple(s[len(ends)] for s in hx)
+            out = []
+            for z in reversed(given) if direction else given:
+                state = self.step(z, state, own, biases[1], project)
+                out.append(state[0])
+            ends.append(state)
+            outputs.append(torch.stack(out[::-1] if direction else out))
+        x = torch.cat(outputs, -1)
+        if layer < self.num_layers - 1:
+            x = F.dropout(x, self.dropout, self.training)
+    last = tuple(torch.stack(s)[:, 0] if alone else torch.stack(s) for s in zip(*ends, strict=True))
+    return x[:, 0] if alone else x.transpose(0, time), last if self.states > 1 else last[0]
 
 
-class _Cell:
+def _at_one(self: Any, input: Tensor, hx: Any = None) -> Any:
     """The forward pass of a recurrent cell; arguments and results as torch's."""
-
-    step: Any
-    states = 1
-
-    def forward(self: Any, input: Tensor, hx: Any = None) -> Any:
-        state = hx if self.states > 1 else (hx,)
-        if hx is None:
-            state = (input.new_zeros(*input.shape[:-1], self.hidden_size),) * self.states
-        given = F.linear(input, self.weight_ih, self.bias_ih)
-        state = self.step(given, state, self.weight_hh, self.bias_hh, None)
-        return state if self.states > 1 else state[0]
+    state = hx if self.states > 1 else (hx,)
+    if hx is None:
+        state = (input.new_zeros(*input.shape[:-1], self.hidden_size),) * self.states
+    given = F.linear(input, self.weight_ih, self.bias_ih)
+    state = self.step(given, state, self.weight_hh, self.bias_hh, None)
+    return state if self.states > 1 else state[0]
 
 
-class LSTM(_Sequence, nn.LSTM):  # type: ignore[misc]
+class LSTM(nn.LSTM):
     """`torch.nn.LSTM` without packed sequences, equal to it up to rounding."""
 
-    step, states = _lstm, 2
+    step, states, forward = _lstm, 2, _over_positions  # type: ignore[assignment]
 
 
-class GRU(_Sequence, nn.GRU):  # type: ignore[misc]
+class GRU(nn.GRU):
     """`torch.nn.GRU` without packed sequences, equal to it up to rounding."""
 
-    step = _gru
+    step, states, forward = _gru, 1, _over_positions  # type: ignore[assignment]
 
 
-class RNN(_Sequence, nn.RNN):  # type: ignore[misc]
+class RNN(nn.RNN):
     """`torch.nn.RNN` without packed sequences, equal to it up to rounding."""
 
-    step = _rnn
+    step, states, forward = _rnn, 1, _over_positions  # type: ignore[assignment]
 
 
-class _LSTMCell(_Cell, nn.LSTMCell):  # type: ignore[misc]
-    step, states = _lstm, 2
+class _LSTMCell(nn.LSTMCell):
+    step, states, forward = _lstm, 2, _at_one  # type: ignore[assignment]
 
 
-class _GRUCell(_Cell, nn.GRUCell):  # type: ignore[misc]
-    step = _gru
+class _GRUCell(nn.GRUCell):
+    step, states, forward = _gru, 1, _at_one  # type: ignore[assignment]
 
 
-class _RNNCell(_Cell, nn.RNNCell):  # type: ignore[misc]
-    step = _rnn
+class _RNNCell(nn.RNNCell):
+    step, states, forward = _rnn, 1, _at_one  # type: ignore[assignment]
 
 
 STACKABLE: dict[type, type] = {
-    kind.__mro__[2]: kind for kind in (LSTM, GRU, RNN, _LSTMCell, _GRUCell, _RNNCell)
+    kind.__mro__[1]: kind for kind in (LSTM, GRU, RNN, _LSTMCell, _GRUCell, _RNNCell)
 }  #: Torch's layer and the one that takes its place.
