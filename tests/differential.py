@@ -144,7 +144,7 @@ def on_vectors(width):
         lambda: (nn.utils.parametrizations.weight_norm(nn.Linear(width, out)), out),
         lambda: (frozen(nn.Linear(width, out)), out),
         lambda: (Tied(width), width),
-        lambda: (pick(nn.LayerNorm, nn.RMSNorm)(width) if width > 1 else nn.Identity(), width),  # of one: a sign
+        lambda: (pick(nn.LayerNorm, nn.RMSNorm)(width, eps=0.1), width),  # less would blow up the rounding of a zero
         lambda: (Plus(nn.Linear(width, width)), width),
         lambda: (pick(nn.Dropout, nn.AlphaDropout)(0.4), width),
         lambda: (Noisy(), width),
