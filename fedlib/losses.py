@@ -18,8 +18,9 @@ __all__ = ["bce", "cross_entropy", "mse", "weighted_mean"]
 def weighted_mean(values: Tensor, w: Tensor) -> Tensor:
     """Mean of `values` (B,) with weights `w` (B,): the mean over the real rows of a padded batch."""
     values = values * w
-    kind = torch.promote_types(values.dtype, torch.float32)  # sums of float16 overflow beyond 65,504
-    return values.sum(dtype=kind) / w.sum(dtype=kind)
+    if values.dtype in (torch.float16, torch.bfloat16):  # a sum of float16 overflows beyond 65,504
+        values, w = values.float(), w.float()
+    return values.sum() / w.sum()
 
 
 def _mean(values: Tensor, y: Tensor, w: Tensor) -> Tensor:
@@ -31,9 +32,10 @@ def _mean(values: Tensor, y: Tensor, w: Tensor) -> Tensor:
 
 def _fitting(output: Tensor, y: Tensor, what: str) -> Tensor:
     """An output for each entry of y (B, ...), which may have a last axis of 1 besides."""
-    if output.shape not in (y.shape, (*y.shape, 1)):
-        raise ValueError(f"{what} of shape {tuple(output.shape)} do not fit y of shape {tuple(y.shape)}: as many each")
-    return output.reshape(y.shape)
+    given, shape = output.shape, y.shape  # each of which takes its time inside a vmap
+    if given not in (shape, (*shape, 1)):
+        raise ValueError(f"{what} of shape {tuple(given)} do not fit y of shape {tuple(shape)}: as many each")
+    return output.reshape(shape)
 
 
 def cross_entropy(logits: Tensor, y: Tensor, w: Tensor) -> Tensor:
