@@ -93,7 +93,7 @@ REFUSED = {
     Moving: "layer '' " + KEPT.format("average"),
     Branch: "layer '', a Branch cannot be trained in a stack .* take torch.where",
     partial(nn.utils.weight_norm, nn.Linear(5, 3)): "'weight' is computed by a hook",
-    partial(nn.RReLU): "without parameters to train",
+    nn.RReLU: "without parameters to train",
 }
 
 
