@@ -61,7 +61,7 @@ class Noisy(nn.Module):
     def forward(self, x):
         if not self.training:
             return x
-        scale = torch.empty(x.shape[1:], dtype=x.dtype).uniform_(0.5, 1.5)
+        scale = torch.empty(x.shape[1:], dtype=x.dtype, device=x.device).uniform_(0.5, 1.5)
         return x * scale + 0.1 * torch.randn_like(x) * torch.bernoulli(torch.full_like(x, 0.5))
 
 
@@ -93,7 +93,8 @@ class Attention(nn.Module):
         self.causal = random.random() < 0.5
 
     def forward(self, x):
-        mask = nn.Transformer.generate_square_subsequent_mask(x.shape[1], dtype=x.dtype) if self.causal else None
+        square = nn.Transformer.generate_square_subsequent_mask
+        mask = square(x.shape[1], x.device, x.dtype) if self.causal else None
         return self.attention(x, x, x, attn_mask=mask, need_weights=self.causal)[0]
 
 
@@ -278,7 +279,7 @@ def case(number):
     return Case(number, module, x, y, dtype, settings, pick(*OPTIMIZERS), pick(True, True, False), pick(1, 1, 1, 2))
 
 
-def by_fit(one):
+def by_fit(one, device):
     """The server's model after a round, and the rounds of as many threads with the same model."""
     data = fedlib.stack_clients(one.x, one.y)
     model = models.Model(one.module)
@@ -289,7 +290,7 @@ def by_fit(one):
     def run(_):
         with torch.random.fork_rng([]):
             algorithm = FedAvg(loss, lr=0.1, optimizer=OPTIMIZERS[one.optimizer], **one.settings)
-            how = {"seed": one.number, "dtype": one.dtype, "device": "cpu", "progress": False}
+            how = {"seed": one.number, "dtype": one.dtype, "device": device, "progress": False}
             return fedlib.fit(algorithm, model.params, data, 1, **how).state.models
 
     if one.threads == 1:
@@ -326,23 +327,23 @@ def by_loop(one):
     return total
 
 
-def gap(one):
+def gap(one, device="cpu"):
     """The largest distance of a parameter by the two ways, in units of what rounding explains."""
     with torch.backends.mkldnn.flags(enabled=one.onednn):
-        found, right = by_fit(one), by_loop(one)
+        found, right = by_fit(one, device), by_loop(one)
     rounding = 1e-8 if one.dtype == torch.float64 else 5e-3
     start, worst = dict(one.module.named_parameters()), 0.0
     for name, p in right.items():
         moved = float((p - start[name].detach()).norm())
         for models_of in found:
-            worst = max(worst, float((models_of[name][0] - p).norm()) / (rounding * (moved + 1e-2)))
+            worst = max(worst, float((models_of[name][0].cpu() - p).norm()) / (rounding * (moved + 1e-2)))
     return worst
 
 
-def try_case(number):
+def try_case(number, device="cpu"):
     """Raise an AssertionError that names the case if the two ways differ."""
     one = case(number)
-    found = gap(one)
+    found = gap(one, device)
     if not found <= 1:
         raise AssertionError(f"case {number} differs by {found:.3g} times what rounding explains: {one}")
 

@@ -3,7 +3,7 @@
 Tensors of different devices in one operation raise, and so do ``.numpy()`` and ``np.asarray`` of what lies on the
 device. Code that runs here asks a GPU for nothing impossible; only speed and rounding remain to be seen on a real one.
 
-`use` makes it the device that `fedlib.fit` takes where none is given.
+`second_device` is it, or a GPU where there is one. `use` makes it the device that `fedlib.fit` takes by default.
 """
 
 import collections
@@ -145,6 +145,14 @@ def install():
         op = getattr(getattr(aten, name, None), overload or "default", None)
         if op is not None:  # this torch has it
             named.impl(full, lambda *args, _op=op, **kwargs: run(_op, *args, **kwargs), "PrivateUse1")
+
+
+def second_device():
+    """The first CUDA device where there is one, since its autograd breaks beside this one; else this one."""
+    if torch.cuda.is_available():
+        return torch.device("cuda", 0)
+    install()
+    return torch.device(NAME, 0)
 
 
 def use():

@@ -2,6 +2,7 @@
 
 import differential
 import pytest
+import torch
 
 DRAWS, SHARDS = 5000, 20
 
@@ -11,3 +12,13 @@ DRAWS, SHARDS = 5000, 20
 def test_a_round_is_a_loop_over_clients(shard):
     for number in range(shard, DRAWS, SHARDS):
         differential.try_case(number)
+
+
+@pytest.mark.gpu
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("shard", range(SHARDS))
+def test_on_a_gpu_too(shard, monkeypatch):
+    monkeypatch.setattr(torch.backends.cudnn, "allow_tf32", False)  # torch's default, too coarse to compare
+    for number in range(shard, DRAWS // 5, SHARDS):
+        differential.try_case(number, "cuda")

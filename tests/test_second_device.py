@@ -1,4 +1,4 @@
-"""Every algorithm on a device that refuses what a GPU refuses: mixed devices and NumPy without `.cpu()`."""
+"""Every algorithm on a GPU, or else on a device that refuses what one does: mixed devices, NumPy without `.cpu()`."""
 
 from dataclasses import replace
 
@@ -12,8 +12,8 @@ from fedlib import algorithms, evaluation, losses, partition
 from fedlib.reports import statistics
 
 emulated_device = pytest.importorskip("emulated_device", exc_type=ImportError)
-emulated_device.install()
-DEVICE = torch.device(emulated_device.NAME, 0)
+DEVICE = emulated_device.second_device()
+pytestmark = [pytest.mark.gpu] if DEVICE.type == "cuda" else []
 
 
 def fit(name, device, rounds=2, **more):
@@ -105,6 +105,21 @@ def test_every_kind_of_data_trains_there(kind, algorithm, tmp_path):
         scores.append(evaluation.evaluate(method, result, data))
     assert scores[0]["name"].tolist() == ["a", "b", "c", "d"]
     assert np.allclose(*(s.drop(columns="name").to_numpy(float) for s in scores), atol=1e-9, equal_nan=True)
+
+
+def test_the_rounding_of_a_gpu_is_no_fault_of_the_loss():
+    """Convolutions in TF32, torch's default, differ by the size of the batch."""
+    algorithm, params, data = federation("FedAvg")
+    plain = algorithm.loss
+
+    def rounded(params, batch):
+        value = plain(params, batch)
+        return value * (1 + 1e-3 * len(batch[0]))
+
+    rounded = replace(algorithm, loss=rounded)
+    fedlib.fit(rounded, params, data, 1, dtype=torch.float32, device=DEVICE, progress=False)
+    with pytest.raises(ValueError, match="padded rows"):
+        fedlib.fit(rounded, params, data, 1, dtype=torch.float32, device="cpu", progress=False)
 
 
 def test_the_device_refuses_what_a_gpu_refuses():

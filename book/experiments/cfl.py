@@ -113,9 +113,9 @@ def score_clients(
     def note(t: int, state: Any, entry: dict[str, Any]) -> None:
         if t % every and t > 1:
             return
-        stack = {name: p.cpu() for name, p in state.models.items()}
-        inputs = images.to(stack["dense1.bias"].dtype) / 255
-        said = torch.stack([model(row(stack, m), inputs).argmax(1) for m in range(len(stack["dense1.bias"]))])
+        stack = state.models
+        inputs = images.to(stack["dense1.bias"]) / 255  # where the models are
+        said = torch.stack([model(row(stack, m), inputs).argmax(1).cpu() for m in range(len(stack["dense1.bias"]))])
         mine = getattr(state, "assignment", torch.zeros_like(groups)).cpu()  # FedAvg has one model
         right = (said[:, None] == called).float().mean(2)[mine, groups]
         entry |= {f"client {k}": float(a) for k, a in enumerate(right)}

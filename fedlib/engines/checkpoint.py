@@ -295,9 +295,9 @@ def _checksum(value: Any) -> str:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two values are the same, lists of numbers but for rounding."""
+    """Whether two values are the same, lists of numbers but for the rounding of another device."""
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         pairs = list(zip(a, b, strict=True))
         numbers = all(isinstance(v, float) for v in (*a, *b))
-        return all(math.isclose(x, y, rel_tol=1e-5) if numbers else _same(x, y) for x, y in pairs)
+        return all(math.isclose(x, y, rel_tol=1e-3) if numbers else _same(x, y) for x, y in pairs)
     return a == b

@@ -37,11 +37,10 @@ def _planted(base: Partition, group: np.ndarray, change: Change) -> Partition:
     return replace(base, group=group, sample_group=samples, change=change)
 
 
-def label_permutation(base: Partition, groups: int = 4, classes: int = 10, seed: int = 0) -> Partition:
+def label_permutation(
+    base: Partition, groups: int = 4, classes: int = 10, seed: int = 0, *, cyclic: bool = True
+) -> Partition:
     """Each group names the classes in its own way: same images, conflicting labels (chapter 02, used in chapter 06).
-
-    One random permutation, shifted by g classes for group g: two groups agree on no class, and one model for all gets
-    at most 1/G of the labels right.
 
     Parameters
     ----------
@@ -53,7 +52,11 @@ def label_permutation(base: Partition, groups: int = 4, classes: int = 10, seed:
     classes : int
         Number of classes; labels are 0 to ``classes - 1``.
     seed : int
-        Decides which client belongs to which group and, whatever the clients, the permutation.
+        Decides which client belongs to which group and, whatever the clients, the permutations.
+    cyclic : bool
+        True: one random permutation, shifted by g classes for group g, so that two groups agree on no class and one
+        model for all gets at most 1/G of the labels right. False: a random permutation for each group, as in the paper;
+        two groups agree on one class on average.
 
     Returns
     -------
@@ -61,7 +64,7 @@ def label_permutation(base: Partition, groups: int = 4, classes: int = 10, seed:
 
     References
     ----------
-    Sattler, Müller, Samek. Clustered federated learning. 2019 (random permutations in place of shifts).
+    Sattler, Müller, Samek. Clustered federated learning. 2019.
 
     Examples
     --------
@@ -72,11 +75,13 @@ def label_permutation(base: Partition, groups: int = 4, classes: int = 10, seed:
     >>> np.bincount(renamed.group).tolist()  # the true group of each client
     [2, 2, 2, 2]
     """
-    if check_whole(groups, "groups", least=0) > check_whole(classes, "classes"):
+    if check_whole(groups, "groups", least=0) > check_whole(classes, "classes") and cyclic:
         raise ValueError(f"{classes} classes have {classes} cyclic shifts, too few for {groups} groups; lower groups")
     group = _groups(base, groups, None, seed, "label_permutation")
-    first = random_of("permutations", seed).permutation(classes)
-    values = tuple(tuple(np.roll(first, -g).tolist()) for g in range(groups))
+    draw = random_of("permutations", seed)
+    first = draw.permutation(classes)
+    each = [np.roll(first, -g) if cyclic or not g else draw.permutation(classes) for g in range(groups)]
+    values = tuple(tuple(names.tolist()) for names in each)
     return _planted(base, group, Change("label_permutation", values))
 
 
