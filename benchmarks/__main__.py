@@ -20,7 +20,7 @@ from pathlib import Path
 
 import torch
 
-from fedlib.reports import results
+from book import results
 
 from . import table
 from .driver import ABSENT, OWN, PEERS, REFERENCE, ROOT, Failed, measure

@@ -24,10 +24,10 @@ import torch
 from tqdm import tqdm
 
 import fedlib
+from book import results
 from fedlib import losses
 from fedlib.algorithms import FedAvg
 from fedlib.engines import processes
-from fedlib.reports import results
 
 from .__main__ import machine, result_path
 from .driver import ROOT

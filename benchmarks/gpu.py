@@ -23,7 +23,7 @@ import pandas as pd
 import torch
 from tqdm import tqdm
 
-from fedlib.reports import results
+from book import results
 
 from .__main__ import machine, result_path
 from .driver import ROOT, Failed

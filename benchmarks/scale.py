@@ -22,9 +22,9 @@ import torch
 from tqdm import tqdm
 
 import fedlib
+from book import results
 from fedlib import losses
 from fedlib.algorithms import FedAvg
-from fedlib.reports import results
 
 from .__main__ import machine, pin, result_path
 from .driver import ROOT

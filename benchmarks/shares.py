@@ -27,7 +27,7 @@ import torch
 from torch.profiler import ProfilerActivity, profile
 from tqdm import tqdm
 
-from fedlib.reports import results
+from book import results
 
 from .__main__ import machine, pin, result_path
 from .contenders.worker import Arrays, load

@@ -7,11 +7,11 @@ import numpy as np
 import torch
 from twins import classification_loss, client_data, ragged_clients, twin
 
+from book.experiments import tabular
 from fedlib import algorithms, losses, models
 from fedlib.algorithms.fedem import Mixture
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.client.prototype_net import PrototypeNet
-from fedlib.partition import tabular
 from fedlib.server.distance_clusters import linkage
 from fedlib.server.mixture import em_domains
 from fedlib.server.model_graph import train_siamese

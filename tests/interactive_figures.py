@@ -8,7 +8,7 @@ from pathlib import Path
 
 from playwright.sync_api import sync_playwright
 
-FIGURES = Path(__file__).resolve().parents[1] / "fedlib/reports/figures"
+FIGURES = Path(__file__).resolve().parents[1] / "book/figures"
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
 

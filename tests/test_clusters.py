@@ -8,8 +8,8 @@ import pytest
 import torch
 
 from fedlib.params import take
-from fedlib.reports.statistics import cluster_scores
 from fedlib.server.clusters import bipartition, cosine_similarity, kmeans, nearest, shuffle_within
+from fedlib.statistics import cluster_scores
 
 METHODS = ("exact", "complete", "average")
 

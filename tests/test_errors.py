@@ -11,7 +11,7 @@ from scipy.sparse import csr_array
 from twins import classification_loss
 
 import fedlib
-from fedlib import losses, partition, stack_clients, stack_rows
+from fedlib import losses, partition, stack_clients, stack_rows, statistics
 from fedlib.algorithms import FedAvg, FedEM, FedProto, FedSGCNN, LGFedAvg, LocalOnly
 from fedlib.algorithms.fedem import Mixture
 from fedlib.client import mmd
@@ -19,7 +19,6 @@ from fedlib.client.prototype_net import PrototypeNet
 from fedlib.engines.checkpoint import Checkpoint
 from fedlib.federation import new_clients
 from fedlib.models import CNN, MLP, Model
-from fedlib.reports import statistics
 from fedlib.server import clusters, mixture, model_graph
 
 MODEL = MLP((3, 4, 2))

@@ -7,9 +7,9 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from book.experiments import faces
+from book.experiments.faces import celeba_clients, client_statistics, identities, split_users
 from fedlib import datasets
-from fedlib.datasets import faces
-from fedlib.datasets.faces import celeba_clients, client_statistics, identities, split_users
 from fedlib.partition import by_user
 
 PIL_Image = pytest.importorskip("PIL.Image")

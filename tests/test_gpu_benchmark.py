@@ -9,8 +9,8 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 from benchmarks import gpu, gpu_parts
 from benchmarks.driver import Failed
+from book import results
 from fedlib import stacked
-from fedlib.reports import results
 
 CPU = torch.device("cpu")
 WAYS = ["fedlib", "torch.vmap", *gpu_parts.convolution_kernels()]

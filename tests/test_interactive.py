@@ -14,15 +14,15 @@ from interactive_figures import FIGURES, chromium, compute, document, open_page
 from scipy import stats
 
 import fedlib
+from book import figures
 from book.experiments.scoreboard import METHODS
 from fedlib import Key, models
 from fedlib.algorithms import CFL, FedAvg, FedProx, Scaffold
 from fedlib.losses import mse
-from fedlib.reports import interactive
-from fedlib.reports.statistics import compare, interval
 from fedlib.server.clusters import bipartition, cosine_similarity
 from fedlib.server.distance_clusters import dbscan
 from fedlib.server.split_tree import replay
+from fedlib.statistics import compare, interval
 
 K, T, GROUPS = 20, 110, np.arange(20) % 4
 
@@ -34,7 +34,7 @@ def browser():
 
 
 def cfl(**settings):
-    return CFL(lambda params, batch: 0, lr=0.1, **interactive.LENGTHS | settings)
+    return CFL(lambda params, batch: 0, lr=0.1, **figures.LENGTHS | settings)
 
 
 def end_of_run(seed=0):
@@ -76,7 +76,7 @@ def history():
 
 @pytest.fixture(scope="module")
 def slider(run, history):
-    return interactive.split_slider(cfl(), run, GROUPS, history).html
+    return figures.split_slider(cfl(), run, GROUPS, history).html
 
 
 def pairs(seed=0, k=24, measured=14):
@@ -93,7 +93,7 @@ def pairs(seed=0, k=24, measured=14):
 
 def grid(kinds=("label skew", "rotations", "columns without names"), seed=0):
     """A scoreboard in which some methods were not run in some federations."""
-    random, names = np.random.RandomState(seed), (*interactive.SUMS_SUFFICE, "CFL", "IFCA", "PACFL", "true groups")
+    random, names = np.random.RandomState(seed), (*figures.SUMS_SUFFICE, "CFL", "IFCA", "PACFL", "true groups")
     scores = lambda m, s: {str(n): round(float(v), 5) for n, v in enumerate(random.normal(m, s, 5))}  # noqa: E731
     cell = lambda i: {  # noqa: E731
         "accuracy": scores(0.3 + 0.04 * i, 0.03), "worst decile": scores(0.2, 0.1), "kB down": scores(5.0**i / 5**8, 0),
@@ -112,12 +112,12 @@ def sweep(seed=0):
     return {f"{kind}, {head}": arm() | more() for kind in ("digits, turned", "FEMNIST") for head in ("pooled", "4x4")}
 
 
-STORED = {"playground": interactive.playground, "steps": interactive.local_steps}
+STORED = {"playground": figures.playground, "steps": figures.local_steps}
 MADE = STORED | {
-    "partition": lambda: interactive.partition(np.arange(2000) % 10, min_rows=1),
-    "helps": lambda: interactive.who_helps_whom(*pairs()),
-    "teacher": lambda: interactive.teachers_t(sweep()),
-    "chooser": lambda: interactive.chooser({"grid": grid()}),
+    "partition": lambda: figures.partition(np.arange(2000) % 10, min_rows=1),
+    "helps": lambda: figures.who_helps_whom(*pairs()),
+    "teacher": lambda: figures.teachers_t(sweep()),
+    "chooser": lambda: figures.chooser({"grid": grid()}),
 }
 
 
@@ -196,7 +196,7 @@ def test_other_thresholds_part_where_the_library_says(browser, run, slider):
 
 def test_tests_are_not_lengths(run, history):
     with pytest.raises(ValueError, match="rule by lengths, level=1; got level=0.001"):
-        interactive.split_slider(cfl(level=1e-3), run, GROUPS, history)
+        figures.split_slider(cfl(level=1e-3), run, GROUPS, history)
 
 
 # ---- every figure ----
@@ -327,7 +327,7 @@ def test_the_presets_say_what_the_chapter_says(browser):
 
 
 def test_a_point_is_dragged(browser):
-    page = open_page(browser, document(interactive.playground().html))
+    page = open_page(browser, document(figures.playground().html))
     said, plane = page.locator("output.says"), page.locator(".plane svg").bounding_box()
     before, scale = said.inner_text(), plane["width"] / 300
     point = page.locator(".plane svg path[stroke]").nth(3).bounding_box()
@@ -368,19 +368,19 @@ def test_the_walks_are_those_of_the_library(browser, steps, lr, mu):
 
 
 def test_the_playground_has_the_rule_of_the_chapter(browser):
-    assert compute(browser, "playground", "RULE") == {k: interactive.LENGTHS[k] for k in ("eps1", "eps2")}
+    assert compute(browser, "playground", "RULE") == {k: figures.LENGTHS[k] for k in ("eps1", "eps2")}
 
 
 @pytest.mark.parametrize("kind", [0, 1, 2])
 def test_the_measures_of_partitions(browser, kind):
     """Those that the script takes of the counts it holds, of partitions drawn once more."""
     y = np.random.RandomState(1).randint(7, size=1500)
-    draw, _, _, values, _ = list(interactive._LEVELS.values())[kind]
+    draw, _, _, values, _ = list(figures._LEVELS.values())[kind]
     got = compute(
         browser,
         "partition",
         "JSON.parse(a[0]).kinds[a[1]].counts.map((draws) => draws.map(measures))",
-        [data_of(interactive.partition(y, 20, seed=3, draws=2, min_rows=1).html), kind],
+        [data_of(figures.partition(y, 20, seed=3, draws=2, min_rows=1).html), kind],
     )
     for value, draws in zip(values, got, strict=True):
         for seed, found in zip((3, 4), draws, strict=True):
@@ -396,7 +396,7 @@ def test_the_measures_of_partitions(browser, kind):
 def test_clusters_are_those_of_scikit_learn(browser, name):
     """At ten radii, some of them the distance of a pair; and from the last radius on all clients are one cluster."""
     gain, predicted, kind = pairs(1)
-    held = json.loads(data_of(interactive.who_helps_whom(gain, predicted, kind).html))
+    held = json.loads(data_of(figures.who_helps_whom(gain, predicted, kind).html))
     distance = np.array(held["predicted"][name]["distance"])
     np.testing.assert_allclose(distance, predicted[name], atol=1e-6)
     i, j = np.triu_indices(len(distance), 1)
@@ -417,7 +417,7 @@ def test_clusters_are_those_of_scikit_learn(browser, name):
 
 def test_the_chooser_orders_and_compares_as_the_library(browser):
     made = grid(seed=2)
-    data = data_of(interactive.chooser({"grid": made}).html)
+    data = data_of(figures.chooser({"grid": made}).html)
     asked = [(k, s, m) for k in made for s, m in ((False, 1e9), (True, 1e9), (False, 27.0), (True, 30.0))]
     answers = compute(browser, "chooser", "a[1].map((one) => ordered(JSON.parse(a[0]), ...one))", [data, asked])
     for (kind, sums, most), got in zip(asked, answers, strict=True):
@@ -426,7 +426,7 @@ def test_the_chooser_orders_and_compares_as_the_library(browser):
             for name, row in made[kind].items()
             if name != "true groups"
             and row["kB down"]["0"] + row["kB up"]["0"] <= most
-            and (not sums or name in interactive.SUMS_SUFFICE)
+            and (not sums or name in figures.SUMS_SUFFICE)
         }
         expected = sorted(rows, key=lambda n: -np.mean(list(rows[n].values())))
         undecided = [n for n in expected[1:] if compare(rows[expected[0]], rows[n])["verdict"] != "holds"]
@@ -434,7 +434,7 @@ def test_the_chooser_orders_and_compares_as_the_library(browser):
 
 
 def test_who_needs_sums_only_is_what_the_atlas_says():
-    text = (FIGURES.parents[2] / "book/atlas.md").read_text("utf8").split("| method | the server sees |")[1]
+    text = (FIGURES.parent / "atlas.md").read_text("utf8").split("| method | the server sees |")[1]
     sees = {}
     for row in text.split("\n\n")[0].splitlines()[2:]:
         names, what = row.split("|")[1:3]
@@ -444,12 +444,12 @@ def test_who_needs_sums_only_is_what_the_atlas_says():
     for name in METHODS:
         alone = sees[other.get(name, name)]
         suffice = alone in ("nothing", "sums") or alone.startswith("sums of")
-        assert (name in interactive.SUMS_SUFFICE) == suffice, name
+        assert (name in figures.SUMS_SUFFICE) == suffice, name
 
 
 def test_the_teacher_has_the_stored_figures(browser):
     figures = sweep(3)
-    page = open_page(browser, document(interactive.teachers_t(figures).html))
+    page = open_page(browser, document(figures.teachers_t(figures).html))
     page.locator("select").select_option("FEMNIST")
     page.get_by_label("4x4").check()
     for n, to in enumerate(("2", "1")):

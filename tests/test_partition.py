@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from book.experiments import faces
 from fedlib import Key, partition
-from fedlib.datasets import faces
 from fedlib.partition.labels import random_of
 
 Y = np.repeat(np.arange(10), 50)

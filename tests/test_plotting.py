@@ -16,7 +16,7 @@ import torch
 from matplotlib.colors import to_hex
 
 import fedlib
-from fedlib.reports import plotting, statistics
+from fedlib import plotting, statistics
 
 
 @pytest.fixture(autouse=True)
@@ -177,7 +177,7 @@ def test_the_style_leaves_a_plain_script_alone(tmp_path):
     """Opening a shell would take over __main__, and a state class of the script could not be stored any more."""
     script = tmp_path / "own.py"
     script.write_text(
-        "import sys\nfrom fedlib.reports import plotting\nbefore = sys.modules['__main__']\n"
+        "import sys\nfrom fedlib import plotting\nbefore = sys.modules['__main__']\n"
         "plotting.use_style()\n"
         "assert sys.modules['__main__'] is before and before.plotting is plotting\nprint('the same')\n"
     )

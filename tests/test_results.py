@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from fedlib.reports import results
+from book import results
 
 FIGURES = {
     "FedAvg": {"last": {"0": 0.5, "1": 0.6, "2": 0.7}, "first": {"0": 0.1, "1": 0.2, "2": 0.3}},

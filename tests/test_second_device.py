@@ -8,8 +8,7 @@ import torch
 from every import federation, largest_gap, new_clients, numbers
 
 import fedlib
-from fedlib import algorithms, evaluation, losses, partition
-from fedlib.reports import statistics
+from fedlib import algorithms, evaluation, losses, partition, statistics
 
 emulated_device = pytest.importorskip("emulated_device", exc_type=ImportError)
 DEVICE = emulated_device.second_device()

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn import metrics
 
-from fedlib.reports import statistics
+from fedlib import statistics
 
 
 def test_interval_is_that_of_student():

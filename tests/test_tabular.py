@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 import torch
 
+from book.experiments.tabular import PLANTS, SETTINGS, TABLES, Table, deal, table
 from fedlib import datasets
-from fedlib.partition.tabular import PLANTS, SETTINGS, TABLES, Table, deal, table
 
 DATA = os.environ.get("FEDLIB_DATA")
 BLOCKS = ((0,), (1, 2, 5), (3,), (4, 6), (7,), (8,))  # one-hot blocks apart from each other, too

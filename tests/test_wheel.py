@@ -58,13 +58,11 @@ def python(wheel):
 
 def test_holds_the_library_and_its_licence(wheel):
     modules = {p.relative_to(ROOT).as_posix() for p in (ROOT / "fedlib").rglob("*.py")}
-    figures = {p.relative_to(ROOT).as_posix() for p in (ROOT / "fedlib/reports/figures").iterdir()}
     with zipfile.ZipFile(wheel) as bundle:
         names = {name for name in bundle.namelist() if not name.endswith("/")}
         about = f"fedlib_book-{fedlib.__version__}.dist-info"
         assert {name for name in names if not name.startswith(about)} == {
             *modules,
-            *figures,
             "fedlib/py.typed",
             "fedlib/datasets/femnist300.txt",
             "fedlib/datasets/sets.json",
@@ -84,7 +82,7 @@ def test_needs_only_what_it_declares(python, tmp_path):
 sys.modules.update(dict.fromkeys({extras}))
 import fedlib
 for module in pkgutil.walk_packages(fedlib.__path__, "fedlib."):
-    if module.name not in ("fedlib.engines.flower", "fedlib.reports.plotting"):
+    if module.name not in ("fedlib.engines.flower", "fedlib.plotting"):
         __import__(module.name)
 print(fedlib.__file__)"""
     assert str(python.parents[1]) in run(python, "-c", script, cwd=tmp_path, home=tmp_path)

@@ -60,13 +60,15 @@ to grades.csv. With preset = "smoke" at the top of a chapter in source, grading 
 def library() -> Iterator[Path]:
     """The files that a chapter needs beside itself: fedlib, the stored results, the licence."""
     for folder, kinds in (
-        ("fedlib", ("py", "py.typed", "json", "txt", "js", "css", "html")),
+        ("fedlib", ("py", "py.typed", "json", "txt")),
+        ("book/figures", ("py", "js", "css", "html")),
         ("book/results", ("json",)),
     ):
         for path in sorted((notebooks.ROOT / folder).rglob("*")):
             if path.is_file() and path.name.endswith(kinds):
                 yield path
-    yield from (notebooks.ROOT / name for name in ("LICENSE", "LICENSE-TEXT"))
+    beside = ("book/results.py", "book/experiments/tabular.py", "LICENSE", "LICENSE-TEXT")
+    yield from (notebooks.ROOT / name for name in beside)
 
 
 def requirements() -> str:

@@ -5,7 +5,7 @@
 writes verdicts.csv again, with the verdict and the reason of each row that has a result as the stored results give
 them now; rows without one stay as they are. A result reads ``FILE: PATH``, where FILE stands in book/results and PATH
 leads through its figures, from key to key by slashes, to a number, to a number for each seed, or to a list; ``PATH -
-PATH`` is a difference, seed by seed, and ``@NAME`` one of `DERIVED`. FILE can also be ``fedlib.partition.tabular`` or
+PATH`` is a difference, seed by seed, and ``@NAME`` one of `DERIVED`. FILE can also be ``book.experiments.tabular`` or
 ``fedlib.datasets``, which state the settings of our runs and the data. While FILE is not there, the row is not run.
 """
 
@@ -20,10 +20,10 @@ import numpy as np
 import pandas as pd
 from scipy.special import stdtrit
 
+from book import results
+from book.experiments.tabular import SETTINGS
 from fedlib import datasets
-from fedlib.partition.tabular import SETTINGS
-from fedlib.reports import results
-from fedlib.reports.statistics import interval
+from fedlib.statistics import interval
 
 ROOT = Path(__file__).resolve().parents[1]
 FOLDER, RESULTS = ROOT / "book" / "paper", ROOT / "book" / "results"
@@ -34,7 +34,7 @@ ALONE = 0.1  # and as that of ours, if it is a single run, about whose scatter n
 MOST = 1000  # seeds that anybody would run
 WIDEST = 0.1  # an interval wider than this to each side could hardly miss; overlap then says nothing
 _UNITS = {"accuracy_pct": 100, "accuracy_points": 100, "r2_points_x100": 100}
-_SETTINGS = {"fedlib.partition.tabular": SETTINGS.__getitem__, "fedlib.datasets": datasets.stats}
+_SETTINGS = {"book.experiments.tabular": SETTINGS.__getitem__, "fedlib.datasets": datasets.stats}
 _GAPS = ("accuracy_points", "r2_points_x100")  # differences, whose sign is their direction
 
 

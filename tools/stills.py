@@ -1,6 +1,6 @@
 """Draw the figures that have no data of their own, as they stand before their script runs: ``python -m tools.stills``.
 
-Their scripts draw them, in Chromium; a test asks whether what lies in ``fedlib/reports/figures`` is what they draw now.
+Their scripts draw them, in Chromium; a test asks whether what lies in ``book/figures`` is what they draw now.
 """
 
 import sys

@@ -141,8 +141,8 @@ class DataSets(Table):
 
     def run(self):
         """The table."""
+        from book.experiments import faces
         from fedlib import datasets
-        from fedlib.datasets import faces
 
         every = {f"`{name}`": datasets.stats(name) for name in datasets.names()} | {"CelebA": faces.STATS}
         body = []
@@ -166,7 +166,7 @@ class Stored(Table):
 
     def run(self):
         """The table."""
-        from fedlib.reports import results
+        from book import results
 
         rows, scores = (re.split(r"; *", self.options[which]) for which in ("rows", "scores"))
         at = [self.options["at"]] if "at" in self.options else []

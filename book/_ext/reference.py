@@ -40,8 +40,8 @@ MOST_USED = [
     "algorithms.local_only.LocalOnly",
     "algorithms.finetune.FineTunedFedAvg",
     "algorithms.cfl.CFL",
-    "reports.statistics.interval",
-    "reports.results.table",
+    "augment.flip",
+    "statistics.interval",
 ]  # their docstrings have examples, which a test runs
 HIDDEN = {"fedlib.algorithm": "optimizer"}
 CHAPTERS = re.compile(r"[Cc]hapters? (\d\d(?:(?:, | and )\d\d)*)")

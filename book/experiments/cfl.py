@@ -17,13 +17,12 @@ from torch import Tensor, nn
 import fedlib
 from book.experiments import running
 from book.experiments.running import Experiment, Keep
-from fedlib import datasets, models, partition
+from fedlib import datasets, models, partition, statistics
 from fedlib.algorithms import CFL, IFCA, PACFL, ClusteredKMeans, FedAvg, FedEM, FedGroup, FeSEM, LocalOnly
 from fedlib.algorithms.cfl import CFLState
 from fedlib.algorithms.fedem import Mixture
 from fedlib.losses import cross_entropy
 from fedlib.params import broadcast, row
-from fedlib.reports import statistics
 from fedlib.server.split_tree import Split, replay
 
 GROUPS = 4

@@ -18,9 +18,8 @@ from torch import Tensor
 import fedlib
 from book.experiments import running
 from book.experiments.running import Experiment, Keep
-from fedlib import augment, datasets, losses, partition
+from fedlib import augment, datasets, losses, partition, statistics
 from fedlib.engines.checkpoint import Checkpoint
-from fedlib.reports import statistics
 
 from . import cfl as digits
 from .cfl_photos import NETWORKS, WatchedCFL

@@ -22,11 +22,10 @@ import torch
 
 import fedlib
 from book.experiments import running
-from fedlib import ClientData, Key, models
+from fedlib import ClientData, Key, models, statistics
 from fedlib.algorithms import CFL
 from fedlib.losses import cross_entropy
 from fedlib.params import norm
-from fedlib.reports import statistics
 from fedlib.server.clusters import bipartition, cosine_similarity
 
 KINDS = ("XOR", "diverging conditionals")

@@ -25,11 +25,10 @@ from torch import Tensor
 import fedlib
 from book.experiments import running
 from book.experiments.running import Experiment, Keep
-from fedlib import datasets, models, partition
+from fedlib import datasets, models, partition, statistics
 from fedlib.algorithms import CFL, IFCA, PACFL, ClusteredKMeans, FedAvg, FedGroup, FeSEM
 from fedlib.algorithms.cfl import CFLState
 from fedlib.engines.checkpoint import Checkpoint
-from fedlib.reports import statistics
 from fedlib.server.clusters import cosine_similarity
 
 from . import cfl as digits  # the same experiment with digits

@@ -28,13 +28,12 @@ from torch import Tensor
 
 import fedlib
 from book.experiments import running
-from fedlib import datasets, models, partition
+from fedlib import datasets, models, partition, statistics
 from fedlib.algorithms import CFL
 from fedlib.algorithms.cfl import CFLState
 from fedlib.data import ClientData, Pixels
 from fedlib.losses import cross_entropy
 from fedlib.params import norm, to_matrix
-from fedlib.reports import statistics
 from fedlib.server import clusters
 
 TABLES = "wine", "obesity"

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 import fedlib
-from book.experiments import running
-from fedlib import Key, evaluation, models
+from book.experiments import running, tabular
+from fedlib import Key, evaluation, models, statistics
 from fedlib.algorithm import Algorithm
 from fedlib.algorithms import FedAvg, LGFedAvg, LocalOnly
 from fedlib.algorithms.lg_fedavg import LGFedAvgState, first_layer, train_local_layers
@@ -28,8 +28,6 @@ from fedlib.costs import record
 from fedlib.data import Batch, ClientData
 from fedlib.losses import cross_entropy, mse
 from fedlib.params import Params, take
-from fedlib.partition import tabular
-from fedlib.reports import statistics
 from fedlib.server.distance_clusters import same_sizes
 
 Settings = Mapping[str, Any]

@@ -44,12 +44,11 @@ from torch import Tensor
 from torch.func import functional_call
 
 import fedlib
-from book.experiments import running
+from book.experiments import faces, running
 from fedlib import Algorithm, ClientData, Key, Params, Result, datasets, evaluation, models, partition
 from fedlib.algorithms import CFL, IFCA, FedAvg, FedAvgM, FedCG, FedCGKnownDomains, FedProx, Scaffold
 from fedlib.client.domain_net import DomainClassifier, DomainNet, part
 from fedlib.data import Pixels
-from fedlib.datasets import faces
 from fedlib.engines.checkpoint import Checkpoint
 from fedlib.losses import cross_entropy
 from fedlib.server.domain_graph import DomainGCN, glorot

@@ -26,14 +26,13 @@ import torch
 from torch import Tensor, nn
 
 import fedlib
-from book.experiments import running
+from book.experiments import faces, running
 from book.experiments.celeba import CelebACNN, CelebANet, scores_by_client
 from fedlib import ClientData, Key, Params, datasets, evaluation, models, partition
 from fedlib.algorithms import FedAvg, FedCG, FedCGKnownDomains
 from fedlib.algorithms.fedcg import FedCGState
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.data import Pixels
-from fedlib.datasets import faces
 from fedlib.engines.checkpoint import Checkpoint
 from fedlib.losses import cross_entropy
 from fedlib.params import broadcast, row

@@ -29,8 +29,8 @@ from sklearn import decomposition, linear_model, metrics, pipeline, preprocessin
 from torch import Tensor
 
 import fedlib
-from book.experiments import running
-from fedlib import ClientData, Key, evaluation, models
+from book.experiments import running, tabular
+from fedlib import ClientData, Key, evaluation, models, statistics
 from fedlib.algorithm import Algorithm
 from fedlib.algorithms import LGCFL, FedSGCNN, LGFedAvg, LocalOnly
 from fedlib.client.local_layers import split_layers
@@ -39,8 +39,6 @@ from fedlib.evaluation import Result
 from fedlib.local import Trained
 from fedlib.losses import cross_entropy, mse
 from fedlib.params import Params, broadcast, sub, to_matrix
-from fedlib.partition import tabular
-from fedlib.reports import statistics
 from fedlib.round import one_round
 from fedlib.server import model_graph, transfer
 from fedlib.server.clusters import cosine_similarity, shuffle_within

@@ -17,11 +17,10 @@ import torch
 
 import fedlib
 from book.experiments import running
-from fedlib import Algorithm, ClientData, Result, datasets, evaluation, models, partition
+from fedlib import Algorithm, ClientData, Result, datasets, evaluation, models, partition, plotting, statistics
 from fedlib.algorithms import FedAvg, FedProx, LocalOnly, Scaffold
 from fedlib.losses import cross_entropy
 from fedlib.params import broadcast, mix, norm, sub
-from fedlib.reports import plotting, statistics
 
 LOCAL = {"batch_size": 20, "epochs": 10}
 METHODS: dict[str, type[Algorithm]] = {"FedAvg": FedAvg, "FedProx": FedProx, "SCAFFOLD": Scaffold}

@@ -23,7 +23,7 @@ import torch
 
 import fedlib
 from book.experiments import running
-from fedlib import Algorithm, ClientData, Result, datasets, evaluation, models, partition
+from fedlib import Algorithm, ClientData, Result, datasets, evaluation, models, partition, statistics
 from fedlib.algorithms import CFL, IFCA, Ditto, FedAvg, FedEM, FedRep, FineTunedFedAvg, LGFedAvg, LocalOnly
 from fedlib.algorithms.fedem import Mixture
 from fedlib.algorithms.local_only import LocalOnlyState
@@ -32,7 +32,6 @@ from fedlib.keys import Key
 from fedlib.losses import cross_entropy
 from fedlib.params import Params, broadcast
 from fedlib.params import row as row_of
-from fedlib.reports import statistics
 
 SETTINGS: dict[str, Any] = {
     "worlds": ["label skew", "label names"],

@@ -23,16 +23,14 @@ from scipy.stats import norm, rankdata
 from torch import Tensor, nn
 
 import fedlib
-from book.experiments import running
-from fedlib import ClientData, Key, models
+from book.experiments import running, tabular
+from fedlib import ClientData, Key, models, statistics
 from fedlib.algorithm import Algorithm, Update, held
 from fedlib.algorithms import LGFedAvg, LocalOnly
 from fedlib.algorithms.pfedgraph import PFedGraph, PFedGraphState
 from fedlib.client.local_layers import split_layers
 from fedlib.evaluation import Result
 from fedlib.params import Params, broadcast, sub, take, to_matrix
-from fedlib.partition import tabular
-from fedlib.reports import statistics
 from fedlib.server import model_graph, transfer
 from fedlib.server.clusters import cosine_similarity
 from fedlib.server.distance_clusters import dbscan, linkage, same_sizes

@@ -21,8 +21,8 @@ from typing import Any
 import torch
 
 import fedlib
+from book import results
 from fedlib import datasets, evaluation
-from fedlib.reports import results
 
 ROOT = Path(__file__).resolve().parents[2]
 
@@ -48,7 +48,7 @@ class Experiment:
     data : tuple of str
         Data sets of `fedlib.datasets` whose checksums are stored.
     claims : dict
-        What the experiment asks: sentence -> (place of A, place of B); see `fedlib.reports.results.verdicts`.
+        What the experiment asks: sentence -> (place of A, place of B); see `book.results.verdicts`.
     """
 
     result: str
@@ -213,7 +213,10 @@ def run(experiment: Experiment) -> None:
 
 def modules() -> dict[str, Any]:
     """The experiments by name, each a module with ``PRESETS``."""
-    names = sorted({path.stem for path in Path(__file__).parent.glob("*.py")} - {"__main__", "celeba", "running"})
+    names = sorted(
+        {path.stem for path in Path(__file__).parent.glob("*.py")}
+        - {"__main__", "celeba", "faces", "running", "tabular"}
+    )
     return {name: importlib.import_module(f"book.experiments.{name}") for name in names}
 
 

@@ -25,8 +25,8 @@ import torch
 from torch import Tensor
 
 import fedlib
-from book.experiments import running
-from fedlib import Algorithm, Key, datasets, evaluation, models, partition
+from book.experiments import running, tabular
+from fedlib import Algorithm, Key, datasets, evaluation, models, partition, statistics
 from fedlib.algorithms import (
     CFL,
     IFCA,
@@ -56,8 +56,6 @@ from fedlib.client.prototype_net import PrototypeNet
 from fedlib.data import Batch, ClientData, stack_rows
 from fedlib.losses import cross_entropy
 from fedlib.params import Params
-from fedlib.partition import tabular
-from fedlib.reports import statistics
 from fedlib.server.distance_clusters import linkage
 from fedlib.server.domain_graph import DomainGCN
 from fedlib.server.mixture import em_domains

@@ -20,7 +20,7 @@ from fedlib.algorithms.fesem import FeSEM
 from fedlib.algorithms.ifca import IFCA
 from fedlib.algorithms.kmeans import ClusteredKMeans, KMeansState
 from fedlib.params import row
-from fedlib.reports.statistics import cluster_scores
+from fedlib.statistics import cluster_scores
 
 SEED, ROUNDS, COHORT = 7, 4, 5
 LOCAL = {"lr": 0.1, "batch_size": 8, "epochs": 2}

@@ -13,6 +13,7 @@ from scipy.spatial.distance import squareform
 from twins import client_data, largest_difference
 
 import fedlib
+from book.experiments import tabular
 from fedlib import Key
 from fedlib.algorithms import FedSGCNN, LGFedAvg
 from fedlib.algorithms.lg_fedavg import LGFedAvgState
@@ -21,7 +22,6 @@ from fedlib.local import local_update
 from fedlib.losses import cross_entropy, mse
 from fedlib.models import MLP
 from fedlib.params import row
-from fedlib.partition import tabular
 from fedlib.server.distance_clusters import dbscan, linkage, same_sizes
 from fedlib.server.model_graph import model_graph, train_siamese
 from fedlib.server.transfer import hold_back, positive_transfer

@@ -16,8 +16,8 @@ from fedlib.algorithms.fedavg import FedAvg
 from fedlib.algorithms.local_only import LocalOnly
 from fedlib.algorithms.pacfl import PACFL, principal_angles, signature
 from fedlib.params import row
-from fedlib.reports.statistics import cluster_scores
 from fedlib.server.distance_clusters import linkage
+from fedlib.statistics import cluster_scores
 
 SEED, ROUNDS, COHORT = 7, 4, 5
 LOCAL = {"lr": 0.1, "batch_size": 8, "epochs": 2}

@@ -11,7 +11,7 @@ import re
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from fedlib.reports import statistics
+from fedlib import statistics
 from tools.notebooks import ROOT
 
 Read = Callable[[str], Any]
@@ -42,7 +42,7 @@ def mean(figures: Any, *place: str) -> float:
 
 
 def compare(figures: Any, a: Any, b: Any) -> dict[str, Any]:
-    """`fedlib.reports.statistics.compare` of two places, each a key or a sequence of keys; `b` may be a number."""
+    """`fedlib.statistics.compare` of two places, each a key or a sequence of keys; `b` may be a number."""
     first = at(figures, *([a] if isinstance(a, str) else a))
     if isinstance(b, (int, float)):
         return statistics.compare(first, dict.fromkeys(first, b))

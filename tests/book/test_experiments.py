@@ -9,8 +9,8 @@ import pytest
 import torch
 from every import federation
 
+from book import results
 from book.experiments import running
-from fedlib.reports import results
 
 
 def scores(seed):

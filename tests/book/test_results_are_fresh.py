@@ -2,8 +2,8 @@
 
 import pytest
 
+from book import results
 from book.experiments import running
-from fedlib.reports import results
 
 EXPERIMENTS = {
     f"{name} {preset}": experiment

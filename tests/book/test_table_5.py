@@ -9,9 +9,9 @@ import torch
 
 import fedlib
 from book.experiments import fedsgcnn as chapter
+from book.experiments import tabular
 from fedlib.algorithms import FedSGCNN, LGFedAvg, LocalOnly
 from fedlib.client.mmd import mmd
-from fedlib.partition import tabular
 from fedlib.server.transfer import positive_transfer
 
 SETTINGS = chapter.SMALL | {"epochs": 15}

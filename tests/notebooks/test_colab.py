@@ -77,7 +77,7 @@ def test_setup_fetches_the_release_once(machine, tmp_path):
     run = on_colab(badges.setup_cell("01_fedavg", ADDRESS, badges.release()), machine, tmp_path)
     assert run.returncode == 0, run.stderr[-3000:]
     assert run.stdout.split()[-1] == str(tmp_path / "fedlib-book/fedlib/__init__.py")
-    reads = "from fedlib.reports import results; print(results.load('fedavg')['settings'] is not None)"
+    reads = "from book import results; print(results.load('fedavg')['settings'] is not None)"
     assert on_colab("import sys; sys.path.insert(0, 'fedlib-book')", machine, tmp_path, reads).stdout.endswith("True\n")
 
 

@@ -191,7 +191,9 @@ def test_a_chapter_fits_a_class_of_ninety_minutes(notebook):
     )
     code = [c for c in notebooks.code_cells(notebook) if id(c) not in asked and c.id != "setup"]
     folded = [c for c in code if c.source.startswith("# @title ")]
-    evidence = [c for c in code if "results." in c.source.replace("fedlib.reports import plotting, results", "")]
+    evidence = [
+        c for c in code if "results." in c.source.replace("import figures, results", "").replace("import results", "")
+    ]
     read = [c for c in code if c not in folded]
     measures = {
         "words": (words, 2000),

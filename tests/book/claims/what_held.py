@@ -7,7 +7,7 @@ import numpy as np
 from book.claiming import at, compare, mean, shows, values, verdict
 
 from fedlib.algorithms import CFL
-from fedlib.reports.statistics import cluster_scores
+from fedlib.statistics import cluster_scores
 from tools import scoreboard
 
 PAGE = "book/what_held.md"

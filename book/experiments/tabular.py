@@ -14,11 +14,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from .. import datasets
-from ..checks import check_number, check_whole
-from ..data import ClientData, stack_rows
-from .groups import feature_subsets
-from .labels import one_group, random_of
+from fedlib import datasets
+from fedlib.checks import check_number, check_whole
+from fedlib.data import ClientData, stack_rows
+from fedlib.partition.groups import feature_subsets
+from fedlib.partition.labels import one_group, random_of
 
 __all__ = ["PLANTS", "SETTINGS", "TABLES", "Setting", "TabularClients", "Table", "deal", "table"]
 

@@ -14,8 +14,8 @@ import numpy as np
 from numpy.typing import ArrayLike
 from tqdm import tqdm
 
-from ..partition.labels import random_of
-from .registry import Arrays, Stats, data_folder, need, package
+from fedlib.datasets.registry import Arrays, Stats, data_folder, need, package
+from fedlib.partition.labels import random_of
 
 __all__ = ["STATS", "Faces", "celeba_clients", "client_statistics", "identities", "split_users"]
 

@@ -11,16 +11,16 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
-from importlib.resources import files
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
 
-from ..partition import dirichlet, iid, pathological, quantity
-from ..server.distance_clusters import dbscan
-from .statistics import interval
+from fedlib.partition import dirichlet, iid, pathological, quantity
+from fedlib.server.distance_clusters import dbscan
+from fedlib.statistics import interval
 
 __all__ = [
     "LENGTHS",
@@ -558,7 +558,7 @@ def chooser(figures: Mapping[str, Any], controls: Sequence[str] = ("true groups"
 
 
 def _read(name: str) -> str:
-    return files("fedlib.reports").joinpath("figures").joinpath(name).read_text(encoding="utf8")
+    return Path(__file__).with_name(name).read_text(encoding="utf8")
 
 
 def _stored(kind: str) -> Figure:

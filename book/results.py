@@ -20,11 +20,11 @@ from typing import Any
 import pandas as pd
 import torch
 
-from .statistics import compare, interval
+from fedlib.statistics import compare, interval
 
 __all__ = ["load", "save", "table", "verdicts"]
 
-_HOME = Path(__file__).resolve().parents[2]
+_HOME = Path(__file__).resolve().parents[1]
 _PACKAGES = ("numpy", "pandas", "scikit-learn", "torch", "torch-geometric", "torchvision")
 _PARTS = {"figures", "settings", "data", "provenance"}
 
@@ -58,7 +58,7 @@ def load(name: str | os.PathLike) -> dict[str, Any]:
         raise FileNotFoundError(f"there is no result {path}. A clone of the book has results; there are {there}")
     record = json.loads(path.read_text(encoding="utf8"))
     if not set(record) >= _PARTS:
-        raise ValueError(f"{path} is no result: it must hold {sorted(_PARTS)}, as fedlib.reports.results.save writes")
+        raise ValueError(f"{path} is no result: it must hold {sorted(_PARTS)}, as book.results.save writes")
     return record
 
 
@@ -92,7 +92,7 @@ def table(
 
     Examples
     --------
-    >>> from fedlib.reports import results
+    >>> from book import results
     >>> results.table("fedavg", ["skew: IID"], {"last rounds": "last rounds"}).shape
     (1, 1)
     """

@@ -177,7 +177,7 @@ def interval(values: ArrayLike) -> tuple[float, float]:
 
     Examples
     --------
-    >>> from fedlib.reports.statistics import interval
+    >>> from fedlib.statistics import interval
     >>> mean, half = interval([0.8, 0.9, 0.85])
     >>> f"{mean:.2f} ± {half:.2f}"
     '0.85 ± 0.12'

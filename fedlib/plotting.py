@@ -20,7 +20,7 @@ from matplotlib.axes import Axes
 from matplotlib.colors import PowerNorm
 from numpy.typing import ArrayLike
 
-from ..data import ClientData
+from .data import ClientData
 from .statistics import interval
 
 __all__ = [

@@ -1,1 +1,0 @@
-"""What a reader sees: results, statistics, figures."""
