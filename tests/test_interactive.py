@@ -448,13 +448,13 @@ def test_who_needs_sums_only_is_what_the_atlas_says():
 
 
 def test_the_teacher_has_the_stored_figures(browser):
-    figures = sweep(3)
-    page = open_page(browser, document(figures.teachers_t(figures).html))
+    stored = sweep(3)
+    page = open_page(browser, document(figures.teachers_t(stored).html))
     page.locator("select").select_option("FEMNIST")
     page.get_by_label("4x4").check()
     for n, to in enumerate(("2", "1")):
         page.locator("input[type=range]").nth(n).fill(to)
-    arm = figures["FEMNIST, 4x4"]["rate 0.1, T = 100"]
+    arm = stored["FEMNIST, 4x4"]["rate 0.1, T = 100"]
     words = page.locator("output.says").inner_text().replace("\u2212", "-")
     for score in ("largest domain", "NMI"):
         mean, half = interval(list(arm[score].values()))
