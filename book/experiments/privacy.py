@@ -1,0 +1,167 @@
+"""What an update gives away, and what clipping and noise cost.
+
+Preset ``full``: five seeds of 5,000 digits of 14 x 14 pixels. How many of a client's images the server computes from
+one update, by the number of images, the width of the network and the local steps; and the accuracy of softmax
+regression by FedAvg on clipped updates with noise, for 50, 200 and 800 clients that share 4,000 images.
+"""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+import fedlib
+from book.experiments import running
+from book.experiments.running import Experiment, Keep
+from fedlib import Key, Params, Update, models, partition
+from fedlib.aggregate import cluster_sums
+from fedlib.algorithms import FedAvg
+from fedlib.data import local_batches
+from fedlib.local import local_update
+from fedlib.params import broadcast, norm, sub
+
+from . import cfl as digits
+
+LIKE = 0.95  # correlation from which an image counts as rebuilt
+WIDTHS, IMAGES, STEPS = (64, 512), (1, 2, 4, 8, 16, 32, 64), (1, 10)
+NOISE, CLIENTS = (0.0, 1.0, 2.0, 4.0, 8.0, 16.0), (50, 200, 800)
+SHORT = 0.3  # the other clipping length
+
+
+@dataclass(frozen=True)
+class ClippedFedAvg(FedAvg):
+    """FedAvg of clipped updates, with noise on their sum; all clients count the same."""
+
+    clip: float = 1.0
+    noise: float = 0.0  # standard deviation, in units of `clip`
+
+    def train(self, state: Any, data: fedlib.ClientData, clients: Tensor, key: Key) -> Update:
+        """Each client sends its update, shortened to `clip` where it is longer."""
+        start = self.client_params(state, clients)
+        update = sub(self.local_training(start, data, key).params, start)
+        shorter = (self.clip / norm(update)).clamp(max=1)
+        sums = cluster_sums(update, torch.zeros_like(clients), shorter, models=1)
+        return Update(clients, summed={"update": sums["params"], "clients": torch.full((1,), len(clients))})
+
+    def aggregate(self, state: Any, update: Update) -> Any:
+        """The server adds noise to the sum, which is all that it sees, and takes the mean."""
+        n, server = update.summed["clients"].double(), torch.tensor([0])
+        models = {}
+        for name, p in update.summed["update"].items():
+            drawn = update.key.normal(server, name, *p.shape[1:]).to(p)  # type: ignore[union-attr]
+            models[name] = state.models[name] + ((p + self.noise * self.clip * drawn) / n.to(p)).to(state.models[name])
+        return replace(state, models=models)
+
+
+def ratios(update: Params) -> Tensor:
+    """Of each client and hidden unit, the change of its weights over that of its bias: (C, width, inputs)."""
+    return update["dense1.weight"] / update["dense1.bias"][..., None]
+
+
+def likeness(a: Tensor, b: Tensor) -> Tensor:
+    """Correlation of each row of a with each of b, over the last axis."""
+    a, b = (v - v.mean(-1, keepdim=True) for v in (a, b))
+    a, b = (v / v.norm(dim=-1, keepdim=True).clamp(min=1e-12) for v in (a, b))
+    return a @ b.mT
+
+
+def rebuilt(seed: int, width: int, images: int, steps: int, clients: int) -> dict[str, float]:
+    """Shares of images and of labels that the server computes from the updates of so many clients."""
+    x, y = digits.shrunk()
+    rows = np.random.RandomState(seed).permutation(len(x))[: clients * images]
+    x, y = x[rows].reshape(clients, images, -1), y[rows].reshape(clients, images)
+    network = models.MLP((x.shape[-1], width, 10))
+    data = fedlib.stack_clients(list(x), list(y)).to("cpu", torch.float64)
+    start = broadcast({n: p.double() for n, p in network.init(seed).items()}, clients)
+    batches = local_batches(data, None, steps, Key(seed))
+    optimizer = partial(torch.optim.SGD, lr=0.1)
+    update = sub(local_update(digits.loss_of(network), start, batches, optimizer).params, start)
+    alike = likeness(ratios(update).nan_to_num(0.0, 0.0, 0.0), torch.from_numpy(x).double()).amax(1)
+    said = images * (0.1 + update["dense2.bias"] / (0.1 * steps))  # share of a class - mean answer, which is near .1
+    counts = torch.nn.functional.one_hot(torch.from_numpy(y), 10).sum(1)
+    wrong = (said.round() - counts).abs().sum(1) / 2
+    return {
+        "images": float((alike > LIKE).double().mean()),
+        "labels": 1 - float(wrong.clamp(max=images).mean()) / images,
+    }
+
+
+def accuracy(settings: Mapping[str, Any], seed: int, clients: int, algorithm: type = ClippedFedAvg, **more: Any) -> Any:
+    """Of a run, on the last 1,000 digits."""
+    x, y = digits.shrunk()
+    order = np.random.RandomState(seed).permutation(len(x))
+    train, test = order[: settings["examples"]], order[settings["examples"] :]
+    network = models.MLP((x[0].size, 10))
+    data = partition.iid(y[train], clients, seed).clients(x[train], y[train], classes=10)
+    held_out = fedlib.stack_clients([x[test]], [y[test]])
+    method = algorithm(digits.loss_of(network), predict=network, **settings["local"], **more)
+    rounds = settings["rounds"]
+    end = fedlib.fit(
+        method, network.init(seed), data, rounds, seed=seed, eval_data=held_out, eval_every=rounds, progress=False
+    )
+    return float(end.history["accuracy"].iloc[-1])
+
+
+def one_seed(settings: Mapping[str, Any], seed: int) -> dict[str, dict[str, float]]:
+    """Every arm of a seed: arm -> what -> number."""
+    found = {}
+    for width in WIDTHS:
+        for steps in STEPS:
+            for images in IMAGES:
+                shares = rebuilt(seed, width, images, steps, settings["attacked"])
+                found[f"{width} units, {steps} steps, {images} images"] = shares
+    for clients in CLIENTS:
+        arm = {"FedAvg": accuracy(settings, seed, clients, FedAvg)}
+        arm |= {f"noise {z:g}": accuracy(settings, seed, clients, noise=z) for z in NOISE}
+        found[f"{clients} clients"] = arm
+    short = {f"noise {z:g}": accuracy(settings, seed, CLIENTS[0], noise=z, clip=SHORT) for z in NOISE}
+    return found | {f"{CLIENTS[0]} clients, clipped at {SHORT}": short}
+
+
+def measure(settings: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
+    """Arm -> what -> seed -> number."""
+    figures: dict[str, Any] = {}
+    for s in range(settings["seed"], settings["seed"] + settings["seeds"]):
+        for arm, scores in keep(f"seed {s}", one_seed, settings, s).items():
+            for what, value in scores.items():
+                figures.setdefault(arm, {}).setdefault(what, {})[str(s)] = round(value, 4)
+    return figures
+
+
+def probe() -> running.Probe:
+    """Two clients that are attacked, and two rounds of eight clients with 160 digits."""
+    x, y = (part[:160] for part in digits.shrunk())
+    network = models.MLP((x[0].size, 10))
+    data = partition.iid(y, 8, 0).clients(x, y, classes=10)
+    methods = {
+        "clipped, with noise": ClippedFedAvg(digits.loss_of(network), predict=network, noise=1.0, epochs=1),
+        "clipped": ClippedFedAvg(digits.loss_of(network), predict=network, clip=0.1, epochs=1),
+        "FedAvg": FedAvg(digits.loss_of(network), predict=network, epochs=1),
+    }
+    arms = {name: running.trace(method, network.init(0), data) for name, method in methods.items()}
+    return arms | {"rebuilt": [*rebuilt(0, 64, 8, 2, 2).values()]}
+
+
+PRESETS = {
+    "full": Experiment(
+        result="privacy",
+        settings={
+            "examples": 4000,
+            "rounds": 30,
+            "local": {"lr": 0.5, "epochs": 5, "batch_size": None},
+            "attacked": 20,
+            "seeds": 5,
+            "seed": 0,
+        },
+        measure=measure,
+        probe=probe,
+        data=("mnist5k",),
+    ),
+}
+
+if __name__ == "__main__":
+    running.main(PRESETS)
