@@ -77,7 +77,7 @@ def empty(number: str) -> str:
 def of(notebook: Any) -> list[Exercise]:
     """The exercises of a chapter, in order."""
     text = "\n\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
-    asked = re.findall(r"^(\*\*Exercise (\d) \((.+?)\)\.\*\*.*?)(?=^\*\*Exercise |^## |\Z)", text, re.M | re.S)
+    asked = re.findall(r"^(\*\*Exercise (\d) \((.+?)\)\.\*\*.*?)(?=^\*\*(?:Exercise|Open) |^## |\Z)", text, re.M | re.S)
     cells = notebook.cells
     places = [i for i, c in enumerate(cells) if "solution" in c.metadata.get("tags", [])]
     return [

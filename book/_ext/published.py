@@ -17,6 +17,7 @@ SYNONYMS = {  # what readers also search for, where it is not written so
     "06_cfl": "clustering, clustered",
     "12_scoreboard": "benchmark, leaderboard, comparison",
     "13_scaling_out": "gpu, cuda, distributed, speed",
+    "14_privacy": "security, secure aggregation, differential privacy, gradient inversion, attack, epsilon",
 }
 ENOUGH, MOST = 60, 200  # characters of a description
 

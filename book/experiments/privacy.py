@@ -103,7 +103,7 @@ def accuracy(settings: Mapping[str, Any], seed: int, clients: int, algorithm: ty
     end = fedlib.fit(
         method, network.init(seed), data, rounds, seed=seed, eval_data=held_out, eval_every=rounds, progress=False
     )
-    return float(end.history["accuracy"].iloc[-1])
+    return float(end.history["test_accuracy"].iloc[-1])
 
 
 def one_seed(settings: Mapping[str, Any], seed: int) -> dict[str, dict[str, float]]:

@@ -502,4 +502,28 @@ WRONG = {
             ("too many", "round(share * update.shape[1])", "round(share * update.numel())", "EACH client"),
         ],
     },
+    "14_privacy": {
+        "1": [
+            ("steps protect", '("yes", "yes"', '("yes", "no"', "each step adds a multiple"),
+            ("sums give images away", '"no", "yes")', '"yes", "yes")', "4,000 images share"),
+            ("an accomplice is no help", '"no", "yes")', '"no", "no")', "subtracts the accomplice"),
+            ("one word", '("yes", "yes", "no", "yes")', '"yes"', "four words"),
+        ],
+        "2": [
+            ("the sign of the step", "0.1 + update", "0.1 - update", "-lr times"),
+            ("shares, not numbers", "(n * share)", "share", "multiply the shares"),
+            ("the learning rate forgotten", " / lr", " / 0.1", "divide by the learning rate"),
+            ("the answers forgotten", "0.1 + update", "update", "is -lr times"),
+        ],
+        "3": [
+            ("a fixed noise", "brentq(lambda z: epsilon(z, rounds) - target, 0.1, 1000)", "8.0", "than"),
+            ("rounds forgotten", "epsilon(z, rounds) - target", "epsilon(z, 1) - target", "promises only"),
+            ("twice as much", "    return brentq", "    return 2 * brentq", "more noise than"),
+        ],
+        "4": [
+            ("sum of both", "second - first", "second + first", "still in it"),
+            ("the other way round", "second - first", "first - second", "the second update minus the first"),
+            ("whole numbers", " * UNIT", "", "minus the first"),
+        ],
+    },
 }
