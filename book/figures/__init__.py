@@ -22,6 +22,8 @@ from fedlib.partition import dirichlet, iid, pathological, quantity
 from fedlib.server.distance_clusters import dbscan
 from fedlib.statistics import interval
 
+from . import places
+
 __all__ = [
     "LENGTHS",
     "Figure",
@@ -34,6 +36,7 @@ __all__ = [
     "split_slider",
     "teachers_t",
     "who_helps_whom",
+    "who_shares_what",
 ]
 
 LENGTHS = {"level": 1, "eps1": 0.15, "eps2": 0.4}  # CFL's rule with relative lengths, which the playground shows
@@ -555,6 +558,25 @@ def chooser(figures: Mapping[str, Any], controls: Sequence[str] = ("true groups"
     }
     words = f"Which method? Clients differ by {_DIFFER_BY.get(kind, kind)}. Small dots are seeds, bars 95 % intervals."
     return _figure("chooser", scene, words + " Blue: the best, and what the seeds cannot tell from it.", table, data)
+
+
+def who_shares_what(chapter: int = 0) -> Figure:
+    """The map of the book: what the clients of each method share, and with whom.
+
+    Parameters
+    ----------
+    chapter : int
+        Number of a chapter whose places are marked; 0 marks none.
+
+    Returns
+    -------
+    Figure
+        It has no script.
+    """
+    scene, words = places.drawn(chapter)
+    style = f"<style>{_read('common.css')}</style>"
+    caption = f"<figcaption>{escape(words)}</figcaption>"
+    return Figure(f'<figure class="fedlib" data-fedlib="places">{scene}{caption}{style}</figure>')
 
 
 def _read(name: str) -> str:
