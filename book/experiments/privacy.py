@@ -45,7 +45,8 @@ class ClippedFedAvg(FedAvg):
         update = sub(self.local_training(start, data, key).params, start)
         shorter = (self.clip / norm(update)).clamp(max=1)
         sums = cluster_sums(update, torch.zeros_like(clients), shorter, models=1)
-        return Update(clients, summed={"update": sums["params"], "clients": torch.full((1,), len(clients))})
+        number = torch.full((1,), len(clients), device=clients.device)
+        return Update(clients, summed={"update": sums["params"], "clients": number})
 
     def aggregate(self, state: Any, update: Update) -> Any:
         """The server adds noise to the sum, which is all that it sees, and takes the mean."""

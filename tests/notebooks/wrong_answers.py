@@ -516,7 +516,7 @@ WRONG = {
             ("the answers forgotten", "0.1 + update", "update", "is -lr times"),
         ],
         "3": [
-            ("a fixed noise", "brentq(lambda z: epsilon(z, rounds) - target, 0.1, 1000)", "8.0", "than"),
+            ("a fixed noise", "brentq(lambda z: epsilon(z, rounds) - target, 0.1, 100)", "8.0", "promises only"),
             ("rounds forgotten", "epsilon(z, rounds) - target", "epsilon(z, 1) - target", "promises only"),
             ("twice as much", "    return brentq", "    return 2 * brentq", "more noise than"),
         ],
