@@ -9,6 +9,7 @@ Under `torchrun` all processes share the clients of each round. A run with a che
 
 import argparse
 import ast
+import inspect
 import math
 
 import numpy as np
@@ -18,7 +19,7 @@ import fedlib
 from fedlib import algorithms, datasets, losses, models, partition
 from fedlib.engines import processes
 
-PARTITIONS = ("iid", "dirichlet", "pathological", "quantity", "label_permutation")
+DEALING = [name for name in partition.__all__ if "y" in inspect.signature(getattr(partition, name)).parameters]
 
 
 def setting(text: str) -> tuple[str, object]:
@@ -32,7 +33,7 @@ def arguments() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(description="Run a federation.")
     add, pairs = parser.add_argument, {"type": setting, "action": "append", "default": [], "metavar": "NAME=VALUE"}
     add("--data", default="digits", choices=datasets.names(), metavar="NAME", help="a data set with classes")
-    add("--partition", default="iid", choices=PARTITIONS)
+    add("--partition", default="iid", choices=(*DEALING, "label_permutation"))
     add("--deal", help="a setting of the partition", **pairs)
     add("--algorithm", default="FedAvg", choices=algorithms.__all__)
     add("--set", help="a setting of the algorithm", **pairs)

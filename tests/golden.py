@@ -1,4 +1,4 @@
-"""What every algorithm, partition and engine computes, as a few numbers: tiny runs in float64.
+"""What every algorithm and engine computes, as a few numbers: tiny runs in float64.
 
 The numbers are behaviour that users see: what each client holds, whom it shares a cluster with, losses, scores and
 bytes. No change of names or places in the library moves them. ``make golden`` writes them to ``golden.json``.
@@ -11,13 +11,12 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
 import torch
 from every import SPLITS, TRAINING, columns, domains, prototypes
 from twins import classification_loss, client_data, ragged_clients, twin
 
 import fedlib
-from fedlib import algorithms, models, partition
+from fedlib import algorithms, models
 from fedlib.algorithms.fedem import Mixture
 from fedlib.engines.checkpoint import Checkpoint
 
@@ -142,37 +141,11 @@ def engines():
     return found
 
 
-def partitions():
-    """Every partition, and the clients made of it."""
-    y = np.random.RandomState(1).randint(0, 4, 120)
-    x = np.random.RandomState(2).randint(0, 255, (120, 1, 6, 6)).astype(np.uint8)
-    base = partition.iid(y, 6, seed=1)
-    made = {
-        "iid": base,
-        "dirichlet": partition.dirichlet(y, 6, 0.5, seed=1),
-        "pathological": partition.pathological(y, 6, 2, seed=1),
-        "quantity": partition.quantity(y, 6, 1.0, seed=1),
-        "by_user": partition.by_user(y, seed=1),
-        "label_permutation, mixture": partition.mixture(partition.label_permutation(base, 3, 4, seed=1), seed=1),
-        "rotation": partition.rotation(base, seed=1),
-        "style": partition.style(base, seed=1),
-        "split": partition.dirichlet(y, 6, 0.5, seed=1).split()[1],
-    }
-    found = {}
-    for name, some in made.items():
-        clients = [some.clients(x, y)] + ([some.tests(x, y)] if name != "split" else [])
-        found[f"partition {name}"] = [v for c in clients for v in moments([c.x[c.index], c.y, c.n, c.id])]
-    columns = partition.feature_subsets(base, 8, 3, seed=1)
-    wide = np.random.RandomState(3).standard_normal((120, 8))
-    found["partition feature_subsets"] = moments([columns.clients(wide, y).x])
-    return found
-
-
 def compute():
     """All numbers, by the name of the run."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # tiny federations end in one cluster, and say so
-        return {name: [float(v) for v in values] for part in (federations, engines, partitions)
+        return {name: [float(v) for v in values] for part in (federations, engines)
                 for name, values in part().items()}  # fmt: skip
 
 

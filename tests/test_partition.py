@@ -8,26 +8,21 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from test_partition_properties import DEAL
+from test_partition_properties import SEEDED as EXAMPLES
 
 from book.experiments import faces
 from fedlib import Key, partition
 from fedlib.partition.labels import random_of
 
 Y = np.repeat(np.arange(10), 50)
-PARTITIONERS = {
-    "iid": lambda y, k, seed: partition.iid(y, k, seed),
-    "quantity": lambda y, k, seed: partition.quantity(y, k, sigma=1.5, seed=seed),
-    "dirichlet": lambda y, k, seed: partition.dirichlet(y, k, alpha=0.5, seed=seed),
-    "pathological": lambda y, k, seed: partition.pathological(y, k, seed=seed),
-}
 
 
-@pytest.mark.parametrize("name", PARTITIONERS)
+@pytest.mark.parametrize("name", [name for name in DEAL if name != "by_user"])
 @settings(max_examples=25, deadline=None)
 @given(k=st.integers(1, 20), seed=st.integers(0, 2**31), rows=st.integers(60, 400))
 def test_every_row_goes_to_one_client(name, k, seed, rows):
-    y = np.random.RandomState(seed).randint(0, 5, rows)
-    parts = PARTITIONERS[name](y, k, seed)
+    parts = DEAL[name](seed, np.random.RandomState(seed).randint(0, 5, rows), k)
     assert len(parts.rows) == len(parts.group) == k
     assert all(len(r) >= 1 for r in parts.rows)
     assert sorted(np.concatenate(parts.rows)) == list(range(rows))
@@ -202,22 +197,7 @@ def test_names_go_through_parts_and_groups():
 
 # -- seeds ------------------------------------------------------------------------------------------------------------
 
-Z = np.arange(60) % 3
-BASE = partition.iid(Z, 6)
-SEEDED = {
-    "iid": lambda seed: partition.iid(Z, 6, seed),
-    "quantity": lambda seed: partition.quantity(Z, 6, 1.0, seed),
-    "dirichlet": lambda seed: partition.dirichlet(Z, 6, 1.0, seed),
-    "pathological": lambda seed: partition.pathological(Z, 6, seed=seed),
-    "by_user": lambda seed: partition.by_user(np.arange(60) // 2, 9, seed=seed),
-    "split": lambda seed: BASE.split((0.5, 0.5), seed)[0],
-    "label_permutation": lambda seed: partition.label_permutation(BASE, 3, 12, seed),
-    "rotation": lambda seed: partition.rotation(BASE, (0, 90, 180), seed=seed),
-    "style": lambda seed: partition.style(BASE, seed=seed),
-    "feature_subsets": lambda seed: partition.feature_subsets(BASE, 20, 6, 2, seed),
-    "mixture": lambda seed: partition.mixture(partition.rotation(BASE), seed=seed),
-    "split_users": lambda seed: faces.split_users(np.arange(60), (0.5,), seed=seed),
-}
+SEEDED = EXAMPLES | {"split_users": lambda seed: faces.split_users(np.arange(60), (0.5,), seed=seed)}
 WIDE = (2**32, 2**32 + 5, 5 * 2**32, 2**63 - 1, -1, -5, -(2**32), -(2**63))
 
 
@@ -233,14 +213,14 @@ def test_seeds_have_one_range(name):
     """That of Key, in the same words."""
     make, found = SEEDED[name], []
     for seed in (*range(6), 2**32 - 1, *WIDE):
-        assert content(make(seed)) == content(make(np.int64(seed)))
-        found.append(str(content(make(seed))))
+        assert content(make(seed=seed)) == content(make(seed=np.int64(seed)))
+        found.append(str(content(make(seed=seed))))
     assert len(set(found)) > 9  # 15 seeds; few clients have few groups
     for wrong, kind in ((2**63, ValueError), (-(2**63) - 1, ValueError), (0.5, TypeError), (None, TypeError)):
         with pytest.raises(kind) as known:
             Key(wrong)
         with pytest.raises(kind, match="a seed is a whole number") as caught:
-            make(wrong)
+            make(seed=wrong)
         assert str(caught.value) == str(known.value)
 
 

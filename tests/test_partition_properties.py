@@ -1,8 +1,11 @@
 """Planted heterogeneity: what a group does is really done, to its samples only, and the same for ever."""
 
 import hashlib
+import inspect
 import json
 import zlib
+from importlib import import_module
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -23,26 +26,31 @@ IMAGES = np.random.RandomState(2).randint(0, 256, (ROWS, 1, 6, 6)).astype(np.uin
 TABLE = np.random.RandomState(3).standard_normal((ROWS, 7))
 BASE = partition.iid(Y, 12, seed=5)
 
+# An example of each partition. A new one needs its line here; a test says what FINGERPRINTS then lacks.
 DEAL = {
-    "iid": lambda seed=5: partition.iid(Y, 12, seed),
-    "quantity": lambda seed=5: partition.quantity(Y, 12, 1.0, seed),
-    "dirichlet": lambda seed=5: partition.dirichlet(Y, 12, 0.5, seed),
-    "pathological": lambda seed=5: partition.pathological(Y, 12, seed=seed),
+    "iid": lambda seed=5, y=Y, k=12: partition.iid(y, k, seed),
+    "quantity": lambda seed=5, y=Y, k=12: partition.quantity(y, k, 1.0, seed),
+    "dirichlet": lambda seed=5, y=Y, k=12: partition.dirichlet(y, k, 0.5, seed),
+    "pathological": lambda seed=5, y=Y, k=12: partition.pathological(y, k, seed=seed),
     "by_user": lambda seed=5: partition.by_user(WRITER, 9, 2, seed),
 }
 PLANT = {
-    "cyclic": lambda base=BASE, seed=5: partition.label_permutation(base, 4, seed=seed),
+    "label_permutation": lambda base=BASE, seed=5: partition.label_permutation(base, 4, seed=seed),
+    "label_permutation, independent": lambda base=BASE, seed=5: partition.label_permutation(
+        base, 4, seed=seed, cyclic=False
+    ),
     "rotation": lambda base=BASE, seed=5: partition.rotation(base, (0, 90, 180, 270.0, 30), seed=seed),
     "style": lambda base=BASE, seed=5: partition.style(base, shares=(0.4, 0.3, 0.2, 0.1), seed=seed),
     "feature_subsets": lambda base=BASE, seed=5: partition.feature_subsets(base, 7, 3, 2, seed),
-    "unequal widths": lambda base=BASE, seed=5: partition.feature_subsets(base, 7, (1, 6), seed=seed),
+    "feature_subsets, unequal": lambda base=BASE, seed=5: partition.feature_subsets(base, 7, (1, 6), seed=seed),
 }
 MIX = {
     f"mixture of {kind}": lambda base=BASE, seed=5, kind=kind: partition.mixture(PLANT[kind](base, seed), seed=seed)
-    for kind in ("cyclic", "rotation", "style")
+    for kind in ("label_permutation", "rotation", "style")
 }
 CHANGED = PLANT | MIX
 ALL = DEAL | CHANGED
+SEEDED = ALL | {"split": lambda seed=5: BASE.split(seed=seed)[1]}
 # No machine and no version of NumPy may change a partition.
 FINGERPRINTS = {
     "iid": "f02d22980e287b17",
@@ -50,14 +58,16 @@ FINGERPRINTS = {
     "dirichlet": "2b15bccf7f91921f",
     "pathological": "ed43e5cb98a5e803",
     "by_user": "31bab9979d359cfe",
-    "cyclic": "b31b4422f8a7c741",
+    "label_permutation": "b31b4422f8a7c741",
+    "label_permutation, independent": "aa5500cd38736519",
     "rotation": "16db1343baac6e2d",
     "style": "f856f88fdfc08734",
     "feature_subsets": "8955f55883a94813",
-    "unequal widths": "e06247df973b4f80",
-    "mixture of cyclic": "5ee512fca5e654f6",
+    "feature_subsets, unequal": "e06247df973b4f80",
+    "mixture of label_permutation": "5ee512fca5e654f6",
     "mixture of rotation": "49298d36e90f638e",
     "mixture of style": "933c2fbd7166bdb1",
+    "split": "f44390ecaf095091",
 }
 
 
@@ -120,16 +130,28 @@ def test_no_row_is_lost_or_dealt_twice(name, seed):
     assert [len(g) for g in parts.sample_group] == [len(r) for r in parts.rows]
     if name not in MIX:
         assert all((g == own).all() for g, own in zip(parts.sample_group, parts.group, strict=True))
-    if parts.change is None or name == "unequal widths":
+    if parts.change is None or name == "feature_subsets, unequal":
         assert not parts.group.any()
     elif name != "feature_subsets":
         assert set(parts.group) == set(range(len(parts.change.values)))
 
 
-@pytest.mark.parametrize("name", ALL)
+@pytest.mark.parametrize("name", SEEDED)
 def test_same_seed_same_partition(name):
-    assert fingerprint(ALL[name]()) == FINGERPRINTS[name]
-    assert fingerprint(ALL[name](seed=6)) != FINGERPRINTS[name]
+    found = fingerprint(SEEDED[name]())
+    assert found == FINGERPRINTS.get(name), f'a new partition is entered in FINGERPRINTS as "{name}": "{found}"'
+    assert fingerprint(SEEDED[name](seed=6)) != found
+
+
+def test_no_partition_of_the_folder_is_missing():
+    for file in sorted(Path(partition.__file__).parent.glob("[a-z]*.py")):
+        things = inspect.getmembers(import_module(f"fedlib.partition.{file.stem}"), inspect.isfunction)
+        for name, make in things:
+            if make.__annotations__.get("return") is partition.Partition and "seed" in make.__annotations__:
+                assert getattr(partition, name, None) is make and name in partition.__all__, (
+                    f"import {name} in __init__"
+                )
+                assert any(key.split()[0].strip(",") == name for key in ALL), f"an example of {name} is missing"
 
 
 @pytest.mark.parametrize("name", ALL)
@@ -243,13 +265,13 @@ def test_permuted_labels_agree_within_groups_only(seed, groups):
 
 def test_the_changes_do_not_depend_on_the_clients():
     """So unseen clients can be planted with the same conflicts."""
-    more = partition.iid(Y, 30)
-    assert PLANT["cyclic"]().change == PLANT["cyclic"](more).change != PLANT["cyclic"](seed=6).change
+    plant, more = PLANT["label_permutation"], partition.iid(Y, 30)
+    assert plant().change == plant(more).change != plant(seed=6).change
 
 
 def test_label_change_shares_the_features():
     x, y = torch.from_numpy(IMAGES.copy()), torch.from_numpy(Y.copy())
-    for parts in (PLANT["cyclic"](), MIX["mixture of cyclic"]()):
+    for parts in (PLANT["label_permutation"](), MIX["mixture of label_permutation"]()):
         assert parts.clients(x, y).x.data_ptr() == x.data_ptr()
         assert parts.tests(x, y).x.data_ptr() == x.data_ptr()
         assert parts.tests(x, y).index.stride(0) == 0
@@ -401,8 +423,8 @@ def test_mixed_clients_test_in_proportion():
         assert set(np.bincount(y[mains])) == {21}
         runs = np.diff(np.flatnonzero(np.append(mains[np.argsort(y, kind="stable")], True)))
         assert runs.max() <= 2  # spread evenly: no two neighbours in the second group
-    no_one = partition.mixture(PLANT["cyclic"](), 0)
-    assert same(no_one, PLANT["cyclic"]())
+    no_one = partition.mixture(PLANT["label_permutation"](), 0)
+    assert same(no_one, PLANT["label_permutation"]())
     tiny = partition.rotation(partition.iid(np.zeros(4), 2), (0, 90))
     assert same(partition.mixture(tiny, 0), tiny)
     most = partition.mixture(partition.rotation(partition.iid(Y, 12), (0, 90)), 1, 0.49)

@@ -1,7 +1,7 @@
 """Groups of clients that are planted on a partition, so that the truth is known.
 
-`label_permutation`, `rotation`, `style` and `feature_subsets` make the clients of a group see their samples in a way of
-their own; `mixture` blurs the groups.
+The clients of a group see their samples in a way of their own, which `fedlib.partition.Change` says. `mixture` blurs
+the groups.
 """
 
 from collections.abc import Sequence
@@ -11,8 +11,6 @@ import numpy as np
 
 from ..checks import check_number, check_whole
 from .labels import Change, Partition, apportion, random_of, shares_of
-
-__all__ = ["feature_subsets", "label_permutation", "mixture", "rotation", "style"]
 
 STYLES = ("plain", "inverted", "noisy", "low contrast")
 

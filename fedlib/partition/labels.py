@@ -1,7 +1,4 @@
-"""Who holds which rows of a data set, and how skewed the labels are.
-
-`iid`, `quantity`, `dirichlet`, `pathological` and `by_user` share rows out among clients; each gives a `Partition`.
-"""
+"""Who holds which rows of a data set, and how skewed the labels are: `Partition`, and the functions that deal rows."""
 
 import math
 import zlib
@@ -18,8 +15,6 @@ from torch import Tensor
 from ..checks import check_number, check_whole
 from ..data import ClientData, Rows, one_class, stack_rows
 from ..keys import whole_seed
-
-__all__ = ["Change", "Partition", "by_user", "dirichlet", "iid", "pathological", "quantity"]
 
 
 @dataclass(frozen=True)
