@@ -134,36 +134,6 @@ def test_other_checksums(made, file):
     path.write_text(path.read_text() + "\n")
     with pytest.raises(ValueError, match=rf"{file} has checksum md5:\w+, expected md5:\w+.*delete it"):
         celeba_clients()
-    assert len(celeba_clients(verify=False).y)
-
-
-@pytest.mark.parametrize("made", ["celeba"], indirect=True)
-@pytest.mark.parametrize(
-    ("file", "number", "line", "words"),
-    [
-        ("identity_CelebA.txt", 3, "000003.jpg", r"it has the line \['000003\.jpg'\]"),
-        ("identity_CelebA.txt", 3, "000003.jpg x7", "it has the line"),
-        ("list_attr_celeba.txt", 2, "Bald Young", "expected in line 2 names of attributes, Smiling among them"),
-        ("list_attr_celeba.txt", 4, "000002.jpg 1 -1", r"a line for each of the 73 photos in identity_CelebA\.txt"),
-        ("list_attr_celeba.txt", 4, "000002.jpg 1 1 1 1 1 1 0", "it has the line"),
-    ],
-)
-def test_wrong_lines(made, file, number, line, words):
-    path = made.folder / file
-    lines = path.read_text().splitlines()
-    lines[number - 1] = line
-    path.write_text("\n".join(lines))
-    with pytest.raises(ValueError, match=words) as caught:
-        celeba_clients(verify=False)
-    assert str(caught.value).startswith(f"{path} is ") and "Copy it again" in str(caught.value)
-
-
-@pytest.mark.parametrize("made", ["celeba"], indirect=True)
-def test_cut_tables(made):
-    path = made.folder / "list_attr_celeba.txt"
-    path.write_text("\n".join(path.read_text().splitlines()[:-3]))
-    with pytest.raises(ValueError, match="a line for each of the 73 photos"):
-        celeba_clients(verify=False)
 
 
 # ---- users ----

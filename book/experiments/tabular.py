@@ -7,7 +7,6 @@ the FedSGCNN paper. `deal` can also plant a difference between the clients' targ
 import math
 from collections.abc import Iterable
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -58,7 +57,7 @@ class Table:
             raise ValueError(f"each of the {self.x.shape[1]} columns must belong to one block; got {self.blocks}")
 
 
-def table(name: str, root: str | Path | None = None, download: bool = False, without: Iterable[str] = ()) -> Table:
+def table(name: str, without: Iterable[str] = ()) -> Table:
     """Read a table (chapter 10).
 
     Parameters
@@ -66,8 +65,6 @@ def table(name: str, root: str | Path | None = None, download: bool = False, wit
     name : str
         Out of `TABLES`. The first three are the paper's. Column B of ``"boston"`` encodes race, and scikit-learn
         removed the set for that: prefer another one, or leave the column out.
-    root, download
-        As in `fedlib.datasets.load`.
     without : iterable of str
         Raw columns to leave out. Height and Weight nearly determine the class of ``"obesity"``, which is a band of
         weight / height^2.
@@ -89,7 +86,7 @@ def table(name: str, root: str | Path | None = None, download: bool = False, wit
     """
     if name not in TABLES:
         raise ValueError(f"unknown table {name!r}; known: {', '.join(TABLES)}")
-    arrays, left_out = datasets.load(name, root, download), set([without] if isinstance(without, str) else without)
+    arrays, left_out = datasets.load(name), set([without] if isinstance(without, str) else without)
     raw = [column.split("=")[0] for column in arrays.columns]
     if unknown := sorted(left_out - set(raw)):
         raise ValueError(f"{name} has no raw column {', '.join(unknown)}; it has {', '.join(dict.fromkeys(raw))}")
