@@ -6,29 +6,27 @@ same update. A program calls `start`, gives `fit` the algorithm that `over_proce
 and 4 of them with Gloo on CPUs; NCCL on cards is not tested.
 """
 
-import json
+import io
 import os
 import sys
-from dataclasses import replace
-from functools import partial, reduce
+from dataclasses import fields
+from functools import reduce
 from typing import Any
 
 import torch
 import torch.distributed as dist
-from safetensors.torch import load, save
 from torch import Tensor
 
 from ..aggregate import add_sums
-from ..algorithm import Algorithm, Update
+from ..algorithm import Algorithm, Update, each
 from ..costs import open_costs, record
 from ..data import ClientData
 from ..keys import Key
 from ..round import join, train
-from .paths import flatten, unflatten
 
 __all__ = ["over_processes", "rank", "start", "stop"]
 
-_TENSORS = ("clients", "summed", "per_client", "client_state", "log")  # of an update
+_PARTS = ("clients", "summed", "per_client", "client_state", "log")  # of an update: dictionaries of tensors
 
 
 def over_processes(algorithm: Algorithm) -> Algorithm:
@@ -46,53 +44,63 @@ def over_processes(algorithm: Algorithm) -> Algorithm:
 
     Notes
     -----
-    Work before round 1 is done by each process for itself. Updates travel as safetensors: nothing is pickled.
-    Chapter 13.
+    Work before round 1 is done by each process for itself. Of what processes send each other nothing but numbers and
+    texts is unpickled. Chapter 13.
     """
     if not _several():
         return algorithm
-    shared = replace(algorithm, chunk_size=sys.maxsize)  # the whole cohort at once: each process cuts its share itself
-    object.__setattr__(shared, "train", partial(_train_together, algorithm))
-    object.__setattr__(shared, "prepare", algorithm.prepare)
-    return shared
+    kind, settings = type(algorithm), {f.name: getattr(algorithm, f.name) for f in fields(algorithm)}
+    together = type(kind.__name__, (_Together, kind), {"inner": algorithm})
+    return together(**settings | {"chunk_size": sys.maxsize})  # the whole cohort: each process cuts its share itself
 
 
-def _train_together(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:
-    """The update of a cohort, the same on each process."""
-    share = torch.arange(len(clients), device=clients.device).tensor_split(dist.get_world_size())[rank()]
-    update, failure = None, None
-    with open_costs() as costs:
-        try:
-            if len(share):
-                update = train(algorithm, state, data[share], clients[share], key)
-        except Exception as error:  # the others wait for an answer
-            failure = error
-    about = {"costs": costs.entries, "failure": failure and repr(failure), "purpose": update.purpose if update else {}}
-    parts = {name: getattr(update, name) for name in _TENSORS} if update else {}
-    arrays = {path: p.detach().cpu().contiguous() for path, p in flatten(parts).items()}
-    texts, contents = _all_bytes(json.dumps(about).encode(), data.n.device), _all_bytes(save(arrays), data.n.device)
-    if failure is not None:
-        raise failure
-    answers = [json.loads(text) for text in texts]
-    if failures := [answer["failure"] for answer in answers if answer["failure"]]:
-        raise ConnectionError(f"another process of this run failed: {failures[0]}")
-    for purpose, amounts in (item for answer in answers for item in answer["costs"].items()):
-        record(purpose, **amounts)
-    trees = [unflatten({path: p.to(data.n.device) for path, p in load(c).items()}) for c in contents]
-    trees = [{name: tree.get(name, {}) for name in _TENSORS} for tree in trees if tree]  # some may have no clients
-    joined = {name: join([tree[name] for tree in trees]) for name in _TENSORS if name != "summed"}
-    purpose = {name: what for answer in answers for name, what in answer["purpose"].items()}
-    return Update(summed=reduce(add_sums, [tree["summed"] for tree in trees]), purpose=purpose, **joined)
+class _Together:
+    """What `over_processes` puts before the class of an algorithm, and the algorithm as it was."""
+
+    inner: Algorithm
+
+    def prepare(self, state: Any, data: ClientData, key: Key) -> Any:
+        """By each process for itself."""
+        return self.inner.prepare(state, data, key)
+
+    def train(self, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:
+        """The update of a cohort, the same on each process."""
+        share = torch.arange(len(clients), device=clients.device).tensor_split(dist.get_world_size())[rank()]
+        answer: dict[str, Any] = {"update": {}, "purpose": {}}  # some may have no clients
+        failure = None
+        with open_costs() as costs:
+            try:
+                if len(share):
+                    update = train(self.inner, state, data[share], clients[share], key)
+                    parts = each(lambda p: p.detach().cpu().clone(), {name: getattr(update, name) for name in _PARTS})
+                    answer = {"update": parts, "purpose": update.purpose}
+            except Exception as error:  # the others wait for an answer
+                failure = error
+        answer |= {"costs": dict(costs.entries), "failure": failure and repr(failure)}
+        answers = _of_all(answer, data.n.device)
+        if failure is not None:
+            raise failure
+        if failures := [answer["failure"] for answer in answers if answer["failure"]]:
+            raise ConnectionError(f"another process of this run failed: {failures[0]}")
+        for purpose, amounts in (item for answer in answers for item in answer["costs"].items()):
+            record(purpose, **amounts)
+        updates = [answer["update"] for answer in answers if answer["update"]]
+        joined = {name: join([parts[name] for parts in updates]) for name in _PARTS if name != "summed"}
+        purposes = {name: purpose for answer in answers for name, purpose in answer["purpose"].items()}
+        return Update(summed=reduce(add_sums, [parts["summed"] for parts in updates]), purpose=purposes, **joined)
 
 
-def _all_bytes(content: bytes, device: torch.device) -> list[bytes]:
-    """The contents of all processes."""
+def _of_all(answer: dict[str, Any], device: torch.device) -> list[dict[str, Any]]:
+    """The answers of all processes."""
+    file = io.BytesIO()
+    torch.save(answer, file)
+    content = torch.frombuffer(file.getbuffer(), dtype=torch.uint8).to(device)
     size = torch.tensor([len(content)], device=device)
     sizes = size.new_zeros(dist.get_world_size(), 1)
     try:
         dist.all_gather(list(sizes), size)
-        padded = torch.zeros(int(sizes.max()), dtype=torch.uint8, device=device)
-        padded[: len(content)] = torch.frombuffer(bytearray(content), dtype=torch.uint8).to(device)
+        padded = content.new_zeros(int(sizes.max()))
+        padded[: len(content)] = content
         parts = [torch.empty_like(padded) for _ in sizes]
         dist.all_gather(parts, padded)
     except RuntimeError as error:
@@ -100,7 +108,8 @@ def _all_bytes(content: bytes, device: torch.device) -> list[bytes]:
             f"another process of this run is gone ({str(error).splitlines()[0]:.120}); the last checkpoint goes on "
             "with any number of processes"
         ) from error
-    return [part[:n].cpu().numpy().tobytes() for part, n in zip(parts, sizes.flatten().tolist(), strict=True)]
+    files = [io.BytesIO(part[: int(n)].cpu().numpy().tobytes()) for part, n in zip(parts, sizes, strict=True)]
+    return [torch.load(file, map_location=device, weights_only=True) for file in files]
 
 
 def _several() -> bool:
