@@ -52,10 +52,6 @@ class Table:
     blocks: tuple[tuple[int, ...], ...]
     classes: int | None = None
 
-    def __post_init__(self):
-        if sorted(c for block in self.blocks for c in block) != list(range(self.x.shape[1])) or () in self.blocks:
-            raise ValueError(f"each of the {self.x.shape[1]} columns must belong to one block; got {self.blocks}")
-
 
 def table(name: str, without: Iterable[str] = ()) -> Table:
     """Read a table (chapter 10).
@@ -86,7 +82,7 @@ def table(name: str, without: Iterable[str] = ()) -> Table:
     """
     if name not in TABLES:
         raise ValueError(f"unknown table {name!r}; known: {', '.join(TABLES)}")
-    arrays, left_out = datasets.load(name), set([without] if isinstance(without, str) else without)
+    arrays, left_out = datasets.load(name), set(without)
     raw = [column.split("=")[0] for column in arrays.columns]
     if unknown := sorted(left_out - set(raw)):
         raise ValueError(f"{name} has no raw column {', '.join(unknown)}; it has {', '.join(dict.fromkeys(raw))}")
