@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from .aggregate import Sums
-from .checks import check_number, check_optimizer, check_whole
+from .checks import check_optimizer, check_settings, number, whole
 from .costs import TRAINING, current_costs, flops_of, record
 from .data import Batches, ClientData, local_batches
 from .keys import Key
@@ -118,24 +118,18 @@ class Algorithm(ABC):
     """
 
     loss: Loss
-    lr: float = 0.1
-    batch_size: int | None = 20
-    epochs: int = 1
+    lr: float = number(0.1, above=True)
+    batch_size: int | None = whole(20)
+    epochs: int = whole(1)
     predict: Predict | None = None
     optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.SGD
-    chunk_size: int | Literal["auto"] = "auto"
-    stragglers: float = 0.0
+    chunk_size: int | Literal["auto"] = whole("auto")
+    stragglers: float = number(0.0, below=1)
 
     def __post_init__(self) -> None:
         if not callable(self.loss):
             raise TypeError(f"loss must be a function of parameters and a batch, got {self.loss!r}")
-        check_number(self.lr, "lr", above=True)
-        check_whole(self.epochs, "epochs")
-        if self.batch_size is not None:
-            check_whole(self.batch_size, "batch_size", ", or None for all examples")
-        if self.chunk_size != "auto":
-            check_whole(self.chunk_size, "chunk_size", ', or "auto"')
-        check_number(self.stragglers, "stragglers", below=1)
+        check_settings(self)
         rule: Any = self.optimizer
         if "lr" in getattr(rule, "keywords", {}):
             raise ValueError(f"give the learning rate as lr={rule.keywords['lr']} of the algorithm, not the optimizer")

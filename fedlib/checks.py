@@ -4,10 +4,11 @@ import math
 import operator
 import random
 from collections.abc import Callable, Hashable, Mapping
-from dataclasses import replace
+from dataclasses import MISSING, field, fields, replace
 from functools import cache, partial
 from numbers import Real
-from typing import Any
+from types import NoneType
+from typing import Any, Literal, get_args, get_origin
 
 import numpy as np
 import torch
@@ -18,7 +19,18 @@ from .data import Batch, ClientData
 from .params import Params, row
 from .stacked import one_client, vmap
 
-__all__ = ["answer", "check_alike", "check_loss", "check_number", "check_optimizer", "check_params", "check_whole"]
+__all__ = [
+    "answer",
+    "check_alike",
+    "check_loss",
+    "check_number",
+    "check_optimizer",
+    "check_params",
+    "check_settings",
+    "check_whole",
+    "number",
+    "whole",
+]
 
 _WRONG = (RuntimeError, KeyError, IndexError, TypeError, ValueError, AttributeError)  # of a loss that does not fit
 _WHOLE = (
@@ -27,34 +39,66 @@ _WHOLE = (
 )
 
 
-def check_whole(number: Any, name: str, otherwise: str = "", least: int = 1, most: int | None = None) -> int:
+def number(default: Any = MISSING, **bounds: Any) -> Any:
+    """A field of a dataclass: a number in a range, see `check_number`; without a default it must be given.
+
+    Write ``mu: float = number(0.01)``. What the annotation allows besides, None or a word, needs no range.
+    """
+    return field(default=default, metadata={"check": check_number, "bounds": bounds})
+
+
+def whole(default: Any = MISSING, **bounds: Any) -> Any:
+    """A field of a dataclass: a whole number in a range, see `check_whole`; otherwise as `number`."""
+    return field(default=default, metadata={"check": check_whole, "bounds": bounds})
+
+
+def check_settings(settings: Any) -> None:
+    """Refuse what is out of the range that stands beside its field (`number`, `whole`, a Literal)."""
+    for f in fields(settings):
+        value, kinds = getattr(settings, f.name), (f.type, *get_args(f.type))
+        words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
+        if (value is None and NoneType in kinds) or (isinstance(value, str) and value in words):
+            continue
+        named = [f'"{word}"' for word in words] + ["None"] * (NoneType in kinds)
+        if "check" in f.metadata:
+            f.metadata["check"](value, f.name, "".join(f", or {name}" for name in named), **f.metadata["bounds"])
+        elif words:
+            raise ValueError(f"{f.name} must be {' or '.join(named)}; got {value!r:.80}")
+
+
+def check_whole(value: Any, name: str, otherwise: str = "", least: int = 1, most: int | None = None) -> int:
     """A count, if it is a whole number from `least` to `most`; `otherwise` says what else may be given."""
     try:
-        value = operator.index(number)
+        count = operator.index(value)
     except TypeError:
-        value = least - 1
-    if value < least or (most is not None and value > most):
+        count = least - 1
+    if count < least or (most is not None and count > most):
         words = f"of at least {least}" if most is None else f"from {least} to {most}"
-        raise ValueError(
-            f"{name} must be a whole number {words}{otherwise}; got {number!r:.80}{_for_all(number, name)}"
-        )
-    return value
+        raise ValueError(f"{name} must be a whole number {words}{otherwise}; got {value!r:.80}{_for_all(value, name)}")
+    return count
 
 
-def check_number(number: Any, name: str, least: float = 0.0, above: bool = False, below: float = math.inf) -> float:
-    """A number of at least `least`, or `above` it, and below `below`."""
-    value = float(number) if isinstance(number, Real) else math.nan
-    if not least <= value < below or (above and value == least):
-        words = f"{'above' if above else 'of at least'} {least:g}" + (
-            f" and below {below:g}" if below < math.inf else ""
-        )
-        raise ValueError(f"{name} must be a number {words}; got {number!r:.80}{_for_all(number, name)}")
-    return value
+def check_number(
+    value: Any,
+    name: str,
+    otherwise: str = "",
+    least: float = 0.0,
+    most: float = math.inf,
+    above: bool = False,
+    below: float = math.inf,
+) -> float:
+    """A number of at least `least`, or `above` it, and of at most `most`, or `below` a number; none is infinite."""
+    size = float(value) if isinstance(value, Real) else math.nan
+    if not least <= size <= most or size >= below or (above and size == least):
+        upper = f" and at most {most:g}" if most < math.inf else f" and below {below:g}" if below < math.inf else ""
+        words = f"{'above' if above else 'of at least'} {least:g}{upper}{otherwise}"
+        raise ValueError(f"{name} must be a number {words}; got {value!r:.80}{_for_all(value, name)}")
+    return size
 
 
-def _for_all(number: Any, name: str) -> str:
+def _for_all(value: Any, name: str) -> str:
     """What to say of a list, or of an array with axes, in the place of one number."""
-    if not getattr(number, "ndim", isinstance(number, (list, tuple, dict))):
+    if not getattr(value, "ndim", isinstance(value, (list, tuple, dict))):
         return ""
     recipe = ". For a rate of each client scale its loss by a column of the data (with_columns); see the FAQ"
     return f": it is one number for all clients{recipe if name == 'lr' else ''}"

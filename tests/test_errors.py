@@ -1,7 +1,8 @@
 """A user's mistake gets a message that names the value and says what to do."""
 
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
+from typing import Literal
 
 import numpy as np
 import pandas as pd
@@ -14,6 +15,7 @@ import fedlib
 from fedlib import losses, partition, stack_clients, stack_rows, statistics
 from fedlib.algorithms import FedAvg, FedEM, FedProto, FedSGCNN, LGFedAvg, LocalOnly
 from fedlib.algorithms.fedem import Mixture
+from fedlib.checks import check_settings, number, whole
 from fedlib.client import mmd
 from fedlib.client.prototype_net import PrototypeNet
 from fedlib.engines.checkpoint import Checkpoint
@@ -504,3 +506,31 @@ def test_divergence_names_client_and_round(algorithm, y, lr, who):
     data = stack_clients(np.zeros((7, 1, 3), np.float32), targets, ids=range(10, 17))
     with pytest.raises(FloatingPointError, match=f"{who} became NaN or infinite in round 1; lower the learning"):
         fit(algorithm(target, lr=lr), {"theta": torch.zeros(())}, data)
+
+
+@dataclass
+class Ranges:
+    share: float = number(0.5, most=1)
+    rate: float | None = number(None, above=True)
+    size: int | Literal["auto"] = whole("auto")
+    rule: Literal["one", "two"] = "one"
+
+    def __post_init__(self):
+        check_settings(self)
+
+
+@pytest.mark.parametrize(
+    ("settings", "words"),
+    [
+        ({"share": 2}, "share must be a number of at least 0 and at most 1; got 2"),
+        ({"share": None}, "share must be a number of at least 0 and at most 1; got None"),
+        ({"rate": 0}, "rate must be a number above 0, or None; got 0"),
+        ({"rule": "three"}, 'rule must be "one" or "two"; got \'three\''),
+        ({"size": "all"}, 'size must be a whole number of at least 1, or "auto"; got '),
+        ({"rule": None}, 'rule must be "one" or "two"; got None'),
+    ],
+)
+def test_ranges_stand_beside_the_fields(settings, words):
+    assert Ranges(share=1, rate=None, rule="two").share == 1
+    with pytest.raises(ValueError, match=words):
+        Ranges(**settings)

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..aggregate import cluster_sums
 from ..algorithm import Update, held
-from ..checks import check_number
+from ..checks import number
 from ..data import Batch, ClientData
 from ..keys import Key
 from ..params import Params, broadcast, take
@@ -65,11 +65,7 @@ class Ditto(FedAvg):
     Li, Hu, Beirami, Smith. Ditto: fair and robust federated learning through personalization. ICML 2021, Algorithm 1.
     """
 
-    lam: float = 1.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number(self.lam, "lam")
+    lam: float = number(1.0)
 
     def init(self, params: Params, data: ClientData, key: Key) -> DittoState:
         """W and all v_k start from the same parameters."""

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from ..aggregate import cluster_sums
 from ..algorithm import Update
-from ..checks import check_number
+from ..checks import number
 from ..data import Batch, ClientData
 from ..keys import Key
 from ..params import Params
@@ -50,11 +50,7 @@ class FedProx(FedAvg):
     3
     """
 
-    mu: float = 0.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number(self.mu, "mu")
+    mu: float = number(0.01)
 
     def train(self, state: FedAvgState, data: ClientData, clients: Tensor, key: Key) -> Update:
         """As FedAvg, with the proximal term."""
