@@ -13,7 +13,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["WAYS", "as_channels", "as_clients", "conv2d", "grouped_conv2d", "laid_out"]
+__all__ = ["WAYS", "as_channels", "as_clients", "conv2d", "laid_out"]
 
 WAYS = "grouped", "one by one"  #: How a product may be computed.
 
@@ -92,20 +92,6 @@ class _Conv2d(torch.autograd.Function):
         return None, inputs, weights.to(w.dtype), biases if of_b else None
 
 
-def grouped_conv2d(
-    x: Tensor,
-    weight: Tensor,
-    bias: Tensor | None = None,
-    stride: Any = 1,
-    padding: Any = 0,
-    dilation: Any = 1,
-    groups: int = 1,
-) -> Tensor:
-    """As `conv2d`, always grouped, and in public operations of torch alone."""
-    w, b = weight.flatten(0, 1), None if bias is None else bias.flatten()
-    return as_clients(F.conv2d(as_channels(x), w, b, stride, padding, dilation, len(x) * groups), len(x))
-
-
 def conv2d(
     x: Tensor,
     weight: Tensor,
@@ -132,11 +118,11 @@ def conv2d(
     -------
     Tensor of shape (C, B, O, h, w)
     """
-    if isinstance(padding, str):  # "same" or "valid"
-        return grouped_conv2d(x, weight, bias, stride, padding, dilation, groups)
+    tensors = as_channels(x), weight.flatten(0, 1), None if bias is None else bias.flatten()
+    if isinstance(padding, str):  # "same" may pad more on one side
+        return as_clients(F.conv2d(*tensors, stride, padding, dilation, len(x) * groups), len(x))
     conv = _Conv(len(x), _pair(stride), _pair(padding), _pair(dilation), groups, way)
-    z = _Conv2d.apply(conv, as_channels(x), weight.flatten(0, 1), None if bias is None else bias.flatten())
-    return as_clients(z, len(x))
+    return as_clients(_Conv2d.apply(conv, *tensors), len(x))
 
 
 def _pair(n: Any) -> tuple[int, int]:

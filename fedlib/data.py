@@ -150,13 +150,8 @@ class ClientData:
     def at(self, position: Tensor, n: Tensor) -> "ClientData":
         """Those examples of each client at these positions (K, m), of which the first n (K,) are real."""
 
-        def gather(t: Tensor) -> Tensor:
-            if t.ndim == 2:
-                return t.gather(1, position)
-            return t[torch.arange(len(t), device=t.device)[:, None], position]
-
-        columns = {name: gather(column) for name, column in self.columns.items()}
-        return replace(self, index=gather(self.index), y=gather(self.y), n=n, columns=columns)
+        columns = {name: _gather(column, position) for name, column in self.columns.items()}
+        return replace(self, index=_gather(self.index, position), y=_gather(self.y, position), n=n, columns=columns)
 
     def features(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
         """Some rows of x as a model gets them: numbers of this type, pixels from 0 to 1, whole numbers as int64."""
@@ -181,9 +176,9 @@ class ClientData:
         -------
         x of shape (K, B, ...), y of shape (K, B, ...), w of shape (K, B), and each of `columns`, of shape (K, B, ...)
         """
-        some = self.at(position, self.n)
-        y, *more = (t.to(dtype) if t.is_floating_point() else t for t in (some.y, *some.columns.values()))
-        return self.features(some.index, dtype), y, real.to(dtype), *more
+        index, y, *columns = (_gather(t, position) for t in (self.index, self.y, *self.columns.values()))
+        y, *columns = (t.to(dtype) if t.is_floating_point() else t for t in (y, *columns))
+        return self.features(index, dtype), y, real.to(dtype), *columns
 
     @property
     def real(self) -> Tensor:
@@ -194,6 +189,13 @@ class ClientData:
         """One batch of each client that holds all its examples, padded to the largest client."""
         position = torch.arange(self.index.shape[1], device=self.n.device).expand_as(self.index)
         return self.batch(position, self.real, dtype)
+
+
+def _gather(t: Tensor, position: Tensor) -> Tensor:
+    """Of each client's entries (K, n_max, ...) those at its positions (K, m)."""
+    if t.ndim == 2:
+        return t.gather(1, position)
+    return t[torch.arange(len(t), device=t.device)[:, None], position]
 
 
 def positions(ids: Tensor, data: ClientData, name: str, names: np.ndarray | None = None) -> Tensor:

@@ -222,11 +222,8 @@ def _train_chunks(
 
 def _start(p: Tensor, place: Tensor) -> Tensor:
     """Where the clients of a chunk start, of shape (C, ...): a copy, as their training takes it."""
-    own = (
-        laid_out(p[:1].expand(len(place), *p.shape[1:]) if p.stride(0) == 0 else p[place])
-        if len(place) > 1
-        else p[place]
-    )
+    own = p[:1].expand(len(place), *p.shape[1:]) if p.stride(0) == 0 else p[place]
+    own = laid_out(own) if len(place) > 1 and stacked.PRIVATE_NAMES else own
     return own.clone() if own.data_ptr() == p.data_ptr() else own
 
 

@@ -4,7 +4,7 @@ Under `torch.vmap` alone a convolution of a stack of clients can be slower on a 
 `vmap` of this module clients become channels: pooling and group norm of C clients are themselves on C times the
 channels, and so are convolutions (`fedlib.convolutions`). In channels_last memory these are fast on a CPU,
 and one hands its output to the next without a copy. A loss never sees the difference: it calls `F.conv2d` for one
-client.
+client. A torch without one of the private names below runs its own vmap, with no kernel and no low rank.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.overrides import TorchFunctionMode
 
 from .chance import ANSWERS, OPENED, Draws, Refused, opened
-from .convolutions import as_channels, as_clients, conv2d, grouped_conv2d
+from .convolutions import as_channels, as_clients, conv2d
 from .low_rank import LowRank, NeedsMatrix
 
 try:
@@ -30,7 +30,7 @@ try:
     from torch._functorch.pyfunctorch import temporarily_pop_interpreter_stack
 
     PRIVATE_NAMES = True
-except ImportError:  # another torch: `_Operation` asks for public names alone
+except ImportError:
     PRIVATE_NAMES = False
 
 __all__ = ["vmap"]
@@ -120,29 +120,47 @@ class _Kernels(TorchFunctionMode):
         kwargs = kwargs or {}
         if self.wide and any(t.is_meta for t in _tensors((*args, *kwargs.values()))):
             return _wide_linear(func, self.wide, args, kwargs)
-        if func in ANSWERS and kwargs.get("generator") is None:
-            return ANSWERS[func](self.draws, *args, **kwargs)
-        if func in OPENED:
-            with self:
-                return opened(func)(*args, **kwargs)
-        if func is F.embedding:
-            return _embedding(*args, **kwargs)
-        if func is Tensor.view:
-            return _view(*args, **kwargs)
-        kernel, axes = _KERNELS.get(func, (None, 0))
-        if kernel is None or not args or args[0].ndim != axes or args[0].is_complex():
-            return func(*args, **kwargs)
-        tensors = [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
-        run = _on_stacks if PRIVATE_NAMES else _Operation.apply
-        return run(_of_tensors(func, args, kwargs), _of_tensors(kernel, args, kwargs), *tensors)
+        answer = _ANSWERS.get(func)
+        return func(*args, **kwargs) if answer is None else answer(self, func, args, kwargs)
 
 
-def _view(x, *shape, **kwargs):
+def _drawn(mode: _Kernels, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    given = kwargs.get("generator") is not None
+    return func(*args, **kwargs) if given else ANSWERS[func](mode.draws, *args, **kwargs)
+
+
+def _opened(mode: _Kernels, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    with mode:
+        return opened(func)(*args, **kwargs)
+
+
+def _by_kernel(mode: _Kernels, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
+    """By the kernel where all tensors are stacked by this one vmap; by torch's function under anything else."""
+    kernel, axes = _KERNELS[func]
+    levels, tensors = get_interpreter_stack() or (), [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
+    fits = args and args[0].ndim == axes and not args[0].is_complex()
+    if not fits or len(levels) != 1 or not all(map(is_batchedtensor, tensors)):
+        return func(*args, **kwargs)
+    return _popped(kernel, levels[0], args, kwargs)
+
+
+def _popped(kernel: Callable[..., Tensor], level: Any, args: tuple, kwargs: dict[str, Any]) -> Tensor:
+    """What a kernel gives for the stacks behind the tensors of one vmap."""
+
+    def stack(a: Any) -> Any:
+        return _clients_first(get_unwrapped(a), maybe_get_bdim(a)) if isinstance(a, Tensor) else a
+
+    with temporarily_pop_interpreter_stack():
+        out = kernel(*map(stack, args), **{name: stack(a) for name, a in kwargs.items()})
+    return _add_batch_dim(out, 0, level.level())
+
+
+def _view(mode: _Kernels, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Of images in channels_last memory, where one client alone would have them contiguous, a copy."""
     try:
-        return x.view(*shape, **kwargs)
+        return func(*args, **kwargs)
     except RuntimeError:
-        return x.reshape(*shape, **kwargs)
+        return Tensor.reshape(*args, **kwargs)
 
 
 def _embedding(ids, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
@@ -155,7 +173,8 @@ def _embedding(ids, weight, padding_idx=None, max_norm=None, norm_type=2.0, scal
     plain = ids
     while PRIVATE_NAMES and is_batchedtensor(plain):
         plain = get_unwrapped(plain)
-    if not plain.is_cuda and plain.numel() and not 0 <= int(plain.min()) <= int(plain.max()) < len(weight):
+    seen = PRIVATE_NAMES and not plain.is_cuda and plain.numel() > 0
+    if seen and not 0 <= int(plain.min()) <= int(plain.max()) < len(weight):
         raise Refused(
             f"an embedding of {len(weight)} rows was given ids from {int(plain.min())} to {int(plain.max())}; in a "
             "stack of clients those outside would be rows of other clients"
@@ -171,27 +190,6 @@ def _tensors(arguments: Iterable[Any]) -> Iterator[Tensor]:
             yield argument
         elif isinstance(argument, (list, tuple)):
             yield from _tensors(argument)
-
-
-def _of_tensors(function: Callable[..., Tensor], args: tuple, kwargs: dict[str, Any]) -> Callable[..., Tensor]:
-    """`function` of the tensors among its arguments, the others as they are."""
-
-    def call(*tensors: Tensor) -> Tensor:
-        rest = iter(tensors)
-        values = [next(rest) if isinstance(a, Tensor) else a for a in (*args, *kwargs.values())]
-        return function(*values[: len(args)], **dict(zip(kwargs, values[len(args) :], strict=True)))
-
-    return call
-
-
-def _on_stacks(plain: Callable[..., Tensor], kernel: Callable[..., Tensor], *tensors: Tensor) -> Tensor:
-    """What `kernel` gives for the stacks behind the tensors of one vmap; `plain` under anything else."""
-    levels = get_interpreter_stack() or ()
-    if len(levels) != 1 or not all(map(is_batchedtensor, tensors)):
-        return plain(*tensors)
-    with temporarily_pop_interpreter_stack():
-        out = kernel(*(_clients_first(get_unwrapped(t), maybe_get_bdim(t)) for t in tensors))
-    return _add_batch_dim(out, 0, levels[0].level())
 
 
 def _wide_linear(func: Any, wide: dict[int, LowRank], args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -210,42 +208,7 @@ def _wide_linear(func: Any, wide: dict[int, LowRank], args: tuple, kwargs: dict[
         or not all(map(is_batchedtensor, tensors))
     ):
         raise NeedsMatrix
-    with temporarily_pop_interpreter_stack():
-        out = weights.linear(*(_clients_first(get_unwrapped(t), maybe_get_bdim(t)) for t in tensors))
-    return _add_batch_dim(out, 0, levels[0].level())
-
-
-class _Operation(torch.autograd.Function):
-    """`_on_stacks` by public names, slower to call: torch hands the stacks to `vmap`."""
-
-    @staticmethod
-    def forward(plain, kernel, *tensors):
-        return plain(*tensors)
-
-    @staticmethod
-    def setup_context(ctx, inputs, output):
-        ctx.plain, _, *tensors = inputs
-        ctx.save_for_backward(*tensors)
-
-    @staticmethod
-    def backward(ctx, gradient):
-        tensors = (t.contiguous() for t in ctx.saved_tensors)  # torch's vmap of pooling loops over channels_last ones
-        return None, None, *torch.func.vjp(ctx.plain, *tensors)[1](gradient)
-
-    @staticmethod
-    def vmap(info, in_dims, plain, kernel, *tensors):
-        axes = in_dims[2:]
-        if None in axes or not all(map(_has_memory, tensors)):
-            return torch.vmap(plain, axes)(*tensors), 0
-        return kernel(*map(_clients_first, tensors, axes)), 0
-
-
-def _has_memory(tensor: Tensor) -> bool:
-    """Whether no vmap is at work on a tensor."""
-    try:
-        return tensor.untyped_storage() is not None
-    except (NotImplementedError, RuntimeError):
-        return False
+    return _popped(weights.linear, levels[0], tuple(tensors), {})
 
 
 def _clients_first(stack: Tensor, axis: int) -> Tensor:
@@ -280,18 +243,26 @@ class _Linear(torch.autograd.Function):
         (x, weight), (of_x, of_weight, *of_bias) = ctx.saved_tensors, ctx.needs_input_grad
         kind = gradient.dtype  # under autocast it may have 16 bits where the others have more
         return (
-            (gradient @ weight.to(kind)).to(x.dtype) if of_x else None,
-            (gradient.mT @ x.to(kind)).to(weight.dtype) if of_weight else None,
+            gradient @ weight.to(kind) if of_x else None,
+            gradient.mT @ x.to(kind) if of_weight else None,
             *(gradient.sum(1) if of_one else None for of_one in of_bias),
         )
 
 
 _KERNELS: dict[Any, tuple[Callable[..., Tensor], int]] = {
-    F.conv2d: (conv2d if PRIVATE_NAMES else grouped_conv2d, 4),
+    F.conv2d: (conv2d, 4),
     F.max_pool2d: (_by_channel(F.max_pool2d), 4),
     F.avg_pool2d: (_by_channel(F.avg_pool2d), 4),
     F.adaptive_avg_pool2d: (_by_channel(F.adaptive_avg_pool2d), 4),
     F.group_norm: (_group_norm, 4),
+    F.linear: (_Linear.apply, 2),
 }  #: For a function of torch: what takes its place, and the axes that its first argument must have.
-if PRIVATE_NAMES:  # a call of `_Operation` takes longer than a small dense layer
-    _KERNELS[F.linear] = _Linear.apply, 2
+if not PRIVATE_NAMES:
+    _KERNELS.clear()
+_ANSWERS: dict[Any, Callable[[_Kernels, Any, tuple, dict[str, Any]], Any]] = {
+    **dict.fromkeys(ANSWERS, _drawn),
+    **dict.fromkeys(OPENED, _opened),
+    **dict.fromkeys(_KERNELS, _by_kernel),
+    F.embedding: lambda mode, func, args, kwargs: _embedding(*args, **kwargs),
+    Tensor.view: _view,
+}  #: What is done where a loss calls one of torch's functions.
