@@ -3,6 +3,7 @@
 import math
 import operator
 import random
+import warnings
 from collections.abc import Callable, Hashable, Mapping
 from dataclasses import MISSING, field, fields, replace
 from functools import cache, partial
@@ -22,6 +23,7 @@ from .stacked import one_client, vmap
 __all__ = [
     "answer",
     "check_alike",
+    "check_digits",
     "check_loss",
     "check_number",
     "check_optimizer",
@@ -110,6 +112,16 @@ def check_params(params: Any) -> None:
     if not some or not all(isinstance(p, Tensor) and p.is_floating_point() for p in some):
         kinds = {name: getattr(p, "dtype", type(p)) for name, p in params.items()} if some else type(params)
         raise TypeError(f"params must be named tensors of floating-point numbers, as model.init(0) gives; got {kinds}")
+
+
+def check_digits(y: Tensor, dtype: torch.dtype) -> None:
+    """Warn of targets that are far from zero beside their spread, so that `dtype` cannot tell them apart."""
+    if y.is_floating_point() and (y - y.to(dtype)).abs().max() > 1e-3 * (y.max() - y.min()) > 0:
+        warnings.warn(
+            f"targets from {y.min():g} to {y.max():g} lose their digits as {dtype}; subtract their mean, or train with "
+            "dtype=torch.float64",
+            stacklevel=3,
+        )
 
 
 def check_loss(

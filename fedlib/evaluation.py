@@ -75,7 +75,7 @@ def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataF
     Raises
     ------
     ValueError
-        A client that is not in the result; an output that `predict` must not have.
+        A client that is not in the result; rows that do not fit the models; an output that `predict` must not have.
     TypeError
         A result of another algorithm.
 
@@ -97,9 +97,16 @@ def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataF
     data = data.to(result.ids.device)
     clients = positions(result.ids, data, "the data", result.name)
     first_params(algorithm, result)
-    table = score(algorithm, result.state, data, clients)
-    if algorithm.predict is not None:
-        table.insert(table.columns.get_loc("n") + 1, "loss", _losses(algorithm, result.state, data, clients).numpy())
+    try:
+        table = score(algorithm, result.state, data, clients)
+        if algorithm.predict is not None:
+            losses = _losses(algorithm, result.state, data, clients).numpy()
+            table.insert(table.columns.get_loc("n") + 1, "loss", losses)
+    except torch.OutOfMemoryError:
+        raise
+    except RuntimeError as error:
+        shapes = f"rows of shape {tuple(data.x.shape[1:])} and y of shape {tuple(data.y.shape[2:])}"
+        raise ValueError(f"the models do not run on {shapes}: {error}. Do they fit the training data?") from error
     return table
 
 

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from .algorithm import Algorithm
-from .checks import check_alike, check_loss, check_number, check_params, check_whole
+from .checks import check_alike, check_digits, check_loss, check_number, check_params, check_whole
 from .costs import open_costs
 from .data import ClientData, positions
 from .evaluation import Result, check_result, first_params, pooled, score
@@ -93,7 +93,7 @@ def fit(
     -----
     UserWarning
         The run was too short for something that the settings of `algorithm` promise, such as fine-tuning or a test for
-        clusters.
+        clusters; targets that `dtype` cannot tell apart.
 
     Notes
     -----
@@ -128,6 +128,7 @@ def fit(
         raise TypeError(f"dtype must be a floating-point type such as torch.float64, got {dtype!r}")
     device, dtype = choose_device(device), dtype or next(iter(params.values())).dtype
     params = {name: p.detach().to(device, dtype).contiguous() for name, p in params.items()}
+    check_digits(data.y, dtype)
     data = data.to(device, dtype).sorted()
     tests = {name: some.to(device, dtype) for name, some in tests.items()}
     places = {name: positions(data.id, some, f"the evaluation set {name!r}", data.name) for name, some in tests.items()}

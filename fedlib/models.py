@@ -243,6 +243,10 @@ def _refused(layer: nn.Module) -> str:
     """Why clients cannot train a layer in a stack, and what to do; nothing if they can."""
     if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():
         return ": call the module once, so that it knows its shapes"
+    if type(layer) not in STACKABLE and type(layer).forward in {kind.forward for kind in STACKABLE}:
+        return (
+            ", which runs torch's own kernel, and torch cannot map that; give a plain nn.LSTM, GRU or RNN, or hold one"
+        )
     if isinstance(layer, torch.jit.ScriptModule):
         return ", which is compiled; give the module that it was made of"
     if computed := [name for name, t in vars(layer).items() if isinstance(t, Tensor) and t.grad_fn is not None]:

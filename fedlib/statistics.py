@@ -134,15 +134,13 @@ def cluster_scores(true: ArrayLike, found: ArrayLike) -> dict[str, float]:
     }
 
 
-def clusters_over_rounds(true: ArrayLike, field: str = "assignment") -> Callable[[int, Any, dict[str, Any]], None]:
+def clusters_over_rounds(true: ArrayLike) -> Callable[[int, Any, dict[str, Any]], None]:
     """A callback for `fedlib.federation.fit` that adds `cluster_scores` and the number of clusters to each round.
 
     Parameters
     ----------
     true : array of shape (K,)
         True group of each client, in ascending order of ids, such as ``partition.group``.
-    field : str
-        The field of the state that holds each client's cluster (K,).
 
     Returns
     -------
@@ -151,7 +149,7 @@ def clusters_over_rounds(true: ArrayLike, field: str = "assignment") -> Callable
     """
 
     def callback(round: int, state: Any, entry: dict[str, Any]) -> None:
-        found = getattr(state, field).cpu().numpy()
+        found = state.assignment.cpu().numpy()
         entry |= cluster_scores(true, found)
         entry["clusters"] = len(np.unique(found))
 

@@ -534,3 +534,28 @@ def test_ranges_stand_beside_the_fields(settings, words):
     assert Ranges(share=1, rate=None, rule="two").share == 1
     with pytest.raises(ValueError, match=words):
         Ranges(**settings)
+
+
+def test_targets_far_from_zero_are_warned_of():
+    line, years = MLP((3, 1)), np.array([1e9, 1e9 + 1] * 3)
+    regression = FedAvg(lambda p, b: losses.mse(line(p, b[0]), b[1], b[2]), lr=1e-30)
+    data = stack_rows(X, years, [[0, 1], [2, 3], [4, 5]])
+    with pytest.warns(UserWarning, match="lose their digits as torch.float32; subtract their mean"):
+        fit(regression, line.init(0), data)
+    fit(regression, line.init(0), data, dtype=torch.float64)
+    fit(regression, line.init(0), stack_rows(X, np.full(6, 0.1), [[0, 1], [2, 3], [4, 5]]))
+
+
+def test_a_layer_built_on_torchs_lstm():
+    class Mine(torch.nn.LSTM):
+        pass
+
+    with pytest.raises(ValueError, match="layer '1' is a Mine, .*give a plain nn.LSTM"):
+        Model(torch.nn.Sequential(torch.nn.Linear(3, 3), Mine(3, 4)))
+
+
+@pytest.mark.parametrize("predict", [MODEL, None])
+def test_scores_of_rows_that_are_too_narrow(predict):
+    algorithm = FedAvg(LOSS, predict=predict)
+    with pytest.raises(ValueError, match=r"the models do not run on rows of shape \(2,\)"):
+        fedlib.evaluate(algorithm, fit(algorithm), stack_rows(X[:, :2], Y, [[0, 1], [2, 3]], ids=[4, 5]))
