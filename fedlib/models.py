@@ -243,7 +243,7 @@ def _refused(layer: nn.Module) -> str:
     """Why clients cannot train a layer in a stack, and what to do; nothing if they can."""
     if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():
         return ": call the module once, so that it knows its shapes"
-    if type(layer) not in STACKABLE and type(layer).forward in {kind.forward for kind in STACKABLE}:
+    if type(layer) not in STACKABLE and type(layer).forward in [vars(kind)["forward"] for kind in STACKABLE]:
         return (
             ", which runs torch's own kernel, and torch cannot map that; give a plain nn.LSTM, GRU or RNN, or hold one"
         )
