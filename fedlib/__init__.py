@@ -3,8 +3,8 @@
 The names that most programs need stand here. The modules at the top are one round, in this order: `params`, `keys`,
 `data`, `losses`, `stacked` (with `chance`, `convolutions` and `low_rank`), `models` (with `recurrent` and
 `augment`), `local`, `aggregate`, `algorithm`, `round`,
-`federation`, with `evaluation`, `costs`, `checks` and `progress_bar`; `statistics` and `plotting` are for what a run
-gives. The folders: `algorithms`, one paper a file;
+`federation`, with `evaluation`, `costs`, `checks`, `trial` and `progress_bar`; `statistics` and `plotting` are for what
+a run gives. The folders: `algorithms`, one paper a file;
 `client` and `server`, what each side computes; `partition` and `datasets`, who the clients are and what they hold;
 `engines`, what runs a federation elsewhere.
 """

@@ -10,12 +10,13 @@ import torch
 from torch import Tensor
 
 from .aggregate import Sums
-from .checks import check_optimizer, check_settings, number, whole
+from .checks import check_settings, number, whole
 from .costs import TRAINING, current_costs, flops_of, record
 from .data import Batches, ClientData, local_batches
 from .keys import Key
 from .local import Loss, Trained, local_update
 from .params import Params, row
+from .trial import check_optimizer
 
 __all__ = ["Algorithm", "Update", "held"]
 

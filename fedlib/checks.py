@@ -1,44 +1,29 @@
-"""What is refused before a run begins, with a word on what to do instead."""
+"""What is refused of settings and data before a run begins, with a word on what to do instead."""
 
 import math
 import operator
-import random
 import warnings
-from collections.abc import Callable, Hashable, Mapping
 from dataclasses import MISSING, field, fields, replace
-from functools import cache, partial
 from numbers import Real
 from types import NoneType
 from typing import Any, Literal, get_args, get_origin
 
-import numpy as np
 import torch
 from torch import Tensor
 
-from .chance import Refused
-from .data import Batch, ClientData
-from .params import Params, row
-from .stacked import one_client, vmap
+from .data import ClientData
 
 __all__ = [
     "answer",
     "check_alike",
     "check_digits",
-    "check_loss",
     "check_number",
-    "check_optimizer",
     "check_params",
     "check_settings",
     "check_whole",
     "number",
     "whole",
 ]
-
-_WRONG = (RuntimeError, KeyError, IndexError, TypeError, ValueError, AttributeError)  # of a loss that does not fit
-_WHOLE = (
-    " x holds whole numbers ({}), which reach the model as int64, as ids of tokens do; say pixels=True for images of "
-    "bytes, or give x.astype('float32') for numbers"
-)
 
 
 def number(default: Any = MISSING, **bounds: Any) -> Any:
@@ -124,104 +109,6 @@ def check_digits(y: Tensor, dtype: torch.dtype) -> None:
         )
 
 
-def check_loss(
-    loss: Callable[..., Tensor],
-    predict: Callable[..., Tensor] | None,
-    params: Params,
-    data: ClientData,
-    evaluations: Mapping[str, ClientData],
-) -> None:
-    """Try the loss and `predict` before the first round, on a few rows.
-
-    Parameters and labels must fit, padding must stay unseen, and the gradients of two clients in a stack must be those
-    of each alone.
-    """
-    dtype, some = next(iter(params.values())).dtype, data
-    # Three real rows, one with the largest label: real rows are what padding is made of.
-    largest = int(data.y.reshape(*data.index.shape, -1).amax(2).argmax())
-    places = [(0, 0), (len(data) - 1, int(data.n[-1]) - 1), divmod(largest, data.index.shape[1])]
-    x = data.features(torch.stack([data.index[k, i] for k, i in places]), dtype)
-    y, *more = (torch.stack([column[k, i] for k, i in places]) for column in (data.y, *data.columns.values()))
-    shapes = {name: tuple(p.shape) for name, p in params.items()}
-
-    def attempt(what: str, function: Callable[..., Tensor], *args: Any, training: bool = False) -> Tensor:
-        try:
-            with torch.set_grad_enabled(training), one_client(torch.zeros((), dtype=torch.int64), training):
-                return function(*args)
-        except Refused:
-            raise
-        except _WRONG as error:
-            hint = "" if x.is_floating_point() else _WHOLE.format(str(some.x.dtype).removeprefix("torch."))
-            raise ValueError(
-                f"{what}{_place(error, ', in ')}, with parameters {shapes} and rows of shape {tuple(x.shape[1:])}, y "
-                f"{str(y.tolist()):.80} ({y.dtype}): {error}. Do the model's inputs fit x, and its outputs y?{hint}"
-            ) from error
-
-    def measured(at: Params, rows: list[int], w: list[float]) -> list[Tensor]:
-        """The loss of some rows, and its gradients."""
-        batch = x[rows], y[rows], torch.tensor(w, dtype=dtype, device=x.device), *(column[rows] for column in more)
-        own = {name: p.detach().requires_grad_() for name, p in at.items()}
-        value = attempt("the loss does not run", loss, own, batch, training=True)
-        if not isinstance(value, Tensor) or value.ndim != 0:
-            raise ValueError(f"the loss must give one number (a tensor of shape ()), got {value!r:.200}")
-        return [value.detach(), *_gradients(value, own)]
-
-    for move in (0.1, 0.001, 0.0):  # away from the start: where all rows have one loss, seeing padding would not show
-        stack = {n: p + move * torch.arange(2 * p.numel()).cos().view(2, *p.shape).to(p) for n, p in params.items()}
-        try:
-            once, other = (measured(row(stack, k), [0], [1.0]) for k in range(2))
-        except ValueError:
-            if not move:
-                raise
-        else:
-            if all(t.isfinite().all() for t in (*once, *other)):
-                break
-    drawn = set(_generators())
-    for _ in range(3):  # another thread may draw beside one call
-        before, again = _generators(), measured(row(stack, 0), [0], [1.0])
-        drawn &= {name for name, state in _generators().items() if state != before[name]}
-    allowed = _rounding(x.device, dtype)
-    other_order = 0.0 if x.device.type == "cpu" else allowed  # a GPU adds up in any
-    same = partial(torch.allclose, rtol=other_order, atol=other_order, equal_nan=True)
-    if drawn or not all(map(same, once, again)):
-        raise ValueError(
-            f"the loss draws from {min(drawn, default='something that changes')} by itself, so two calls on one row "
-            "differ. Take torch.rand, torch.randn, dropout or fedlib.augment, which `fit` draws by client, "
-            "round and step"
-        )
-    for a, b in ((0, 1), (1, 2), (2, 0)):
-        alone, padded = measured(row(stack, 0), [a], [1.0]), measured(row(stack, 0), [a, b], [1.0, 0.0])
-        size = sum(g.norm() for g in alone[1:])
-        far = any(not (p - q).norm() <= allowed * (size + 1e-3) for p, q in zip(alone[1:], padded[1:], strict=True))
-        far = far or not torch.allclose(alone[0], padded[0], rtol=10 * allowed, atol=10 * allowed)
-        if far and all(t.isfinite().all() for t in (*alone, *padded)):
-            raise ValueError(
-                f"the loss sees padded rows: a row with w = 0 moved it from {alone[0]:.6g} to {padded[0]:.6g}, or its "
-                "gradients. Take the mean weighted by w, (values * w).sum() / w.sum(), as "
-                "fedlib.losses.cross_entropy(logits, y, w) does"
-            )
-    if not x.is_floating_point():  # ids may be out of range in any row
-        flat = data.x.reshape(len(data.x), -1)
-        ends = torch.stack([flat.amin(1).argmin(), flat.amax(1).argmax()])
-        ones, twice = torch.ones(2, dtype=dtype, device=x.device), [0, 0]
-        given = data.features(ends, dtype), y[twice], ones, *(column[twice] for column in more)
-        attempt("the loss does not run on the rows with the smallest and the largest id", loss, params, given)
-    rows = torch.tensor([[0, 1], [1, 2]])
-    batch = x[rows], y[rows], torch.ones(2, 2, dtype=dtype, device=x.device), *(column[rows] for column in more)
-    _check_stack(loss, stack, batch)
-    if predict is None:
-        return
-    for name, some in {"training": data, **evaluations}.items():
-        x = some.features(some.index[0, :1], dtype)
-        output = attempt(f"predict does not run on the {name} data", predict, params, x)
-        answer(output, some.y[0, :1])
-        yes_or_no = output.ndim < some.y.ndim  # a logit for each label, and not for each class
-        classes = 2 if yes_or_no and some.y.ndim > 2 else output.shape[-1] if output.ndim == some.y.ndim else 0
-        if not some.y.is_floating_point() and int(some.y.max()) >= classes >= 2:
-            has = "one logit for each label of 0 and 1" if yes_or_no else f"{classes} outputs"
-            raise ValueError(f"the {name} data have the label {int(some.y.max())}, but the model has {has}")
-
-
 def answer(output: Tensor, y: Tensor) -> Tensor:
     """One client's answers, of the shape of y (B, ...): the likeliest classes, or the numbers themselves."""
     if not isinstance(output, Tensor):
@@ -255,148 +142,3 @@ def check_alike(data: ClientData, some: ClientData, name: str, exactly: bool) ->
             raise ValueError(f"the evaluation set {name!r} has {what} {here}, training {there}; give both alike")
     alike = some.columns.keys() == data.columns.keys()
     return replace(some, columns={c: some.columns[c] for c in data.columns}) if alike else some
-
-
-def _gradients(value: Tensor, params: Params) -> list[Tensor]:
-    """Zeros where the value does not depend on a parameter."""
-    if not value.requires_grad:
-        return [torch.zeros_like(p) for p in params.values()]
-    found = torch.autograd.grad(value, list(params.values()), allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for g, p in zip(found, params.values(), strict=True)]
-
-
-def _rounding(device: torch.device, dtype: torch.dtype) -> float:
-    """What rounding may change, relative; a GPU's convolutions keep ten bits of float32 unless TF32 is set off."""
-    if dtype == torch.float64:
-        return 1e-7
-    return 1e-4 if dtype == torch.float32 and device.type == "cpu" else 0.05
-
-
-def _generators() -> dict[str, Any]:
-    """The states of the generators that a loss might draw from."""
-    return {
-        "Python's random": random.getstate(),
-        "numpy.random": str(np.random.get_state()),  # noqa: NPY002
-        "torch in a way that cannot be seeded": torch.get_rng_state().numpy().tobytes(),
-    }
-
-
-def _check_stack(loss: Callable[..., Tensor], stack: Params, batch: Batch) -> None:
-    """The gradients of two clients, trained in a stack, are those of each alone."""
-    seeds, kind = torch.arange(2, device=batch[0].device), next(iter(stack.values())).dtype
-    stack = {name: p.detach().requires_grad_() for name, p in stack.items()}
-    try:
-        value = vmap(loss, seeds=seeds)(stack, tuple(part.clone() for part in batch)).sum()
-        if not value.requires_grad:
-            raise Refused("the loss does not depend on the parameters, or detaches them")
-        together, alone = _gradients(value, stack), []
-        for k in range(2):
-            with one_client(seeds[k], training=True):
-                value = loss(row(stack, k), tuple(part[k].clone() for part in batch))
-            if stray := [p for p in _leaves(value) if not any(p is q for q in stack.values())]:
-                raise Refused(
-                    f"the forward pass uses a parameter of shape {tuple(stray[0].shape)} that is not the client's; "
-                    "reach it as an attribute of its layer, not through a list, a closure or another module"
-                )
-            alone.append(_gradients(value, stack))
-    except Refused:
-        raise
-    except Exception as error:
-        place = _place(error, "") or "the loss"
-        raise ValueError(f"{place} cannot be trained in a stack of clients: {_remedy(str(error))}") from error
-    allowed = {1e-7: 1e-6, 1e-4: 0.02}.get(_rounding(seeds.device, kind), 0.2)
-    size = sum(g.norm() for own in alone for g in own)  # a gradient may be zero, but for rounding
-    for name, found, *own in zip(stack, together, *alone, strict=True):
-        right: Any = sum(own)
-        gap = (found - right).norm()
-        if not gap <= allowed * (right.norm() + 1e-3 * size) and size.isfinite():
-            raise ValueError(
-                f"the parameter {name!r} gets other gradients in a stack of clients than alone (they differ by "
-                f"{gap:.3g}, of a norm of {right.norm():.3g}): something in the loss mixes clients, or keeps numbers "
-                "from one call to the next"
-            )
-
-
-def _leaves(value: Tensor) -> list[Tensor]:
-    """The tensors that a value was computed from and that ask for gradients."""
-    seen, todo, found = set(), [value.grad_fn], []
-    while todo:
-        node = todo.pop()
-        if node is not None and node not in seen:
-            seen.add(node)
-            found += [node.variable] if hasattr(node, "variable") else []
-            todo += [following for following, _ in node.next_functions]
-    return found
-
-
-def _place(error: BaseException, before: str) -> str:
-    """The innermost module that an error came from, by its name in the whole; nothing if there is none."""
-    modules, trace = [], error.__traceback__
-    while trace is not None:
-        owner, trace = trace.tb_frame.f_locals.get("self"), trace.tb_next
-        modules += [owner] if isinstance(owner, torch.nn.Module) and owner not in modules else []
-    if not modules:
-        return ""
-    names = {id(layer): name for name, layer in modules[0].named_modules()}
-    return f"{before}layer {names.get(id(modules[-1]), '')!r}, a {type(modules[-1]).__name__}"
-
-
-_REMEDIES = {
-    "randomness": "it draws in a way that cannot be seeded; take torch.rand, torch.randn or dropout",
-    ".item()": "it decides by a number of one client (if, float, .item()); take torch.where, and for a mask is_causal",
-    "data-dependent": "it decides by a number of one client (if, float, .item(), a mask that is looked at); take "
-    "torch.where, is_causal or a mask that is made by torch.full",
-    "dynamic shape": "its shapes depend on numbers of one client, as of a boolean mask; take torch.where",
-    "inplace": "it writes into a tensor that all clients share; make it by x.new_zeros or torch.stack",
-    "escaped": "it keeps a tensor from one call to the next, or computes it again (checkpoint); leave that out",
-    "requires_grad_()": "it asks for gradients inside; take torch.func.grad",
-    "generate_vmap_rule": "its autograd.Function has no rule for stacks; give it setup_context and generate_vmap_rule",
-}
-
-
-def _remedy(said: str) -> str:
-    remedies = [remedy for sign, remedy in _REMEDIES.items() if sign in said]
-    return f"{remedies[0] if remedies else 'torch cannot map it over clients'} ({said.splitlines()[0]:.200})"
-
-
-def check_optimizer(rule: Callable[..., torch.optim.Optimizer]) -> None:
-    """Refuse a rule that trains two clients of very different gradients in a stack otherwise than each alone."""
-    (_check_rule if isinstance(rule, Hashable) else _check_rule.__wrapped__)(rule)
-
-
-@cache
-def _check_rule(rule: Callable[..., torch.optim.Optimizer]) -> None:
-    def end(sizes: list[float], first: float = 1.0, alone: bool = False) -> list[Tensor]:
-        """Three steps from ones, by gradients of these sizes; their first entries may be multiplied."""
-        params = [torch.ones(shape if alone else (len(sizes), *shape)).requires_grad_() for shape in ((), (3,), (3, 4))]
-        optimizer = rule(params, lr=0.1)
-        for step in range(3):
-            for p in params:
-                gradient = torch.linspace(-1, 1 + step, p[0].numel() if not alone else p.numel())
-                gradient[0] *= first
-                p.grad = (torch.tensor(sizes)[:, None] * gradient).view(p.shape)
-            optimizer.step()
-        return [p.detach() for p in params]
-
-    def same(a: list[Tensor], b: list[Tensor]) -> bool:
-        return all(torch.allclose(p, q, rtol=1e-4, atol=1e-7) for p, q in zip(a, b, strict=True))
-
-    try:
-        both, one, two = end([1e3, 1e-3]), end([1e3]), end([1e-3])
-        entries = all(
-            torch.allclose(p.flatten()[1:], q.flatten()[1:]) for p, q in zip(one, end([1e3], 9.0), strict=True)
-        )
-        plain = end([1e3], alone=True) if entries else []
-    except Exception as error:
-        raise ValueError(f"the optimizer {rule!r} does not run on a stack of clients: {error}") from error
-    if not same(both, [torch.cat(own) for own in zip(one, two, strict=True)]):
-        raise ValueError(
-            f"the optimizer {rule!r} looks at many entries at once, so clients in a stack would mix; take a rule that "
-            "treats each entry alone, such as SGD or Adam, or each row, which is a client: the questions and answers "
-            "show how to clip the gradient of each client"
-        )
-    if entries and not same([p[0] for p in one], plain):
-        raise ValueError(
-            f"the optimizer {rule!r} treats tensors by their number of axes; in a stack of clients each has one more: "
-            "a bias has two"
-        )

@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from .algorithm import Algorithm
-from .checks import check_alike, check_digits, check_loss, check_number, check_params, check_whole
+from .checks import check_alike, check_digits, check_number, check_params, check_whole
 from .costs import open_costs
 from .data import ClientData, positions
 from .evaluation import Result, check_result, first_params, pooled, score
@@ -18,6 +18,7 @@ from .keys import Key
 from .params import Params
 from .progress_bar import rounds_of
 from .round import all_finite, one_round
+from .trial import check_loss
 
 __all__ = ["choose_device", "fit", "new_clients"]
 

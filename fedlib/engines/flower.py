@@ -25,13 +25,14 @@ import torch
 from torch import Tensor
 
 from ..algorithm import Algorithm, Update, each, held_fields
-from ..checks import check_loss, check_whole
+from ..checks import check_whole
 from ..data import ClientData
 from ..evaluation import Result
 from ..federation import choose_device
 from ..keys import Key
 from ..params import Params, number_of_rows
 from ..round import refuse_divergence
+from ..trial import check_loss
 from .checkpoint import Checkpoint, load_state, save_state
 from .paths import flatten, unflatten
 

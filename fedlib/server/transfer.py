@@ -8,12 +8,13 @@ import torch
 from torch import Tensor
 
 from .. import evaluation
-from ..checks import check_loss, check_whole
+from ..checks import check_whole
 from ..costs import COLUMNS, open_costs, record
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params
 from ..round import one_round
+from ..trial import check_loss
 
 __all__ = ["Score", "Transfer", "all_pairs", "best_clusters", "federated_score", "hold_back", "positive_transfer"]
 
