@@ -213,6 +213,12 @@ class Algorithm(ABC):
         record(purpose, examples=examples, flops=examples * flops)
         return end
 
+    def local_rounds(self, start: Params, data: ClientData, key: Key, rounds: int, **task: Any) -> Params:
+        """The models of clients after `rounds` rounds of `local_training` in which nothing is sent: `new_clients`."""
+        for t in range(1, rounds + 1):
+            start = self.local_training(start, data, Key(key.seed, t), **task).params
+        return start
+
 
 def _flops_per_example(loss: Loss, start: Params, batches: Batches, extras: Sequence[Any]) -> float:
     """Estimated once in a run, on a batch of the first client's examples: three times the loss's own operations.

@@ -22,7 +22,7 @@ from book.experiments import running, tabular
 from fedlib import Key, evaluation, models, statistics
 from fedlib.algorithm import Algorithm
 from fedlib.algorithms import FedAvg, LGFedAvg, LocalOnly
-from fedlib.algorithms.lg_fedavg import LGFedAvgState, first_layer, train_local_layers
+from fedlib.algorithms.lg_fedavg import LGFedAvgState, first_layer
 from fedlib.client import mmd
 from fedlib.costs import record
 from fedlib.data import Batch, ClientData
@@ -238,7 +238,7 @@ class WarmedUp(LGFedAvg):
     def prepare(self, state: LGFedAvgState, data: ClientData, key: Key) -> LGFedAvgState:
         """The shared layers stay as they are."""
         shared = take(state.models, state.assignment)
-        local = train_local_layers(self, shared, state.local, data, key, rounds=10)
+        local = self.fitted(state.local, shared, data, key, rounds=10)
         return super().prepare(replace(state, local=local), data, key)
 
 

@@ -91,7 +91,5 @@ class Ditto(FedAvg):
 
     def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> DittoState:
         """A new client starts from w and trains its own model for `rounds` rounds."""
-        w = own = super().client_params(state, torch.arange(len(data), device=data.n.device))
-        for t in range(1, rounds + 1):
-            own = self.local_training(own, data, Key(key.seed, t), extras=(w,), loss=self.pulled_loss).params
-        return replace(state, own=own)
+        w = super().client_params(state, torch.zeros_like(data.n))
+        return replace(state, own=self.local_rounds(w, data, key, rounds, extras=(w,), loss=self.pulled_loss))

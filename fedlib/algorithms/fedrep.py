@@ -1,42 +1,31 @@
 """FedRep: clients share a representation, and each trains a head of its own on it first."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from ..aggregate import cluster_sums
-from ..algorithm import Update, held
-from ..checks import check_whole
-from ..client.local_layers import split_layers, train_local_layers
+from ..algorithm import Update
+from ..checks import whole
+from ..client.local_layers import LocalLayers, LocalLayersState, split_layers
 from ..data import ClientData
 from ..keys import Key
-from ..params import Params, broadcast, take
+from ..params import Params, take
 from .fedavg import FedAvg, FedAvgState
 
 __all__ = ["FedRep", "FedRepState"]
 
 
 @dataclass(frozen=True)
-class FedRepState(FedAvgState):
-    """State of FedAvg for the representation, and the heads beside it.
-
-    Attributes
-    ----------
-    local : Params
-        Stack of K rows: each client's head h_k; empty where nothing is local.
-    start : Params
-        Stack of one row: where the heads started, for old and new clients alike.
-    """
-
-    local: Params = field(metadata=held("client"))
-    start: Params
+class FedRepState(LocalLayersState, FedAvgState):
+    """State of FedRep: `models` is the representation phi, `local` holds the heads h_k."""
 
 
 @dataclass(frozen=True)
-class FedRep(FedAvg):
+class FedRep(LocalLayers, FedAvg):
     """Each client fits its head to the representation that it was sent, then the representation to its head.
 
     The last layers are the head h_k, which stays on its client; the layers before them are the representation phi,
@@ -79,19 +68,14 @@ class FedRep(FedAvg):
     """
 
     local: Sequence[str] = ("dense2",)
-    head_epochs: int = 10
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole(self.head_epochs, "head_epochs")
+    head_epochs: int = whole(10)
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedRepState:
         """One representation, and equal heads."""
-        shared, head = split_layers(params, self.local)
-        if not shared:
+        phi, _ = split_layers(params, self.local)
+        if not phi:
             raise ValueError(f"local={self.local!r} leaves no layer to share; without one, take LocalOnly")
-        local = {name: p.clone() for name, p in broadcast(head, len(data)).items()}
-        return FedRepState(**vars(super().init(shared, data, key)), local=local, start=broadcast(head, 1))
+        return FedRepState(**vars(super().init(phi, data, key)), **vars(self.at_home(params, data)))
 
     def train(self, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:
         """The head first, with the representation as it came; then the representation, with the new head."""
@@ -99,20 +83,16 @@ class FedRep(FedAvg):
         if state.local:
             params = self.for_heads().local_training(params, data, key, frozen=tuple(state.models)).params
         end = self.local_training(params, data, key, frozen=tuple(state.local))
-        shared, head = split_layers(end.params, self.local)
-        sums = cluster_sums(shared, torch.zeros_like(clients), data.n, models=1)
+        phi, head = split_layers(end.params, self.local)
+        sums = cluster_sums(phi, torch.zeros_like(clients), data.n, models=1)
         return Update(clients, summed=sums, client_state={"local": head}, log={"loss": end.loss})
 
     def for_heads(self) -> "FedRep":
         """The same algorithm, with the epochs of the head."""
         return replace(self, epochs=self.head_epochs)
 
-    def client_params(self, state: Any, clients: Tensor) -> Params:
-        """A client's own head on the server's representation."""
-        return super().client_params(state, clients) | take(state.local, clients)
-
     def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> FedRepState:
         """A new client trains a head for `rounds` rounds while the representation stays as it is."""
-        clients = torch.zeros_like(data.n)
-        shared, head = super().client_params(state, clients), take(state.start, clients)
-        return replace(state, local=train_local_layers(self.for_heads(), shared, head, data, key, rounds))
+        one = torch.zeros_like(data.n)
+        head = self.for_heads().fitted(take(state.start, one), take(state.models, one), data, key, rounds)
+        return replace(state, local=head)

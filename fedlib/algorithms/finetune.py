@@ -7,14 +7,15 @@ import torch
 from torch import Tensor
 
 from ..algorithm import Update, held
-from ..checks import check_number, check_whole
+from ..checks import number, whole
 from ..data import ClientData
 from ..keys import Key
-from ..local import Trained
 from ..params import Params, broadcast, per_row, take
 from .fedavg import FedAvg, FedAvgState
 
 __all__ = ["FineTunedFedAvg", "FineTunedFedAvgState"]
+
+_FINE_TUNING = "fine-tuning"  # in the costs
 
 
 @dataclass(frozen=True)
@@ -100,15 +101,9 @@ class FineTunedFedAvg(FedAvg):
     4
     """
 
-    fedavg_rounds: int = 100
-    finetune_epochs: int = 1
-    finetune_lr: float | None = None
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole(self.fedavg_rounds, "fedavg_rounds", least=0)
-        check_whole(self.finetune_epochs, "finetune_epochs")
-        check_number(self.lr if self.finetune_lr is None else self.finetune_lr, "finetune_lr", above=True)
+    fedavg_rounds: int = whole(100, least=0)
+    finetune_epochs: int = whole(1)
+    finetune_lr: float | None = number(None, above=True)
 
     def init(self, params: Params, data: ClientData, key: Key) -> FineTunedFedAvgState:
         """One model for all; nobody has fine-tuned."""
@@ -124,14 +119,13 @@ class FineTunedFedAvg(FedAvg):
         """FedAvg's training; in a round of fine-tuning, training whose result stays at home."""
         if key.round <= self.fedavg_rounds:
             return super().train(state, data, clients, key)
-        end = self.finetune(self.client_params(state, clients), data, key)
+        end = self.at_home().local_training(self.client_params(state, clients), data, key, purpose=_FINE_TUNING)
         kept = {"own": end.params, "tuned": torch.ones_like(clients, dtype=torch.bool)}
         return Update(clients, client_state=kept, log={"loss": end.loss})
 
-    def finetune(self, start: Params, data: ClientData, key: Key) -> Trained:
-        """The models of these clients after `finetune_epochs` epochs from `start`, a stack of C rows."""
-        at_home = replace(self, epochs=self.finetune_epochs, lr=self.finetune_lr or self.lr, stragglers=0.0)
-        return at_home.local_training(start, data, key, purpose="fine-tuning")
+    def at_home(self) -> "FineTunedFedAvg":
+        """The same algorithm, with the settings of fine-tuning."""
+        return replace(self, epochs=self.finetune_epochs, lr=self.finetune_lr or self.lr, stragglers=0.0)
 
     def aggregate(self, state: Any, update: Update) -> FineTunedFedAvgState:
         """FedAvg's mean; nothing where nothing was sent."""
@@ -157,7 +151,6 @@ class FineTunedFedAvg(FedAvg):
 
     def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> FineTunedFedAvgState:
         """A new client starts from the server's model and fine-tunes it for `rounds` rounds."""
-        own = super().client_params(state, torch.zeros_like(data.n))
-        for t in range(1, rounds + 1):
-            own = self.finetune(own, data, Key(key.seed, t)).params
+        start = super().client_params(state, torch.zeros_like(data.n))
+        own = self.at_home().local_rounds(start, data, key, rounds, purpose=_FINE_TUNING)
         return replace(state, own=own, tuned=torch.ones_like(data.n, dtype=torch.bool))

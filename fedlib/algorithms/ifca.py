@@ -6,38 +6,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..aggregate import cluster_means, cluster_sums
-from ..algorithm import Algorithm, Update, held
+from ..algorithm import Update, held
 from ..checks import check_whole
 from ..costs import TRAINING, flops_of, record
 from ..data import ClientData
 from ..keys import Key
 from ..local import clients_at_once
-from ..params import Params, broadcast, put, row, take
+from ..params import Params, broadcast, put, row
 from ..server.clusters import different_starts
 from ..stacked import vmap
+from .clustered import Clustered, ClusteredState
 
 __all__ = ["IFCA", "IFCAState"]
 
 
 @dataclass(frozen=True)
-class IFCAState:
+class IFCAState(ClusteredState):
     """State of IFCA.
 
     Attributes
     ----------
     models : Params
-        Stack of M rows, one for each cluster.
+        Stack of M rows, one for each cluster, and sent to all.
     assignment : Tensor of shape (K,), int64
         The model that each client took last; 0 for a client that has not taken part yet.
     """
 
     models: Params = field(metadata=held("server and clients"))
-    assignment: Tensor
 
 
 @dataclass(frozen=True)
-class IFCA(Algorithm):
+class IFCA(Clustered):
     """The server sends M models, each client trains the one with the smallest loss on its examples.
 
     The server then takes the mean of each model's clients, weighted by examples. No client is asked what it is like:
@@ -110,18 +109,14 @@ class IFCA(Algorithm):
     def train(self, state: IFCAState, data: ClientData, clients: Tensor, key: Key) -> Update:
         """Take the model theta_j with the smallest F_k(theta_j), train it, send it and j."""
         cluster = self.choose(state.models, data)
-        end = self.local_training(take(state.models, cluster), data, key)
-        sums = cluster_sums(end.params, cluster, data.n, self.clusters)
-        return Update(clients, sums, {"cluster": cluster}, {}, {"loss": end.loss}, {"cluster": "clustering"})
+        chosen = replace(state, assignment=put(state.assignment, clients, cluster))
+        update = super().train(chosen, data, clients, key)
+        return replace(update, per_client={"cluster": cluster}, purpose={"cluster": "clustering"})
 
     def aggregate(self, state: IFCAState, update: Update) -> IFCAState:
         """Theta_j <- mean of the clients that took it, weighted by examples."""
         assignment = put(state.assignment, update.clients, update.per_client["cluster"])
-        return replace(state, models=cluster_means(update.summed, previous=state.models), assignment=assignment)
-
-    def client_params(self, state: IFCAState, clients: Tensor) -> Params:
-        """Each client holds the model that it took last."""
-        return take(state.models, state.assignment[clients])
+        return replace(super().aggregate(state, update), assignment=assignment)
 
     def download(self, state: IFCAState, clients: Tensor) -> dict[str, Any]:
         """All M models: the one that is trained, and M - 1 to compare it with."""

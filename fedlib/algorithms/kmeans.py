@@ -1,12 +1,11 @@
 """Clusters by k-means on the clients' first updates, then federated averaging within each: the plain baseline."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ..aggregate import cluster_means, cluster_sums
-from ..algorithm import Algorithm, Update, held
+from ..algorithm import Update
 from ..checks import check_whole
 from ..costs import message_bytes, record, server_time
 from ..data import ClientData
@@ -14,34 +13,29 @@ from ..keys import Key
 from ..params import Params, broadcast, sub, take, to_matrix
 from ..round import refuse_divergence
 from ..server.clusters import kmeans, kmeans_seed, nearest
+from .clustered import Clustered, ClusteredState
 
 __all__ = ["ClusteredKMeans", "KMeansState"]
 
 
 @dataclass(frozen=True)
-class KMeansState:
+class KMeansState(ClusteredState):
     """State of an algorithm that clusters its clients by what a first training made of them.
 
     Attributes
     ----------
-    models : Params
-        Stack of M rows, one for each cluster.
-    assignment : Tensor of shape (K,), int64
-        The cluster of each client.
     start : Params
         Stack of one row: where the first training started, for old and new clients alike.
     centres : Tensor of shape (M, P)
         What the first update of a new client is compared with.
     """
 
-    models: Params = field(metadata=held("server and its cluster"))
-    assignment: Tensor
     start: Params
     centres: Tensor
 
 
 @dataclass(frozen=True)
-class ClusteredKMeans(Algorithm):
+class ClusteredKMeans(Clustered):
     """Before round 1 all clients train from the same start; k-means on their updates decides for good who shares what.
 
     After that each cluster is a federation of its own, with FedAvg from the common start.
@@ -107,20 +101,6 @@ class ClusteredKMeans(Algorithm):
     def place(self, state: KMeansState, update: Params) -> Tensor:
         """The cluster that belongs to each of these first updates."""
         return nearest(state.centres, update)
-
-    def train(self, state: KMeansState, data: ClientData, clients: Tensor, key: Key) -> Update:
-        """As FedAvg, from the model of the client's cluster."""
-        end = self.local_training(self.client_params(state, clients), data, key)
-        sums = cluster_sums(end.params, state.assignment[clients], data.n, self.clusters)
-        return Update(clients, summed=sums, log={"loss": end.loss})
-
-    def aggregate(self, state: KMeansState, update: Update) -> KMeansState:
-        """The mean of each cluster's clients, weighted by examples."""
-        return replace(state, models=cluster_means(update.summed, previous=state.models))
-
-    def client_params(self, state: KMeansState, clients: Tensor) -> Params:
-        """Each client holds the model of its cluster."""
-        return take(state.models, state.assignment[clients])
 
     def new_clients(self, state: KMeansState, data: ClientData, key: Key, rounds: int) -> KMeansState:
         """A new client does the first training too, and goes where its update belongs."""

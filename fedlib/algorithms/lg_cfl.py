@@ -1,16 +1,14 @@
 """CFL where clients read columns of their own: it splits by the layers that all have."""
 
-from collections.abc import Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
-from torch import Tensor
+import torch
 
-from ..algorithm import held
-from ..client.local_layers import split_layers, train_local_layers
+from ..client.local_layers import LocalLayers, LocalLayersState, split_layers
 from ..data import ClientData
 from ..keys import Key
-from ..params import Params, broadcast, sub, take
+from ..params import Params, sub, take
 from ..server.split_tree import walk
 from .cfl import CFL, CFLState
 
@@ -18,23 +16,12 @@ __all__ = ["LGCFL", "LGCFLState"]
 
 
 @dataclass(frozen=True)
-class LGCFLState(CFLState):
-    """State of CFL for the shared layers, and the local ones beside it.
-
-    Attributes
-    ----------
-    local : Params
-        Stack of K rows, each client's own layers; empty where all layers are shared.
-    start : Params
-        Stack of one row: where the local layers started, for old and new clients alike.
-    """
-
-    local: Params = field(metadata=held("client"))
-    start: Params
+class LGCFLState(LocalLayersState, CFLState):
+    """State of CFL for the shared layers, and the local ones beside it."""
 
 
 @dataclass(frozen=True)
-class LGCFL(CFL):
+class LGCFL(LocalLayers, CFL):
     """CFL on the shared layers; the local ones stay on their client, as in LG-FedAvg.
 
     Parameters as in `fedlib.algorithms.cfl.CFL`, and
@@ -55,19 +42,12 @@ class LGCFL(CFL):
     layers, though, and a split needs no more than their updates. Chapter 11.
     """
 
-    local: Sequence[str] = ("dense1",)
-
     def init(self, params: Params, data: ClientData, key: Key) -> LGCFLState:
         """One cluster of all clients, who also start with equal local layers."""
-        shared, own = split_layers(params, self.local)
+        shared, _ = split_layers(params, self.local)
         if not shared:
             raise ValueError(f"local={self.local!r} leaves no layer to share, and CFL none to split by")
-        local = {name: p.clone() for name, p in broadcast(own, len(data)).items()}
-        return LGCFLState(**vars(super().init(shared, data, key)), local=local, start=broadcast(own, 1))
-
-    def client_params(self, state: Any, clients: Tensor) -> Params:
-        """A client's own layers, and the shared ones of its cluster."""
-        return take(state.local, clients) | super().client_params(state, clients)
+        return LGCFLState(**vars(super().init(shared, data, key)), **vars(self.at_home(params, data)))
 
     def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> LGCFLState:
         """A new client walks down the split tree, with local layers fitted to the model of each node.
@@ -75,10 +55,10 @@ class LGCFL(CFL):
         These it trains for `rounds` rounds from the common start while the shared layers stay as they are; then, as in
         CFL, it trains everything once, and goes where the update of the shared layers points to.
         """
-        first = {name: p.expand(len(data), *p.shape[1:]) for name, p in state.start.items()}
+        first = take(state.start, torch.zeros_like(data.n))
 
         def fitted(shared: Params) -> Params:
-            return train_local_layers(self, shared, first, data, key, rounds)
+            return self.fitted(first, shared, data, key, rounds)
 
         def first_update(shared: Params) -> Params:
             end = self.local_training(fitted(shared) | shared, data, key).params

@@ -7,10 +7,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from ..aggregate import cluster_means, cluster_sums
-from ..algorithm import Algorithm, Update, held
-from ..checks import check_number, check_whole
-from ..client.local_layers import split_layers, train_local_layers
+from ..algorithm import Update, held
+from ..checks import number, whole
+from ..client.local_layers import LocalLayers, LocalLayersState, split_layers
 from ..client.mmd import mmd
 from ..costs import TRAINING, record
 from ..data import Batch, ClientData
@@ -18,6 +17,7 @@ from ..keys import Key
 from ..params import Params, broadcast, put, take
 from ..server.clusters import shuffle_within
 from ..stacked import vmap
+from .clustered import Clustered, ClusteredState
 
 __all__ = ["LGFedAvg", "LGFedAvgState", "first_layer"]
 
@@ -25,19 +25,11 @@ _MMD = "mmd"  # in the costs
 
 
 @dataclass(frozen=True)
-class LGFedAvgState:
-    """State of LG-FedAvg.
+class LGFedAvgState(LocalLayersState, ClusteredState):
+    """State of LG-FedAvg: theta_g is `models`, empty where all layers are local, and theta_l is `local`.
 
     Attributes
     ----------
-    models : Params
-        theta_g, a stack of M rows: the shared layers of each cluster; empty where all layers are local.
-    local : Params
-        theta_l, a stack of K rows: each client's own layers; empty where all layers are shared.
-    start : Params
-        Stack of one row: where the local layers started, for old and new clients alike.
-    assignment : Tensor of shape (K,), int64
-        The cluster of each client.
     embeddings : Tensor of shape (K, n_max, h)
         Q_i that each client sent last, 0 in padded rows; (K, 0, 0) without MMD.
     real : Tensor of shape (K, n_max), bool
@@ -50,10 +42,6 @@ class LGFedAvgState:
         Seed of the run, for what the server draws.
     """
 
-    models: Params = field(metadata=held("server and its cluster"))
-    local: Params = field(metadata=held("client"))
-    start: Params
-    assignment: Tensor
     embeddings: Tensor
     real: Tensor
     centroid: Tensor = field(metadata=held("server and its cluster"))
@@ -67,7 +55,7 @@ def first_layer(params: Params, x: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class LGFedAvg(Algorithm):
+class LGFedAvg(LocalLayers, Clustered):
     """Each client keeps its first layers, which may read columns of its own; the server averages the layers after them.
 
     Clients are in clusters, each of which is a federation of its own. With ``mmd > 0`` they also learn to embed their
@@ -119,15 +107,9 @@ class LGFedAvg(Algorithm):
     with local and global representations. arXiv:2001.01523, 2020.
     """
 
-    local: Sequence[str] = ("dense1",)
     assignment: Sequence[int] | Tensor | None = None
-    mmd: float = 0.0
-    pool: int = 64
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number(self.mmd, "mmd")
-        check_whole(self.pool, "pool")
+    mmd: float = number(0.0)
+    pool: int = whole(64)
 
     # ---- before round 1 ----
 
@@ -138,12 +120,17 @@ class LGFedAvg(Algorithm):
         if len(assignment) != k or not 0 <= assignment.min() <= assignment.max() < k:
             raise ValueError(f"assignment must give {k} clients clusters from 0 to {k - 1}; got {self.assignment}")
         m = int(assignment.max()) + 1
-        shared, own = split_layers(params, self.local)
-        models, start = broadcast(shared, m), broadcast(own, 1)
-        local = {name: p.clone() for name, p in broadcast(own, k).items()}
-        embeddings, real = like.new_zeros(k, 0, 0), torch.zeros(k, 0, dtype=torch.bool, device=device)
-        centroid = like.new_zeros(m, 0, 0)
-        return LGFedAvgState(models, local, start, assignment, embeddings, real, centroid, round=0, seed=key.seed)
+        models = broadcast(split_layers(params, self.local)[0], m)
+        return LGFedAvgState(
+            models,
+            assignment,
+            **vars(self.at_home(params, data)),
+            embeddings=like.new_zeros(k, 0, 0),
+            real=torch.zeros(k, 0, dtype=torch.bool, device=device),
+            centroid=like.new_zeros(m, 0, 0),
+            round=0,
+            seed=key.seed,
+        )
 
     def prepare(self, state: LGFedAvgState, data: ClientData, key: Key) -> LGFedAvgState:
         """With MMD, every client sends the embeddings of its start, and the server draws the first centroids."""
@@ -168,25 +155,20 @@ class LGFedAvg(Algorithm):
         drawn = order.argsort() < (first + quota)[state.assignment]
         return drawn.nonzero()[:, 0]
 
-    def client_params(self, state: LGFedAvgState, clients: Tensor) -> Params:
-        """theta_i: a client's own layers, and the shared ones theta_g,j of its cluster (lines 17 and 21)."""
-        return take(state.local, clients) | take(state.models, state.assignment[clients])
-
     # ---- Steps 7 and 8, on the clients ----
 
     def train(self, state: LGFedAvgState, data: ClientData, clients: Tensor, key: Key) -> Update:
         """Train all layers from the cluster's shared ones; send these and the embeddings."""
-        start = self.client_params(state, clients)  # line 21
+        start = self.client_params(state, clients)  # theta_i, line 21
         loss, compared = (self.loss_with_mmd, self.comparison(state, clients)) if self.mmd else (self.loss, ())
         end = self.local_training(start, data, key, compared, loss)  # Step 7, line 22
-        shared, own = split_layers(end.params, self.local)
-        sums = cluster_sums(shared, state.assignment[clients], data.n, len(state.centroid)) if shared else {}
-        sent = {}
-        if self.mmd:
-            sent["embeddings"], real = self.embed(end.params, data, key)  # Step 8
-            padding = int((~real).sum()) * sent["embeddings"][0, 0].nbytes
-            record(_MMD, bytes_up=-padding)  # `fit` counts the padding, but it is not sent
-        return Update(clients, sums, sent, {"local": own}, {"loss": end.loss}, {"embeddings": _MMD})
+        update = self.update(state, data, clients, end) if state.models else Update(clients, log={"loss": end.loss})
+        update = replace(update, client_state={"local": {name: end.params[name] for name in state.local}})
+        if not self.mmd:
+            return update
+        sent, real = self.embed(end.params, data, key)  # Step 8
+        record(_MMD, bytes_up=-int((~real).sum()) * sent[0, 0].nbytes)  # `fit` counts the padding, but it is not sent
+        return replace(update, per_client={"embeddings": sent}, purpose={"embeddings": _MMD})
 
     def loss_with_mmd(self, params: Params, batch: Batch, *compared: Tensor) -> Tensor:
         """l(theta_i, D_i) + lambda MMD(Q_i, Q_avg) (section 4.4)."""
@@ -214,8 +196,8 @@ class LGFedAvg(Algorithm):
 
     def aggregate(self, state: LGFedAvgState, update: Update) -> LGFedAvgState:
         """The mean of each cluster's shared layers, weighted by examples, and new centroids."""
-        models = cluster_means(update.summed, previous=state.models) if state.models else {}  # line 24
-        state = replace(state, models=models, round=state.round + 1)
+        state = super().aggregate(state, update) if state.models else state  # line 24
+        state = replace(state, round=state.round + 1)
         if not self.mmd:
             return state
         state = replace(state, embeddings=put(state.embeddings, update.clients, update.per_client["embeddings"]))
@@ -249,7 +231,7 @@ class LGFedAvg(Algorithm):
         behind = replace(state, assignment=torch.cat([state.assignment, cluster]))  # the new clients, behind the old
         places = len(state.assignment) + torch.arange(m * c, device=device)
         task = {"extras": self.comparison(behind, places), "loss": self.loss_with_mmd} if self.mmd else {}
-        own = train_local_layers(self, shared, take(state.start, client), tried, key, rounds, **task)
+        own = self.fitted(take(state.start, client), shared, tried, key, rounds, **task)
         params = own | shared
         loss = vmap(self.loss)(params, tried.all_rows(next(iter(params.values())).dtype)).view(m, c)
         empty = torch.bincount(state.assignment, minlength=m) == 0

@@ -64,7 +64,5 @@ class LocalOnly(Algorithm):
 
     def new_clients(self, state: LocalOnlyState, data: ClientData, key: Key, rounds: int) -> LocalOnlyState:
         """A new client starts where the others started, and trains alone for `rounds` rounds."""
-        local = broadcast(row(state.start, 0), len(data))
-        for t in range(1, rounds + 1):
-            local = self.local_training(local, data, Key(key.seed, t)).params
-        return replace(state, local=local)
+        start = broadcast(row(state.start, 0), len(data))
+        return replace(state, local=self.local_rounds(start, data, key, rounds))

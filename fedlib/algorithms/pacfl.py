@@ -1,18 +1,18 @@
 """PACFL: clusters found before round 1 from the angles between the subspaces that the clients' inputs span."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
 
-from ..aggregate import cluster_means, cluster_sums, membership
-from ..algorithm import Algorithm, Update, held
+from ..aggregate import membership
 from ..checks import check_number, check_whole
 from ..costs import record, server_time
 from ..data import ClientData
 from ..keys import Key
-from ..params import Params, broadcast, number_of_rows, row, take
+from ..params import Params, broadcast, number_of_rows, row
 from ..server.distance_clusters import linkage
+from .clustered import Clustered, ClusteredState
 
 __all__ = ["PACFL", "PACFLState", "principal_angles", "signature"]
 
@@ -61,26 +61,20 @@ def principal_angles(a: Tensor, b: Tensor) -> Tensor:
 
 
 @dataclass(frozen=True)
-class PACFLState:
+class PACFLState(ClusteredState):
     """State of PACFL.
 
     Attributes
     ----------
-    models : Params
-        Stack of M rows, one for each cluster.
-    assignment : Tensor of shape (K,), int64
-        The cluster of each client.
     signatures : Tensor of shape (K, p, d)
         What each client has sent before round 1, see `signature`.
     """
 
-    models: Params = field(metadata=held("server and its cluster"))
-    assignment: Tensor
     signatures: Tensor
 
 
 @dataclass(frozen=True)
-class PACFL(Algorithm):
+class PACFL(Clustered):
     """Before round 1 clients send p singular vectors of their inputs; those whose subspaces are near share a model.
 
     (1) A client takes the singular value decomposition of its data matrix, one column for each example, and sends the
@@ -165,20 +159,6 @@ class PACFL(Algorithm):
         signatures = torch.stack([signature(x, self.vectors) for x in inputs]).to(model)
         record("clustering", bytes_up=int(signatures.any(-1).sum()) * signatures[0, 0].nbytes)
         return signatures
-
-    def train(self, state: PACFLState, data: ClientData, clients: Tensor, key: Key) -> Update:
-        """As FedAvg, from the model of the client's cluster."""
-        end = self.local_training(self.client_params(state, clients), data, key)
-        sums = cluster_sums(end.params, state.assignment[clients], data.n, number_of_rows(state.models))
-        return Update(clients, summed=sums, log={"loss": end.loss})
-
-    def aggregate(self, state: PACFLState, update: Update) -> PACFLState:
-        """The mean of each cluster's clients, weighted by examples."""
-        return replace(state, models=cluster_means(update.summed, previous=state.models))
-
-    def client_params(self, state: PACFLState, clients: Tensor) -> Params:
-        """Each client holds the model of its cluster."""
-        return take(state.models, state.assignment[clients])
 
     def new_clients(self, state: PACFLState, data: ClientData, key: Key, rounds: int) -> PACFLState:
         """A new client sends its signature and takes the cluster whose clients are nearest on average."""

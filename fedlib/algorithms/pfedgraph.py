@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.nn.functional import normalize
 
 from ..algorithm import Algorithm, Update, held
-from ..checks import check_number
+from ..checks import number
 from ..costs import server_time
 from ..data import Batch, ClientData
 from ..keys import Key
@@ -125,13 +125,8 @@ class PFedGraph(Algorithm):
     Ye, Ni, Wu, Chen, Wang. Personalized federated learning with inferred collaboration graphs. ICML 2023.
     """
 
-    alpha: float = 0.8
-    lam: float = 0.01
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number(self.alpha, "alpha", above=True)
-        check_number(self.lam, "lam")
+    alpha: float = number(0.8, above=True)
+    lam: float = number(0.01)
 
     def init(self, params: Params, data: ClientData, key: Key) -> PFedGraphState:
         """All clients start from the same parameters, and nobody has a neighbour."""
@@ -177,9 +172,8 @@ class PFedGraph(Algorithm):
         known = (seen | ~seen.any()).nonzero()[:, 0]  # all, if nobody took part
         models, n = take(state.models, known), state.examples[known].double()
         mean = row(mix((n / n.sum())[None], models), 0)
-        own = broadcast({name: p.to(models[name].dtype) for name, p in mean.items()}, c)
-        for t in range(1, rounds + 1):
-            own = self.local_training(own, data, Key(key.seed, t)).params
+        start = broadcast({name: p.to(models[name].dtype) for name, p in mean.items()}, c)
+        own = self.local_rounds(start, data, key, rounds)
         cosines = _cosines(sub(own, state.start), sub(models, state.start))
         examples = torch.cat([n.expand(c, -1), data.n[:, None]], 1)
         weight = self.weights(torch.cat([cosines, torch.ones_like(cosines[:, :1])], 1), examples)

@@ -1,14 +1,17 @@
-"""Layers that stay on their client: which they are, and how new clients train theirs (LG-FedAvg, LG-CFL)."""
+"""Layers that stay on their client: what the algorithms with such layers share (LG-FedAvg, FedRep, LG-CFL)."""
 
 from collections.abc import Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
-from ..algorithm import Algorithm
+from torch import Tensor
+
+from ..algorithm import Algorithm, held
 from ..data import ClientData
 from ..keys import Key
-from ..params import Params
+from ..params import Params, broadcast, take
 
-__all__ = ["split_layers", "train_local_layers"]
+__all__ = ["LocalLayers", "LocalLayersState", "split_layers"]
 
 
 def split_layers(params: Params, local: Sequence[str]) -> tuple[Params, Params]:
@@ -40,30 +43,64 @@ def split_layers(params: Params, local: Sequence[str]) -> tuple[Params, Params]:
     return {n: p for n, p in params.items() if not meant[n]}, {n: p for n, p in params.items() if meant[n]}
 
 
-def train_local_layers(
-    algorithm: Algorithm, shared: Params, own: Params, data: ClientData, key: Key, rounds: int, **task: Any
-) -> Params:
-    """The local layers `own` of new clients after some rounds in which their shared layers stay as they are.
+@dataclass(frozen=True)
+class LocalLayersState:
+    """What a state with layers that stay on their client holds of them; its ``models`` are the shared layers alone.
+
+    Attributes
+    ----------
+    local : Params
+        Stack of K rows: each client's own layers; empty where all layers are shared.
+    start : Params
+        Stack of one row: where the local layers started, for old and new clients alike.
+    """
+
+    local: Params = field(metadata=held("client"))
+    start: Params
+
+
+@dataclass(frozen=True)
+class LocalLayers(Algorithm):
+    """An algorithm of the shared layers becomes one that also has local ones: ``class FedRep(LocalLayers, FedAvg)``.
+
+    Parameters as in the other algorithm, and
 
     Parameters
     ----------
-    algorithm : Algorithm
-        Its settings are those of the training.
-    shared, own : Params
-        Stacks of C rows; either may be empty.
-    data : ClientData
-        Of the C clients.
-    key : Key
-    rounds : int
-    **task
-        `extras` and `loss`, as in `fedlib.algorithm.Algorithm.local_training`.
-
-    Returns
-    -------
-    Params
-        A stack of C rows with the names of `own`.
+    local : sequence of str
+        What stays on the client, see `split_layers`.
     """
-    for t in range(1, rounds + 1) if own else ():
-        end = algorithm.local_training(own | shared, data, Key(key.seed, t), frozen=tuple(shared), **task)
-        own = {name: end.params[name] for name in own}
-    return own
+
+    local: Sequence[str] = ("dense1",)
+
+    def at_home(self, params: Params, data: ClientData) -> LocalLayersState:
+        """The local layers before round 1, from one set of parameters: all clients start alike."""
+        _, own = split_layers(params, self.local)
+        clones = {name: p.clone() for name, p in broadcast(own, len(data)).items()}
+        return LocalLayersState(clones, broadcast(own, 1))
+
+    def client_params(self, state: Any, clients: Tensor) -> Params:
+        """A client's own layers, and the shared ones."""
+        return take(state.local, clients) | super().client_params(state, clients)  # type: ignore[safe-super]
+
+    def fitted(self, own: Params, shared: Params, data: ClientData, key: Key, rounds: int, **task: Any) -> Params:
+        """Local layers after some rounds in which the shared ones stay as they are: what new clients do.
+
+        Parameters
+        ----------
+        own, shared : Params
+            Stacks of C rows; either may be empty.
+        data : ClientData
+            Of the C clients.
+        key : Key
+        rounds : int
+        **task
+            `extras` and `loss`, as in `fedlib.algorithm.Algorithm.local_training`.
+
+        Returns
+        -------
+        Params
+            A stack of C rows with the names of `own`.
+        """
+        end = self.local_rounds(own | shared, data, key, rounds if own else 0, frozen=tuple(shared), **task)
+        return {name: end[name] for name in own}
