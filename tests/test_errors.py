@@ -381,7 +381,7 @@ CONFUSED = {
     "a single pair": (
         lambda: FedSGCNN(LOSS, trainers=2),
         ValueError,
-        "trainers must be a whole number of at least 3, as two make one pair and pairs are to be told apart; got 2",
+        "trainers must be a whole number of at least 3; got 2",
     ),
     "a network of no epochs": (
         lambda: model_graph.train_siamese([NETWORKS], PAIRS, torch.ones(2), epochs=0),

@@ -13,6 +13,7 @@ from torch import Tensor
 
 from ..aggregate import cluster_means, cluster_sums, part_sums
 from ..algorithm import Algorithm, Update, held
+from ..checks import number, whole
 from ..client.domain_net import DomainNet, split
 from ..costs import TRAINING
 from ..data import Batch, ClientData
@@ -109,14 +110,10 @@ class FedCG(Algorithm):
 
     net: DomainNet = field(kw_only=True)
     gcn: DomainGCN | None = DomainGCN()  # noqa: RUF009  (it is frozen)
-    refresh: int = 10
-    student_lr: float = 1e-4
-    warm_up: int = 10
-    beta: float = 0.5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        domain_adjacency(torch.eye(self.net.domains), self.beta)  # raises ValueError if beta is not from 0 to 1
+    refresh: int = whole(10, least=0)
+    student_lr: float = number(1e-4, above=True)
+    warm_up: int = whole(10, least=0)
+    beta: float = number(0.5, most=1)
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedCGState:
         """Theta and varphi as in `params`, W from the GCN; phi, the teacher, from another draw of the network."""

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..aggregate import cluster_means, cluster_sums
 from ..algorithm import Algorithm, Update, held
-from ..checks import check_whole
+from ..checks import whole
 from ..costs import flops_of, record
 from ..data import Batch, ClientData, one_class
 from ..keys import Key
@@ -125,11 +125,10 @@ class FedEM(Algorithm):
     Marfoq, Neglia, Bellet, Kameni, Vidal. Federated multi-task learning under a mixture of distributions. NeurIPS 2021.
     """
 
-    components: int = 3
+    components: int = whole(3)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole(self.components, "components")
         if isinstance(self.predict, Model):
             raise TypeError("predict must know M models: net = Mixture(model), predict=net, and net in the loss too")
 

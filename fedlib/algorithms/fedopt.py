@@ -8,7 +8,7 @@ from torch import Tensor
 
 from ..aggregate import cluster_means
 from ..algorithm import Update
-from ..checks import check_number
+from ..checks import number
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params, broadcast
@@ -49,13 +49,8 @@ class FedAvgM(FedAvg):
     Hsu, Qi, Brown. Measuring the effects of non-identical data distribution for federated visual classification. 2019.
     """
 
-    server_lr: float = 1.0
-    beta1: float = 0.9
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number(self.server_lr, "server_lr", above=True)
-        check_number(self.beta1, "beta1", below=1)
+    server_lr: float = number(1.0, above=True)
+    beta1: float = number(0.9, below=1)
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedOptState:
         """No momentum yet."""
@@ -98,12 +93,8 @@ class FedAdagrad(FedAvgM):
     Algorithm 2.
     """
 
-    server_lr: float = 0.1
-    tau: float = 1e-3
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number(self.tau, "tau", above=True)
+    server_lr: float = number(0.1, above=True)
+    tau: float = number(1e-3, above=True)
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedOptState:
         """No momentum yet; entries of v at their floor."""
@@ -133,11 +124,7 @@ class FedAdam(FedAdagrad):
         Memory of v, in [0, 1).
     """
 
-    beta2: float = 0.99
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number(self.beta2, "beta2", below=1)
+    beta2: float = number(0.99, below=1)
 
     def size(self, v: Tensor, square: Tensor) -> Tensor:
         """A running mean of Delta^2."""

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from ..aggregate import cluster_means, part_sums
 from ..algorithm import Algorithm, Update, held
-from ..checks import check_number
+from ..checks import number
 from ..client.prototype_net import PrototypeNet
 from ..costs import flops_of, record
 from ..data import Batch, ClientData, one_class
@@ -106,11 +106,10 @@ class FedProto(Algorithm):
 
     net: PrototypeNet = field(kw_only=True)
     architecture: Sequence[int] = (0,)
-    lam: float = 1.0
+    lam: float = number(1.0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_number(self.lam, "lam")
         if not set(self.architecture) <= set(range(len(self.net.nets))) or not len(self.architecture):
             raise ValueError(f"architecture must number some of {len(self.net.nets)} nets; got {self.architecture!r}")
 

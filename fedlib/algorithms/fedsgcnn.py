@@ -3,12 +3,12 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
 from functools import partial
-from typing import Any, get_args
+from typing import Any
 
 from torch import Tensor
 
 from ..algorithm import Update
-from ..checks import check_whole
+from ..checks import check_whole, number, whole
 from ..client.local_layers import split_layers
 from ..costs import message_bytes, record, server_time
 from ..data import ClientData
@@ -101,9 +101,9 @@ class FedSGCNN(LGFedAvg):
     convolutional neural network distance prediction.
     """
 
-    mmd: float = 0.5
-    trainers: int = 10
-    pair_rounds: int = 100
+    mmd: float = number(0.5)
+    trainers: int = whole(10, least=3)
+    pair_rounds: int = whole(100)
     snapshots: Sequence[int] = (10,)
     score: Score = "loss"
     validation: ClientData | float = 0.25
@@ -113,11 +113,9 @@ class FedSGCNN(LGFedAvg):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        check_whole(self.trainers, "trainers", ", as two make one pair and pairs are to be told apart", least=3)
-        check_whole(self.pair_rounds, "pair_rounds")
         for epochs in self.snapshots or [0]:
             check_whole(epochs, "each of snapshots")
-        if self.score not in get_args(Score) or (self.score != "loss" and self.predict is None):
+        if self.score != "loss" and self.predict is None:
             raise ValueError(f'score must be "loss", or with predict "r2" or "accuracy"; got {self.score!r}')
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedSGCNNState:

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from ..algorithm import Update, held
-from ..checks import check_whole
+from ..checks import whole
 from ..costs import TRAINING, flops_of, record
 from ..data import ClientData
 from ..keys import Key
@@ -71,11 +71,7 @@ class IFCA(Clustered):
     Ghosh, Chung, Yin, Ramchandran. An efficient framework for clustered federated learning. NeurIPS 2020.
     """
 
-    clusters: int = 2
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole(self.clusters, "clusters")
+    clusters: int = whole(2)
 
     def init(self, params: Params, data: ClientData, key: Key) -> IFCAState:
         """M different models; everybody holds the first."""

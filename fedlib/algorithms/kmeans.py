@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..algorithm import Update
-from ..checks import check_whole
+from ..checks import whole
 from ..costs import message_bytes, record, server_time
 from ..data import ClientData
 from ..keys import Key
@@ -65,13 +65,8 @@ class ClusteredKMeans(Clustered):
     model. Chapter 07.
     """
 
-    clusters: int = 2
-    warmup: int = 5
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole(self.clusters, "clusters")
-        check_whole(self.warmup, "warmup")
+    clusters: int = whole(2)
+    warmup: int = whole(5)
 
     def init(self, params: Params, data: ClientData, key: Key) -> KMeansState:
         """All models start from the same parameters; nobody has a cluster yet."""

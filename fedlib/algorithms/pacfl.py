@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from ..aggregate import membership
-from ..checks import check_number, check_whole
+from ..checks import number, whole
 from ..costs import record, server_time
 from ..data import ClientData
 from ..keys import Key
@@ -131,13 +131,8 @@ class PACFL(Clustered):
     federated learning via principal angles between client data subspaces. AAAI 2023, arXiv:2209.10526.
     """
 
-    vectors: int = 3
-    threshold: float = 10.0
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_whole(self.vectors, "vectors")
-        check_number(self.threshold, "threshold")
+    vectors: int = whole(3)
+    threshold: float = number(10.0)
 
     def init(self, params: Params, data: ClientData, key: Key) -> PACFLState:
         """One model, and nobody has sent anything yet."""

@@ -3,11 +3,12 @@
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from ..checks import check_whole
+from ..checks import check_settings, whole
 from ..client.domain_net import part
 from ..keys import Key
 from ..params import Params, to_matrix
@@ -78,14 +79,12 @@ class DomainGCN:
     A is taken as it is: rows that sum to more than 1 are not divided by their sums. Chapter 09.
     """
 
-    weights: str = "full"
+    weights: Literal["full", "bottleneck"] = "full"
     relu: bool = True
-    factor: int = 16
+    factor: int = whole(16)
 
     def __post_init__(self) -> None:
-        if self.weights not in ("full", "bottleneck"):
-            raise ValueError(f"weights must be 'full' or 'bottleneck'; got {self.weights!r}")
-        check_whole(self.factor, "factor")
+        check_settings(self)
 
     def init(self, q: int, seed: int, layer: str = "") -> Params:
         """Start for modules of `q` parameters, float32: ``W``, or ``W1`` and ``W2``, which also depend on `layer`."""

@@ -559,7 +559,7 @@ def test_costs_by_purpose():
 @pytest.mark.parametrize(
     ("wrong", "message"),
     [
-        ({"beta": 2}, "beta must be from 0 to 1; got 2"),
+        ({"beta": 2}, "beta must be a number of at least 0 and at most 1; got 2"),
         (
             {"kind": FedCGKnownDomains, "teacher": by_brightness, "weights": "soft"},
             "'student' or 'teacher'; got 'soft'",
