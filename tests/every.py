@@ -8,13 +8,13 @@ import torch
 from twins import classification_loss, client_data, ragged_clients, twin
 
 from book.experiments import tabular
+from book.experiments.pair_predictors import train_on_gains
 from fedlib import algorithms, losses, models
 from fedlib.algorithms.fedem import Mixture
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.client.prototype_net import PrototypeNet
 from fedlib.server.distance_clusters import linkage
 from fedlib.server.mixture import em_domains
-from fedlib.server.model_graph import train_siamese
 
 SIZES = (3, 2, 5, 7, 20, 33)
 DATA = client_data(ragged_clients(SIZES))
@@ -66,7 +66,7 @@ def columns():
         return losses.mse(model(params, batch[0]), *batch[1:])
 
     book = {
-        "learn": partial(train_siamese, recipe="book"),
+        "learn": train_on_gains,
         "cluster": lambda distance: [linkage(distance, m) for m in (1, 2)],
     }
     small = TRAINING | {"batch_size": None, "trainers": 4, "pair_rounds": 2, "snapshots": (2,)}

@@ -458,11 +458,6 @@ CONFUSED = {
         ValueError,
         "two different clients",
     ),
-    "an unknown recipe": (
-        lambda: model_graph.SiameseGCN(4, 2, recipe="own"),
-        ValueError,
-        "recipe must be .* got 'own'",
-    ),
     "a cluster far beyond the clients": (
         lambda: fit(LGFedAvg(LOSS, local=(), assignment=[0, 1, 10**6])),
         ValueError,

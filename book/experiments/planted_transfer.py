@@ -23,6 +23,7 @@ from scipy.stats import norm, rankdata
 from torch import Tensor, nn
 
 import fedlib
+from book.experiments import pair_predictors as predictors
 from book.experiments import running, tabular
 from fedlib import ClientData, Key, models, statistics
 from fedlib.algorithm import Algorithm, Update, held
@@ -36,7 +37,8 @@ from fedlib.server.clusters import cosine_similarity
 from fedlib.server.distance_clusters import dbscan, linkage, same_sizes
 
 from . import feature_spaces as spaces
-from . import fedsgcnn as chapter  # its worlds, gains and distances
+from . import fedsgcnn as chapter  # its worlds and gains
+from .worlds import squared_error
 
 Settings = Mapping[str, Any]
 Scores = dict[str, float]
@@ -115,7 +117,7 @@ def world_of(settings: Settings, dose: float, seed: int, dtype: torch.dtype = to
     sets = {n: d.to("cpu", dtype) for n, d in spaces.own_signs(sets, seed).items()}
     net = models.Model(Narrow(settings["features"]))
     how = {
-        "loss": chapter.squared_error(net),
+        "loss": squared_error(net),
         "predict": lambda params, x: net(params, x)[:, 0],
         "lr": 0.05,
         "optimizer": functools.partial(torch.optim.SGD, momentum=0.5),
@@ -129,17 +131,6 @@ def world_of(settings: Settings, dose: float, seed: int, dtype: torch.dtype = to
 # ---- distances of clients ----
 
 
-def looks(settings: Settings, world: Any, seed: int) -> dict[int, Params]:
-    """The shared layers of all clients after so many local epochs from the first start; 0: the start."""
-    start = broadcast(world.starts[0], len(world.clients.train))
-    found = {0: split_layers(start, ("dense1",))[0]}
-    for epochs in settings["snapshots"]:
-        algorithm = replace(LGFedAvg(**world.how), epochs=epochs)
-        end = algorithm.local_training(start, world.clients.train.sorted(), Key(seed)).params
-        found[epochs] = split_layers(end, ("dense1",))[0]
-    return found
-
-
 def plain_distances(settings: Settings, shots: Mapping[int, Params]) -> dict[str, Tensor]:
     """Distances of clients that learn nothing."""
     found = {}
@@ -148,7 +139,7 @@ def plain_distances(settings: Settings, shots: Mapping[int, Params]) -> dict[str
         length = to_matrix(update).norm(dim=1).double()
         found[f"cosine, {e} epochs"] = (1 - cosine_similarity(update)).double()
         found[f"length, {e} epochs"] = (length[:, None] - length).abs()
-        found[f"L2, {e} epochs"] = chapter.l2_distance(to_matrix(shots[e]))
+        found[f"L2, {e} epochs"] = predictors.l2_distance(to_matrix(shots[e]))
     return found
 
 
@@ -157,18 +148,19 @@ def distances(
 ) -> dict[str, Tensor]:
     """Every distance of clients, plain ones and those that learn from the gains of pairs."""
     found, (first, *_, last) = plain_distances(settings, shots), settings["snapshots"]
-    numbers = chapter.hand_made(shots[last], SHARED)
-    found["hand-made numbers, ridge"] = chapter.ridge_pairs(numbers, pairs, gain, seed)(numbers)
+    numbers = predictors.hand_made(shots[last], SHARED)
+    found["hand-made numbers, ridge"] = predictors.ridge_pairs(numbers, pairs, gain, seed)(numbers)
     graphs = {e: model_graph.model_graph(shots[e], SHARED) for e in settings["snapshots"]}
     shuffled = gain[torch.from_numpy(np.random.RandomState(seed).permutation(len(gain)))]
-    recipes: dict[str, tuple[model_graph.Recipe, list[int], Tensor]] = {
+    steps = {} if epochs is None else {"epochs": epochs}
+    recipes = {
         "Siamese GCN, paper": ("paper", [first], gain),
         "Siamese GCN, book": ("book", settings["snapshots"], gain),
         "shuffled gains, book": ("book", settings["snapshots"], shuffled),
     }
     for name, (recipe, at, target) in recipes.items():
         some = [graphs[e] for e in at]
-        found[name] = model_graph.train_siamese(some, pairs, target, recipe, seed, epochs).distance(some).double()
+        found[name] = predictors.RECIPES[recipe](some, pairs, target, seed, **steps).distance(some).double()
     return found
 
 
@@ -248,7 +240,7 @@ def clustered(settings: Settings, world: Any, distance: Tensor, seed: int) -> Te
 def judge(distance: Tensor, pairs: Tensor, negative: Tensor, apart: Tensor) -> Scores:
     """Whether far pairs are those that lose, and those of two groups."""
     far = distance[pairs[:, 0], pairs[:, 1]].cpu().numpy()
-    return {"AUC, gain": chapter.auc(negative.numpy(), far), "AUC, groups": chapter.auc(apart.numpy(), far)}
+    return {"AUC, gain": predictors.auc(negative.numpy(), far), "AUC, groups": predictors.auc(apart.numpy(), far)}
 
 
 def measured(settings: Settings, world: Any, seed: int, epochs: int | None = None) -> Table:
@@ -265,8 +257,8 @@ def measured(settings: Settings, world: Any, seed: int, epochs: int | None = Non
             "gain across": float(gain[apart].mean()),
             "share that loses inside": float((gain <= 0)[~apart].double().mean()),
             "share that loses across": float((gain <= 0)[apart].double().mean()),
-            "sign agreement": chapter.sign_agreement(found.gain),
-            "AUC of a repeat": chapter.repeat_auc(found.gain[:, unseen]),
+            "sign agreement": predictors.sign_agreement(found.gain),
+            "AUC of a repeat": predictors.repeat_auc(found.gain[:, unseen]),
         }
     }
     how = world.how
@@ -279,7 +271,7 @@ def measured(settings: Settings, world: Any, seed: int, epochs: int | None = Non
     for name, (algorithm, groups) in fixed.items():
         out[name] = scored(world, federate(settings, world, algorithm, seed), groups)
     out["true groups"] |= judge((group[:, None] != group).double(), *asked)
-    shots, short = looks(settings, world, seed), f", {settings['snapshots'][0]} epochs"
+    shots, short = chapter.looks(settings, world, seed), f", {settings['snapshots'][0]} epochs"
     for name, distance in distances(settings, shots, pairs[train], gain[train], seed, epochs).items():
         out[name] = judge(distance, *asked)
         if name.endswith(short):
@@ -324,8 +316,8 @@ def told_apart(settings: Settings, dose: float, seed: int, world: Any = None) ->
     unseen = pairs[(pairs >= settings["trainers"]).all(1)]
     one, other = unseen.T
     apart = (group[one] != group[other]).numpy()
-    found = plain_distances(settings, looks(settings, world, seed))
-    return {name: {"AUC, groups": chapter.auc(apart, d[one, other].numpy())} for name, d in found.items()}
+    found = plain_distances(settings, chapter.looks(settings, world, seed))
+    return {name: {"AUC, groups": predictors.auc(apart, d[one, other].numpy())} for name, d in found.items()}
 
 
 def measure(
@@ -336,8 +328,8 @@ def measure(
     for dose in reversed(settings["doses"]):
         for seed in settings["seeds"]:
             name = f"dose {dose:g}, seed {seed}"
-            found[dose][seed] = keep(name, chapter.plain, table, settings, dose, seed)
-    return {f"dose {dose:g}": chapter.by_seed(tables) for dose, tables in found.items()}
+            found[dose][seed] = keep(name, predictors.plain, table, settings, dose, seed)
+    return {f"dose {dose:g}": predictors.by_seed(tables) for dose, tables in found.items()}
 
 
 def probe() -> running.Probe:
@@ -352,7 +344,7 @@ def probe() -> running.Probe:
             for d in (world.clients.train, world.clients.validation, world.clients.test)
         ]
         if dose == 1:
-            table = chapter.plain(measured, small, world, 3, 10)
+            table = predictors.plain(measured, small, world, 3, 10)
             out |= {name: list(row.values()) for name, row in table.items()}
     return out
 
@@ -361,8 +353,8 @@ def probe_distances() -> running.Probe:
     """The plain distances of ten clients, in float64."""
     small = SETTINGS | {"clients": 10, "trainers": 4, "validation": 20, "snapshots": [1, 3]}
     world = world_of(small, 1.0, 3, torch.float64)
-    found = plain_distances(small, looks(small, world, 3))
-    judged = chapter.plain(told_apart, small, 1.0, 3, world)
+    found = plain_distances(small, chapter.looks(small, world, 3))
+    judged = predictors.plain(told_apart, small, 1.0, 3, world)
     return {name: [float(d.square().sum()), *judged[name].values()] for name, d in found.items()}
 
 

@@ -25,6 +25,10 @@ from book import results
 from fedlib import datasets, evaluation
 
 ROOT = Path(__file__).resolve().parents[2]
+SHARED = {  # modules of this folder that are no experiments
+    "__main__", "celeba", "faces", "fedsgcnn_side_by_side", "fedsgcnn_tables", "pair_predictors", "running", "tabular",
+    "worlds",
+}  # fmt: skip
 
 Probe = dict[str, list[float]]
 TOO_SHORT = ("CFL tested no cluster", "no client has fine-tuned", "FedCG ended with round")  # probes are; `fit` warns
@@ -213,11 +217,8 @@ def run(experiment: Experiment) -> None:
 
 def modules() -> dict[str, Any]:
     """The experiments by name, each a module with ``PRESETS``."""
-    names = sorted(
-        {path.stem for path in Path(__file__).parent.glob("*.py")}
-        - {"__main__", "celeba", "faces", "running", "tabular"}
-    )
-    return {name: importlib.import_module(f"book.experiments.{name}") for name in names}
+    names = {path.stem for path in Path(__file__).parent.glob("*.py")} - SHARED
+    return {name: importlib.import_module(f"book.experiments.{name}") for name in sorted(names)}
 
 
 def main(presets: Mapping[str, Experiment]) -> None:

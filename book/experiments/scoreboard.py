@@ -26,6 +26,7 @@ from torch import Tensor
 
 import fedlib
 from book.experiments import running, tabular
+from book.experiments.pair_predictors import train_on_gains
 from fedlib import Algorithm, Key, datasets, evaluation, models, partition, statistics
 from fedlib.algorithms import (
     CFL,
@@ -59,7 +60,6 @@ from fedlib.params import Params
 from fedlib.server.distance_clusters import linkage
 from fedlib.server.domain_graph import DomainGCN
 from fedlib.server.mixture import em_domains
-from fedlib.server.model_graph import train_siamese
 
 EVERYBODY = ("rotations", "label names", "columns without names")
 KINDS = (
@@ -371,7 +371,7 @@ class Board:
                 trainers=self.trainers,
                 pair_rounds=self.pair_rounds,
                 snapshots=(10,),
-                learn=partial(train_siamese, recipe="book"),
+                learn=train_on_gains,
                 cluster=lambda distance: [linkage(distance, m) for m in range(1, here.groups + 1)],
                 **how,
             ),

@@ -6,10 +6,9 @@ clients of a pair, turn each graph into a vector; one fully connected layer comp
 
 import math
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Literal
 
 import torch
 import torch.nn.functional as F
@@ -20,8 +19,6 @@ from ..keys import Key
 from ..params import Params
 
 __all__ = ["ModelGraphs", "PairPredictor", "SiameseGCN", "model_graph", "train_siamese"]
-
-Recipe = Literal["paper", "book"]
 
 
 @dataclass(frozen=True)
@@ -107,31 +104,30 @@ class SiameseGCN(nn.Module):
     layers : int
         Layers of nodes.
     hidden : int
-        Width of the convolutions.
-    recipe : "paper" or "book"
-        Pair features of the vectors a and b of two networks: ``|a - b|`` and ``a * b``, or also ``a + b``.
+        Width of the convolutions, which the paper does not state.
     seed : int
         Of the start.
 
     Notes
     -----
     Section 4.1 of the paper: "two GCN layers with one fully connected layer". Nodes are averaged layer by layer, so
-    the order of the neurons in a layer does not matter; all pair features are symmetric. Chapter 11.
+    the order of the neurons in a layer does not matter; all pair features are symmetric. A subclass may have others, or
+    another `loss`. Chapter 11.
     """
 
-    def __init__(self, features: int, layers: int, hidden: int = 32, recipe: Recipe = "paper", seed: int = 0):
+    rate, decay = 0.01, 0.0  # of Adam
+
+    def __init__(self, features: int, layers: int, hidden: int = 32, seed: int = 0):
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", FutureWarning)  # importing torch-geometric uses what newer torch deprecates
             from torch_geometric.nn import DenseGCNConv
 
         super().__init__()
-        if recipe not in ("paper", "book"):
-            raise ValueError(f"recipe must be 'paper' or 'book', got {recipe!r}")
-        self.layers, self.recipe = layers, recipe
+        self.layers = layers
         with torch.random.fork_rng(devices=[]):  # the layers draw a start of their own
             self.first = nn.ModuleList(DenseGCNConv(features, hidden) for _ in range(2))
             self.second = nn.ModuleList(DenseGCNConv(hidden, hidden) for _ in range(2))
-            self.compare = nn.Linear((2 + (recipe == "book")) * layers * hidden, 1)
+            self.compare = nn.Linear(self.both(*torch.zeros(2, 1, layers * hidden)).shape[1], 1)
         for name, p in self.named_parameters():
             draw = Key(seed).uniform(torch.zeros(1, dtype=torch.int64), name, *p.shape)[0]
             p.data.copy_((2 * draw - 1) * math.sqrt(6 / sum(p.shape)) if p.ndim == 2 else torch.zeros_like(draw))
@@ -146,9 +142,15 @@ class SiameseGCN(nn.Module):
 
     def forward(self, graphs: ModelGraphs, pairs: Tensor) -> Tensor:
         """One number for each pair of positions (P, 2), of shape (P,)."""
-        a, b = self.embed(graphs)[pairs].unbind(1)
-        both = [(a - b).abs(), a * b] + [a + b] * (self.recipe == "book")
-        return self.compare(torch.cat(both, 1)).squeeze(1)
+        return self.compare(self.both(*self.embed(graphs)[pairs].unbind(1))).squeeze(1)
+
+    def both(self, a: Tensor, b: Tensor) -> Tensor:
+        """Features of the pairs whose vectors are a and b (P, ...): |a - b| and a * b, side by side."""
+        return torch.cat([(a - b).abs(), a * b], 1)
+
+    def loss(self, output: Tensor, gain: Tensor) -> Tensor:
+        """Cross-entropy, which the paper does not state: 1 for negative transfer (gain <= 0), else 0."""
+        return F.binary_cross_entropy_with_logits(output, (gain <= 0).to(output))
 
 
 @dataclass(frozen=True)
@@ -161,19 +163,20 @@ class PairPredictor:
         One for each snapshot.
     mean, deviation : tuple of S Tensors of shape (layers, F)
         Mean and deviation of the node features of the training clients, layer by layer.
-    unit : tuple of S float
-        Deviation of each network's output over the training pairs; 1 in the paper's recipe, and where all outputs are
-        equal, as those of a single pair are.
     """
 
     networks: tuple[SiameseGCN, ...]
     mean: tuple[Tensor, ...]
     deviation: tuple[Tensor, ...]
-    unit: tuple[float, ...]
 
     @torch.no_grad()
+    def outputs(self, graphs: Sequence[ModelGraphs], pairs: Tensor) -> Tensor:
+        """What each network says of each pair, of shape (S, P); see `score`."""
+        parts = zip(self.networks, graphs, self.mean, self.deviation, strict=True)
+        return torch.stack([net(_scaled(g, mean, deviation), pairs) for net, g, mean, deviation in parts])
+
     def score(self, graphs: Sequence[ModelGraphs], pairs: Tensor) -> Tensor:
-        """How much negative transfer is expected of each pair.
+        """How much negative transfer is expected of each pair: the sum of what the networks say.
 
         Parameters
         ----------
@@ -188,8 +191,7 @@ class PairPredictor:
             Higher means more negative transfer; 0 is where helping and harming are in balance. The same for (i, j) as
             for (j, i).
         """
-        parts = zip(self.networks, graphs, self.mean, self.deviation, self.unit, strict=True)
-        return torch.stack([net(_scaled(g, m, s), pairs) / u for net, g, m, s, u in parts]).sum(0)
+        return self.outputs(graphs, pairs).sum(0)
 
     def distance(self, graphs: Sequence[ModelGraphs]) -> Tensor:
         """Distances between all K clients: the logistic function of the score.
@@ -197,8 +199,7 @@ class PairPredictor:
         Returns
         -------
         Tensor of shape (K, K)
-            In [0, 1], symmetric, with a zero diagonal; 1/2 for a score of 0. In the paper's recipe the probability of
-            negative transfer.
+            In [0, 1], symmetric, with a zero diagonal: the probability of negative transfer, 1/2 for a score of 0.
         """
         clients = len(graphs[0])
         i, j = torch.triu_indices(clients, clients, 1)
@@ -212,26 +213,26 @@ def train_siamese(
     graphs: Sequence[ModelGraphs],
     pairs: Tensor,
     gain: Tensor,
-    recipe: Recipe = "paper",
     seed: int = 0,
-    epochs: int | None = None,
+    epochs: int = 1000,
+    network: type[SiameseGCN] = SiameseGCN,
 ) -> PairPredictor:
     """Learn to tell from two networks whether their clients should federate.
 
     Parameters
     ----------
     graphs : sequence of S ModelGraphs
-        Snapshots of the same K clients, each at another time of local training: one in the paper, which is after some
-        epochs from a common start; the book's recipe likes two, after 10 and after 100 epochs.
+        Snapshots of the same K clients, each at another time of local training: one in the paper, after some epochs
+        from a common start.
     pairs : Tensor of shape (P, 2), int64
         Positions of the training pairs in `graphs`. Clients in no pair are not looked at.
     gain : Tensor of shape (P,)
         Positive transfer of each pair: above 0 federating helps.
-    recipe : "paper" or "book"
-        See Notes.
     seed : int
-    epochs : int, optional
-        Full-batch steps; 1,000 in the paper's recipe, 50 in the book's.
+    epochs : int
+        Full-batch steps.
+    network : type of SiameseGCN
+        Its `loss` says what is learned.
 
     Returns
     -------
@@ -240,20 +241,16 @@ def train_siamese(
     Raises
     ------
     ValueError
-        No pairs, a pair of a client with itself, a gain or a graph that is not finite, lengths that do not fit, an
-        unknown recipe, no epochs.
+        No pairs, a pair of a client with itself, a gain or a graph that is not finite, lengths that do not fit, no
+        epochs.
 
     Notes
     -----
-    "paper" (section 4.1 and Step 4 of the paper): 1 for negative transfer (gain <= 0), else 0; Adam with learning rate
-    .01 for 100 rounds of 10 epochs, all of them: nobody is held out to stop earlier. Cross-entropy, and convolutions 32
-    wide, which the paper does not state.
-
-    "book": regression on the gain, in units of its median size and clipped at 2 of them; Adam with learning rate .02
-    and weight decay .01; convolutions 16 wide. The outputs of the snapshots are summed in units of their own deviation.
-
-    Node features are standardised layer by layer by those of the training clients, in both recipes. Chapter 11.
+    Section 4.1 and Step 4 of the paper: Adam with learning rate .01 for 100 rounds of 10 epochs, all of them; nobody is
+    held out to stop earlier. Node features are standardised layer by layer by those of the training clients.
+    Chapter 11.
     """
+    check_whole(epochs, "epochs")
     gain = torch.as_tensor(gain)
     if (pairs[:, 0] == pairs[:, 1]).any():
         raise ValueError("a pair must have two different clients; one of them is a client with itself")
@@ -262,32 +259,23 @@ def train_siamese(
     clients, inverse = pairs.unique(return_inverse=True)  # clients in no pair stay unseen
     if not all(g[clients].x.isfinite().all() and g[clients].adjacency.isfinite().all() for g in graphs):
         raise ValueError("the graphs have numbers that are NaN or infinite: the training of some network diverged")
-    learned = [_train_one(g[clients], inverse, gain, recipe, seed + 1000 * s, epochs) for s, g in enumerate(graphs)]
+    learned = [_train_one(g[clients], inverse, gain, seed + 1000 * s, epochs, network) for s, g in enumerate(graphs)]
     return PairPredictor(*zip(*learned, strict=True))
 
 
 def _train_one(
-    graphs: ModelGraphs, pairs: Tensor, gain: Tensor, recipe: Recipe, seed: int, epochs: int | None
-) -> tuple[SiameseGCN, Tensor, Tensor, float]:
+    graphs: ModelGraphs, pairs: Tensor, gain: Tensor, seed: int, epochs: int, network: type[SiameseGCN]
+) -> tuple[SiameseGCN, Tensor, Tensor]:
     rows = [graphs.x[:, graphs.layer == j].flatten(0, 1) for j in range(int(graphs.layer.max()) + 1)]
     mean, deviation = (torch.stack(m) for m in ([r.mean(0) for r in rows], [r.std(0, correction=0) for r in rows]))
     deviation = torch.where(deviation > 1e-8, deviation, 1)
-    graphs, paper = _scaled(graphs, mean, deviation), recipe == "paper"
-    net = SiameseGCN(graphs.x.shape[2], len(mean), 32 if paper else 16, recipe, seed).to(graphs.x)
-    loss: Callable[..., Tensor] = F.binary_cross_entropy_with_logits if paper else F.mse_loss
-    if paper:
-        target, rate, decay = (gain <= 0).to(graphs.x), 0.01, 0.0
-    else:
-        target = -(gain / gain.abs().median().clamp(min=1e-12)).clamp(-2, 2).to(graphs.x)
-        rate, decay = 0.02, 0.01
-    optimizer = torch.optim.Adam(net.parameters(), lr=rate, weight_decay=decay, fused=True)
-    for _ in range((1000 if paper else 50) if epochs is None else check_whole(epochs, "epochs")):
+    graphs, net = _scaled(graphs, mean, deviation), network(graphs.x.shape[2], len(mean), seed=seed).to(graphs.x)
+    optimizer = torch.optim.Adam(net.parameters(), lr=net.rate, weight_decay=net.decay, fused=True)
+    for _ in range(epochs):
         optimizer.zero_grad()
-        loss(net(graphs, pairs), target).backward()
+        net.loss(net(graphs, pairs), gain).backward()
         optimizer.step()
-    net.requires_grad_(False)
-    unit = 1.0 if paper else float(net(graphs, pairs).std(correction=0))
-    return net, mean, deviation, unit if unit > 1e-8 else 1.0
+    return net.requires_grad_(False), mean, deviation
 
 
 def _scaled(graphs: ModelGraphs, mean: Tensor, deviation: Tensor) -> ModelGraphs:

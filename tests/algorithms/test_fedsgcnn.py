@@ -14,6 +14,7 @@ from twins import client_data, largest_difference
 
 import fedlib
 from book.experiments import tabular
+from book.experiments.pair_predictors import train_on_gains
 from fedlib import Key
 from fedlib.algorithms import FedSGCNN, LGFedAvg
 from fedlib.algorithms.lg_fedavg import LGFedAvgState
@@ -172,7 +173,7 @@ def slow(algorithm, clusterings):
 
 DBSCAN = [partial(dbscan, eps=eps) for eps in (0.3, 0.5, 0.7)]
 LINKAGE = [partial(linkage, clusters=m) for m in (3, 1, 2)]
-BOOK = {"learn": partial(train_siamese, recipe="book", epochs=25), "snapshots": (1, 5), "further_starts": [NET.init(9)]}
+BOOK = {"learn": partial(train_on_gains, epochs=25), "snapshots": (1, 5), "further_starts": [NET.init(9)]}
 
 
 @pytest.mark.parametrize(
@@ -506,7 +507,7 @@ def test_classes():
         trainers=4,
         pair_rounds=3,
         cluster=partial(linkage, clusters=2),
-        learn=partial(train_siamese, recipe="book"),
+        learn=train_on_gains,
     )
     result = fedlib.fit(algorithm, net.init(0), dealt.train, 6, eval_data=dealt.test, progress=False)
     assert result.history["test_accuracy"].iloc[-1] > 0.85

@@ -8,7 +8,7 @@ import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
 
-from book.experiments import fedsgcnn as chapter
+from book.experiments import pair_predictors as chapter
 from fedlib.models import MLP
 from fedlib.params import row
 from fedlib.server.transfer import all_pairs

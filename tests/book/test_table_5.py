@@ -8,7 +8,8 @@ import pytest
 import torch
 
 import fedlib
-from book.experiments import fedsgcnn as chapter
+from book.experiments import fedsgcnn_side_by_side as many
+from book.experiments import fedsgcnn_tables as chapter
 from book.experiments import tabular
 from fedlib.algorithms import FedSGCNN, LGFedAvg, LocalOnly
 from fedlib.client.mmd import mmd
@@ -35,7 +36,7 @@ def test_mmd_and_its_gradient():
     q = torch.randn(4, 5, 3, generator=random, dtype=torch.float64).requires_grad_()
     pool[2], q.data[2] = pool[2, 0], pool[2, 0]  # all rows equal
     i, j = torch.triu_indices(9, 9, 1)
-    ours = chapter.Mmd.apply(q, pool, (pool[:, i] - pool[:, j]).square().sum(2))
+    ours = many.Mmd.apply(q, pool, (pool[:, i] - pool[:, j]).square().sum(2))
     theirs = torch.stack([mmd(a, b) for a, b in zip(q, pool, strict=True)])
     weight = torch.tensor([1.0, 0.0, 2.0, -3.0])
     torch.testing.assert_close(ours, theirs)
@@ -111,7 +112,7 @@ def test_one_run_of_all_pairs_gives_positive_transfer_by_each_score(task):
 def test_readings_by_loops():
     random = np.random.RandomState(0)
     error, spread, centre = random.rand(7, 6), np.array([1, 2, 1, 3, 1, 2.0]), random.randn(6)
-    own, test = (chapter.Curve(e, spread, centre) for e in (error, error[::-1] ** 2))
+    own, test = (many.Curve(e, spread, centre) for e in (error, error[::-1] ** 2))
 
     def together(curve, clients, t):
         middle = np.mean([centre[c] for c in clients])

@@ -1,0 +1,354 @@
+"""FedSGCNN's Tables 2, 3 and 5, and what of them depends on rounding: presets of `book.experiments.fedsgcnn`."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from book.experiments import running, tabular
+from book.experiments.fedsgcnn_side_by_side import (
+    Task,
+    in_double,
+    pair_run,
+    random_groups,
+    readings,
+    side_by_side,
+    task_of,
+)
+from book.experiments.pair_predictors import (
+    Scores,
+    Table,
+    between,
+    by_seed,
+    fit_threshold,
+    l2_distance,
+    majority_pairs,
+    numbers,
+    pair_scores,
+    plain,
+    sign_agreement,
+)
+from fedlib import ClientData, Key
+from fedlib.algorithms import FedSGCNN
+from fedlib.client.local_layers import split_layers
+from fedlib.params import Params, broadcast, to_matrix
+from fedlib.server import model_graph, transfer
+from fedlib.server.clusters import cosine_similarity
+from fedlib.server.distance_clusters import dbscan, same_sizes
+
+Settings = Mapping[str, Any]
+
+PAPER = {
+    "seed": 100,  # the first
+    "seeds": {"boston": 10, "wine_quality": 10, "obesity": 10, "Tables 2 and 3": 10},
+    "shorter": 1,  # rounds are divided by it
+    "eps": [0.1, 0.3, 0.5, 0.7, 0.9],
+    "groups": [1, 2, 5, 10, 20, 50, 100],  # random ones, by which one run is read
+    "hold-out rows": 600,  # at most, of the common hold-out
+    "numbers": [5, 10, 15, 20],  # of training clients, in Table 3
+    "folds": 5,
+    "epochs": None,  # of the Siamese network: None are the paper's
+}
+COLUMNS = {  # of Table 5: table, clustered features
+    "Boston": ("boston", False),
+    "Boston(c)": ("boston", True),
+    "Wine": ("wine_quality", False),
+    "Wine(c)": ("wine_quality", True),
+    "Obesity": ("obesity", False),
+    "Obesity(c)": ("obesity", True),
+}
+
+
+# ---- pairs, predictors and clusters ----
+
+
+def common_noise(clusters: Tensor) -> Tensor:
+    """Clients that are alone become one cluster."""
+    single = (torch.bincount(clusters) == 1)[clusters]
+    return torch.where(single, clusters[single].min() if single.any() else 0, clusters).unique(return_inverse=True)[1]
+
+
+def distances(task: Task, start: Params, settings: Settings, seed: int) -> tuple[dict[str, Tensor], Table]:
+    """Steps 1 to 5 of FedSGCNN as printed, by several gains; and what the gains are."""
+    key, rule = Key(seed), FedSGCNN(task.loss, **task.how)
+    train, check = transfer.hold_back(task.clients.train.sorted(), rule.validation, key)
+    chosen = key.choose(train.id, min(rule.trainers, len(train)), "trainers")
+    graphs = rule.graphs(start, train, key, rule.snapshots[0])
+    rounds, gain, told, found = max(1, rule.pair_rounds // settings["shorter"]), {}, {}, {}
+    starts = {"same start": start, "other start": task.net.init(1000 + seed)}
+    for name, begin in starts.items():
+        measured = pair_run(task, begin, train[chosen], rounds, seed)
+        gain |= {f"{name}, loss": measured(check, "loss"), f"{name}, score": measured(check, task.score)}
+    for name in ("same start, loss", "same start, score", "other start, loss"):
+        real = gain[name].isfinite()
+        pairs = transfer.all_pairs(len(chosen))[real]
+        known = gain[name][real]
+        learned = model_graph.train_siamese([graphs[chosen]], pairs, known, seed, settings["epochs"] or 1000)
+        found[name] = learned.distance([graphs])
+        i, j = chosen[pairs].T
+        right = (found[name][i, j] > 0.5) == (known <= 0)
+        far = found[name][torch.triu_indices(len(train), len(train), 1).unbind()]
+        told[f"pairs, {name}"] = {
+            "share that loses": float((known <= 0).double().mean()),
+            "share that ties": float((known == 0).double().mean()),
+            "accuracy in training": float(right.double().mean()),
+            "median size": float(known.abs().median()),
+            "share near 1/2": float(((far - 0.5).abs() < 0.1).double().mean()),
+            "share below 1/2": float((far < 0.5).double().mean()),
+        }
+    for kind in ("loss", "score"):
+        both = torch.stack([gain[f"{name}, {kind}"] for name in starts])
+        told[f"pairs, two starts, {kind}"] = {"agreement": sign_agreement(both)}
+    return found, told
+
+
+def sizes_of(clusters: Tensor) -> Scores:
+    """How many clusters, clients in the largest, and clients alone."""
+    sizes = torch.bincount(clusters)
+    return {"clusters": len(sizes), "largest": int(sizes.max()), "single": int((sizes == 1).sum())}
+
+
+def table_5(table: str, clustered: bool, settings: Settings, seed: int) -> Table:
+    """One column of Table 5 for one seed: all readings of all arms, and the clusters at each eps."""
+    task = task_of(tabular.SETTINGS[table], tabular.table(table), clustered, seed, settings["hold-out rows"])
+    start, k = task.net.init(seed), len(task.clients.train)
+    rounds = max(1, task.setting.rounds // settings["shorter"])
+    apart, out = distances(task, start, settings, seed)
+    for name, distance in apart.items():
+        for eps, least in itertools.product(settings["eps"], (2, 5)):
+            out[f"clusters, {name}, eps {eps:g}, {least} samples"] = sizes_of(dbscan(distance, eps, least))
+    base = apart["same start, loss"]
+    at = {eps: dbscan(base, eps) for eps in settings["eps"]}
+    found = {
+        "FedSGCNN": at[0.5],
+        "FedSGCNN, gain by score": dbscan(apart["same start, score"], 0.5),
+        "FedSGCNN, pairs from another start": dbscan(apart["other start, loss"], 0.5),
+        "FedSGCNN, 5 samples": dbscan(base, 0.5, 5),
+        "FedSGCNN, noise together": common_noise(at[0.5]),
+        "FedSGCNN, eps by validation": at[eps_by_validation(task, at, start, settings, seed)],
+        "+ random clusters": same_sizes(at[0.5], seed),
+        "+ MMD": torch.zeros(k, dtype=torch.int64),
+    }
+    if clustered:
+        found["+ feature groups"] = torch.as_tensor(task.clients.group)
+    plain = {"Standalone": torch.arange(k), "LG-FedAvg": torch.zeros(k, dtype=torch.int64)}
+    curves = side_by_side(task, plain | different(found.values()), start, rounds, seed)
+    for name, clusters in found.items():
+        out[name] = readings(curves[str(clusters.tolist())], clusters) | sizes_of(clusters)
+    out |= {name: readings(curves[name], clusters) for name, clusters in plain.items()}
+    out |= random_groups(curves["LG-FedAvg"], settings["groups"], seed)
+    if task.score == "accuracy":
+        out["majority class"] = majority(task.clients)
+    return out
+
+
+def eps_by_validation(task: Task, at: Mapping[float, Tensor], start: Params, settings: Settings, seed: int) -> float:
+    """The eps whose clusters do best on rows held back, after as many rounds as a pair has; the first of equals."""
+    rule = FedSGCNN(task.loss, **task.how)
+    train, check = transfer.hold_back(task.clients.train.sorted(), rule.validation, Key(seed))
+    rounds = max(1, rule.pair_rounds // settings["shorter"])
+    curves = side_by_side(task, different(at.values()), start, rounds, seed, train, {"check": check}, times=1)
+    return max(at, key=lambda eps: curves[str(at[eps].tolist())]["check"].of()[-1])
+
+
+def different(clusterings: Iterable[Tensor]) -> dict[str, Tensor]:
+    """Each clustering once, under its numbers."""
+    return {str(clusters.tolist()): clusters for clusters in clusterings}
+
+
+def majority(clients: tabular.TabularClients) -> Scores:
+    """Accuracy of who always says the most frequent class of the training rows."""
+    _, y, real = clients.train.all_rows(torch.float32)
+    most = torch.bincount(y[real > 0]).argmax()
+
+    def accuracy(data: ClientData) -> float:
+        _, y, real = data.all_rows(torch.float32)
+        return float((y == most)[real > 0].double().mean())
+
+    return {"paper": accuracy(clients.validation), "sound": accuracy(clients.test)}
+
+
+# ---- Tables 2 and 3 ----
+
+TRUTHS = {"Tables 2 and 3, own 4 rows": "validation", "Tables 2 and 3, common hold-out": "test"}
+
+
+def tables_2_and_3(settings: Settings, seed: int, clients: int = 25) -> dict[str, Table]:
+    """Accuracy about the sign of the gain, 25 clients of Boston, nothing planted, a fifth for the test in turn."""
+    setting = replace(tabular.SETTINGS["boston"], clients=clients)
+    task = task_of(setting, tabular.table("boston"), False, seed, settings["hold-out rows"], overlap=True)
+    starts, rounds = [task.net.init(1000 * seed + r) for r in range(2)], max(1, 100 // settings["shorter"])
+    runs = [pair_run(task, start, task.clients.train, rounds, seed) for start in starts]
+    rule = FedSGCNN(task.loss, **task.how)
+    graphs = [rule.graphs(starts[0], task.clients.train.sorted(), Key(seed), rule.snapshots[0])]
+    end = rule.lg_fedavg().local_training(broadcast(starts[0], clients), task.clients.train.sorted(), Key(seed)).params
+    stack = split_layers(end, ("dense1",))[0]
+    fixed = {"L2 distance": l2_distance(to_matrix(stack)), "cosine": 1 - cosine_similarity(stack)}
+    tables = {}
+    for part, truth in TRUTHS.items():
+        gain = torch.stack([run(getattr(task.clients, truth), "loss") for run in runs])
+        tables[part] = plain(judged, graphs, fixed, gain, settings, seed)
+    return tables
+
+
+def judged(
+    graphs: Sequence[model_graph.ModelGraphs], fixed: Mapping[str, Tensor], gain: Tensor, settings: Settings, seed: int
+) -> Table:
+    """Scores on a fifth of the clients in turn. Of the gain (2, P) the first row has the start of the networks."""
+    clients = len(graphs[0])
+    pairs, each, numbers = transfer.all_pairs(clients), clients // 5, settings["numbers"]
+    negative, order = gain <= 0, np.random.RandomState(seed).permutation(clients)
+    folds: dict[str, list[Scores]] = {}
+    for fold in range(settings["folds"]):
+        test = torch.from_numpy(order[each * fold : each * (fold + 1)])
+        rest = torch.from_numpy(np.roll(order, -each * (fold + 1))[: clients - each])
+        at, all_known = between(pairs, test), between(pairs, rest)
+        tried = {}
+        for n, start in [*((n, 0) for n in numbers), (max(numbers), 1)]:
+            some = between(pairs, rest[:n])
+            name = f"SGCNN, {n} clients" + ", pairs from another start" * start
+            learned = model_graph.train_siamese(
+                graphs, pairs[some], gain[start, some], seed, settings["epochs"] or 1000
+            )
+            tried[name] = learned.distance(graphs), 0.5, negative[start]
+        i, j = pairs[all_known].T
+        for name, distance in fixed.items():
+            tried[name] = distance, fit_threshold(distance[i, j], negative[0, all_known]), negative[0]
+        i, j = pairs[at].T
+        for name, (distance, cut, truth) in tried.items():
+            folds.setdefault(name, []).append(pair_scores(truth[at], distance[i, j], cut))
+        always = majority_pairs(negative[0, all_known], negative[0, at])
+        folds.setdefault("majority class", []).append({"accuracy": always})
+    out = {}
+    for name, scores in folds.items():
+        out[name] = {what: float(np.nanmean([s[what] for s in scores])) for what in scores[0]}
+        out[name]["deviation over folds"] = float(np.std([s["accuracy"] for s in scores], ddof=1))
+    return out | {"two runs": {"accuracy": sign_agreement(gain)}}
+
+
+def nudged(params: Params, seed: int) -> Params:
+    """Each number moved by its last place or so, as another processor's rounding would."""
+    random = np.random.RandomState(seed)
+
+    def moved(p: Tensor) -> Tensor:
+        return p * (1 + 2 * torch.finfo(p.dtype).eps * torch.from_numpy(random.uniform(-1, 1, p.shape)).to(p))
+
+    return {name: moved(p) for name, p in params.items()}
+
+
+def rounding(task: Task, start: Params, settings: Settings, seed: int) -> Table:
+    """What becomes of the printed recipe's distances and clusters when numbers are rounded otherwise."""
+    key, rule = Key(seed), FedSGCNN(task.loss, **task.how)
+    train, check = transfer.hold_back(task.clients.train.sorted(), rule.validation, key)
+    chosen = key.choose(train.id, min(rule.trainers, len(train)), "trainers")
+    pairs, rounds = transfer.all_pairs(len(chosen)), max(1, rule.pair_rounds // settings["shorter"])
+
+    def predicted(start: Params, gain: Tensor | None = None) -> tuple[Tensor, Tensor]:
+        graphs = rule.graphs(start, train, key, rule.snapshots[0])
+        gain = pair_run(task, start, train[chosen], rounds, seed)(check, "loss") if gain is None else gain
+        learned = model_graph.train_siamese([graphs[chosen]], pairs, gain, seed, settings["epochs"] or 1000)
+        return gain, learned.distance([graphs])
+
+    gain, first = predicted(start)
+    upper = torch.triu_indices(len(train), len(train), 1).unbind()
+    out: Table = {"as it is": {"mean distance": float(first[upper].mean()), **sizes_of(dbscan(first, 0.5))}}
+    for name, known in (("all rounded otherwise", None), ("networks rounded otherwise", gain)):
+        other, far = predicted(nudged(start, seed), known)
+        apart = (far - first)[upper].abs()
+        out[name] = {
+            "signs of gains that changed": float(((other > 0) != (gain > 0)).double().mean()),
+            "largest change of a gain": float((other - gain).abs().max()),
+            "mean distance": float(far[upper].mean()),
+            "median change of a distance": float(apart.median()),
+            "pairs on the other side of 1/2": float(((far < 0.5) != (first < 0.5))[upper].double().mean()),
+            **sizes_of(dbscan(far, 0.5)),
+        }
+    return out
+
+
+def measure_rounding(settings: Settings, keep: running.Keep) -> dict[str, Any]:
+    """Wine, seed by seed."""
+    found = {}
+    for seed in range(settings["seed"], settings["seed"] + settings["seeds"]):
+        task = task_of(
+            tabular.SETTINGS["wine_quality"], tabular.table("wine_quality"), False, seed, settings["hold-out rows"]
+        )
+        found[seed] = keep(f"seed {seed}", plain, rounding, task, task.net.init(seed), settings, seed)
+    return by_seed(found)
+
+
+def probe_rounding() -> running.Probe:
+    """Six clients of a classification in two rounds."""
+    small = replace(tabular.SETTINGS["obesity"], clients=6, rows=15, share=0.5, epochs=2, groups=2)
+    task = in_double(task_of(small, tabular.table("wine"), False, 3, SMALL["hold-out rows"]))
+    start = {name: p.double() for name, p in task.net.init(3).items()}
+    found = rounding(task, start, SMALL | {"epochs": 15}, 3)
+    return {name: list(row.values()) for name, row in found.items()}
+
+
+def measure_paper(settings: Settings, keep: running.Keep) -> dict[str, Any]:
+    """The columns of Table 5 and Tables 2 and 3, each with a number of seeds; a seed of one is kept at a time."""
+    for table, _ in COLUMNS.values():
+        tabular.table(table)  # what is missing is said before the work, not after
+    tables: dict[str, dict[int, Table]] = {part: {} for part in (*COLUMNS, *TRUTHS)}
+    quick, slow, first, number = (
+        ("boston", "Tables 2 and 3"),
+        ("wine_quality", "obesity"),
+        settings["seed"],
+        settings["seeds"],
+    )
+    for names in (quick, slow):
+        for seed, name in itertools.product(range(first, first + max(number.values())), names):
+            if seed >= first + number[name]:
+                continue
+            for part, column in COLUMNS.items():
+                if column[0] == name:
+                    tables[part][seed] = keep(f"{part}, seed {seed}", plain, table_5, *column, settings, seed)
+            if name == "Tables 2 and 3":
+                pairs = keep(f"{name}, seed {seed}", tables_2_and_3, settings, seed)
+                for part in TRUTHS:
+                    tables[part][seed] = pairs[part]
+    return {part: by_seed(table) for part, table in tables.items()}
+
+
+SMALL = {"shorter": 50, "eps": [0.3, 0.5], "groups": [1, 3], "hold-out rows": 40, "numbers": [3, 4], "folds": 2}
+
+
+def probe_paper() -> running.Probe:
+    """Six clients of a regression and of a classification, in two rounds: pairs, distances, and all readings."""
+    settings, out = SMALL | {"epochs": 15}, {}
+    for table, like in (("diabetes", "boston"), ("wine", "obesity")):
+        small = replace(tabular.SETTINGS[like], clients=6, rows=15, share=0.5, epochs=2, groups=2)
+        task = in_double(task_of(small, tabular.table(table), True, 3, settings["hold-out rows"]))
+        start = {name: p.double() for name, p in task.net.init(3).items()}
+        apart, about_pairs = distances(task, start, settings, 3)
+        out[f"{table}, pairs"] = [v for row in about_pairs.values() for v in row.values()]
+        out |= {f"{table}, {name}": v for name, v in numbers(apart).items()}
+        arms = {"+ MMD": torch.zeros(6, dtype=torch.int64), "+ clusters": torch.as_tensor(task.clients.group)}
+        arms |= {"LG-FedAvg": arms["+ MMD"], "Standalone": torch.arange(6)}
+        curves = side_by_side(task, arms, start, 2, 3)
+        for name, clusters in arms.items():
+            out[f"{table}, {name}"] = list(readings(curves[name], clusters).values())
+        groups = random_groups(curves["LG-FedAvg"], settings["groups"], 3, draws=2)
+        out[f"{table}, random groups"] = [v for row in groups.values() for v in row.values()]
+        at = {0.3: arms["+ MMD"], 0.5: arms["+ clusters"]}
+        out[f"{table}, eps"] = [eps_by_validation(task, at, start, settings, 3)]
+    return out
+
+
+PRESETS = {
+    "paper": running.Experiment(
+        "fedsgcnn_paper", PAPER, measure_paper, probe_paper, ("boston", "wine_quality", "obesity")
+    ),
+    "rounding": running.Experiment(
+        "fedsgcnn_rounding",
+        {name: PAPER[name] for name in ("seed", "shorter", "hold-out rows", "epochs")} | {"seeds": 10},
+        measure_rounding,
+        probe_rounding,
+        ("wine_quality",),
+    ),
+}
