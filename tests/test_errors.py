@@ -442,7 +442,6 @@ CONFUSED = {
         TypeError,
         "FedEM with a Mixture needs class labels, .* y holds torch.float32, one a row",
     ),
-    "a kernel of no width": (lambda: mmd.mmd2(ROWS, ROWS, bandwidth=0), ValueError, "bandwidth must be above 0"),
     "the nearest centre of NaN": (
         lambda: clusters.nearest(torch.zeros(2, 2), torch.full((3, 2), torch.nan)),
         ValueError,

@@ -5,37 +5,11 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-__all__ = ["median_bandwidth", "mmd", "mmd2"]
+__all__ = ["mmd", "mmd2"]
 
 Kernel = Literal["rbf", "linear"]
 
 _FLOOR = 1e-6  # of a bandwidth: samples closer together than this count as constant
-
-
-def median_bandwidth(x: Tensor, y: Tensor, wx: Tensor | None = None, wy: Tensor | None = None) -> Tensor:
-    """Median of the squared distances between the rows of two samples together.
-
-    Parameters
-    ----------
-    x : Tensor of shape (n, h)
-    y : Tensor of shape (m, h)
-    wx : Tensor of shape (n,), optional
-        0 marks padding, anything above it a real row. None: all rows are real.
-    wy : Tensor of shape (m,), optional
-
-    Returns
-    -------
-    Tensor, scalar
-        In the squared unit of `x`, at least 1e-6, without gradient: over all pairs of two different real rows of the
-        joint sample, the lower median where their number is even. 1e-6 where at least half of the pairs are of equal
-        rows (constant embeddings), and where a sample has no real row.
-
-    Notes
-    -----
-    Works under `torch.vmap`. Chapter 10.
-    """
-    z, c = _joint(x.detach(), y.detach(), wx, wy)
-    return _median(*_pairs(z, c))
 
 
 def mmd2(
@@ -44,7 +18,6 @@ def mmd2(
     wx: Tensor | None = None,
     wy: Tensor | None = None,
     kernel: Kernel = "rbf",
-    bandwidth: float | Tensor | None = None,
 ) -> Tensor:
     """Squared MMD of two samples, the biased estimator (FedSGCNN section 4.4, squared).
 
@@ -56,10 +29,8 @@ def mmd2(
         Weights of the rows: 1 for a real row, 0 for padding. None: all rows are real.
     wy : Tensor of shape (m,), optional
     kernel : {"rbf", "linear"}
-        "rbf": the mean of exp(-d^2 / (f * bandwidth)) over f = 1/4, 1/2, 1, 2, 4, where d is the distance of two rows.
+        "rbf": the mean of exp(-d^2 / (f b)) over f = 1/4, 1/2, 1, 2, 4, where d is the distance of two rows.
         "linear": the product of two rows, so that the result is the squared distance of the two means.
-    bandwidth : float or scalar Tensor, optional
-        In the squared unit of `x`, above 0. None: `median_bandwidth`, through which no gradient flows.
 
     Returns
     -------
@@ -70,22 +41,22 @@ def mmd2(
     Raises
     ------
     ValueError
-        Another kernel; a bandwidth that is not above 0.
+        Another kernel.
 
     Notes
     -----
-    The mean over a sample includes the pairs of a row with itself (biased), hence a value above 0 for two samples of
-    one distribution, by about 1/n + 1/m. Works under `torch.vmap`. The paper names no kernel. Chapter 10.
+    The bandwidth b is the lower median of d^2 over all pairs of two different real rows of the joint sample, at least
+    1e-6 (for constant embeddings); no gradient flows through it. The mean over a sample includes the pairs of a row
+    with itself (biased), hence a value above 0 for two samples of one distribution, by about 1/n + 1/m. Works under
+    `torch.vmap`. The paper names no kernel. Chapter 10.
     """
     if kernel not in ("rbf", "linear"):
         raise ValueError(f"kernel must be 'rbf' or 'linear', got {kernel!r}")
-    if bandwidth is not None and not isinstance(bandwidth, Tensor) and not bandwidth > 0:
-        raise ValueError(f"bandwidth must be above 0, in the squared unit of the samples; got {bandwidth!r}")
     z, c = _joint(x, y, wx, wy)
     if kernel == "linear":
         return (c @ z).square().sum()
     d2, c2 = _pairs(z, c)
-    k = torch.exp(d2 / (-4 * (_median(d2.detach(), c2) if bandwidth is None else bandwidth)))
+    k = torch.exp(d2 / (-4 * _median(d2.detach(), c2)))
     total = k
     for _ in range(4):  # the kernel of half the bandwidth is the square of this one
         k = k.square()

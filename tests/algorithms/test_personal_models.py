@@ -312,7 +312,7 @@ def test_a_run_resumes_while_fine_tuning(clients, tmp_path):
         (FedRep, {"local": ("head",)}, ValueError, r"local names \['head'\], which no parameter has"),
         (FedRep, {"local": ("dense1", "dense2")}, ValueError, "leaves no layer to share; without one, take LocalOnly"),
         (FineTunedFedAvg, {"fedavg_rounds": -1}, ValueError, "fedavg_rounds must be a whole number of at least 0"),
-        (FineTunedFedAvg, {"finetune_lr": 0}, ValueError, "finetune_lr must be a number above 0; got 0"),
+        (FineTunedFedAvg, {"finetune_lr": 0}, ValueError, "finetune_lr must be a number above 0, or None; got 0"),
         (FineTunedFedAvg, {"finetune_epochs": 0}, ValueError, "finetune_epochs must be a whole number of at least 1"),
     ],
 )
