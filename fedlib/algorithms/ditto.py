@@ -51,14 +51,12 @@ class Ditto(FedAvg):
 
     Notes
     -----
-    The paper leaves open how w is trained and averaged: here as in FedAvg. Its s, the steps of v_k in a round, are
-    those of w: the same mini-batches, as in the authors' program (litian96/ditto). That program counts clients alike in
-    the mean, where FedAvg weighs them by examples. v_k starts where w does. A client that was never in a cohort
-    predicts with that start. The paper's equations are cited from memory and from that program.
-
-    What a client never seen in training does is not in Algorithm 1. Here it starts from the w that it is handed, and
-    trains its v_k towards it. The training loss in the history is that of v_k, with the pull. A round costs two local
-    trainings, and sends what FedAvg sends. Chapter 04.
+    w is trained and averaged as in FedAvg, which the paper leaves open. Its s, the steps of v_k in a round, are those
+    of w: the same mini-batches. v_k starts where w does. A client that was never in a cohort predicts with that start;
+    one never seen in training starts from the w that it is handed, and trains its v_k towards it. The training loss in
+    the history is that of v_k, with the pull. A round costs two local trainings, and sends what FedAvg sends. The
+    paper's text was not at hand; checked against the authors' program (litian96/ditto on GitHub), which counts clients
+    alike in the mean. Chapter 04.
 
     References
     ----------

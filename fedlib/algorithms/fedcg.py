@@ -94,10 +94,9 @@ class FedCG(Algorithm):
     Notes
     -----
     FedCG Eq. 1-6, as printed. C is the cohort (the paper's K), N a client's samples, D the domains. The paper names
-    neither T nor the first round with Eq. 6; the defaults are a tenth of 100 rounds. Of its two starts of A, uniform
-    and identity (section 4.2.2), this is the identity, as in section 4.3. Teacher and student as printed collapse into
-    one domain (chapter 08): `fedlib.algorithms.fedcg_known.FedCGKnownDomains` has another teacher. If lambda is held at
-    0 by a subclass, a round is one of FedAvg, bit for bit.
+    neither T nor the first round with Eq. 6; the defaults are a tenth of 100 rounds. A starts as the identity. Teacher
+    and student as printed collapse into one domain: `fedlib.algorithms.fedcg_known.FedCGKnownDomains` has another
+    teacher. If lambda is held at 0 by a subclass, a round is one of FedAvg, bit for bit.
 
     A client is sent the model, student and teacher, W and A. It sends the model, W and the student; beyond the paper
     also how many of its samples each domain has, which only `share` needs. Chapters 08 and 09.

@@ -99,8 +99,7 @@ class FedEM(Algorithm):
 
     Notes
     -----
-    The paper's Algorithm 1, written from memory and from the authors' repository (omarfoq/FedEM), with l_im the loss
-    of model m for example i of a client, and n_k its number of examples:
+    Algorithm 1, with l_im the loss of model m for example i of a client, and n_k its number of examples:
 
     - E-step, with the models as they come: q_im ~ pi_m exp(-l_im), where sum_m q_im = 1;
     - M-step: pi_m = (1/n_k) sum_i q_im; and local training of theta_m with the loss (1/B) sum_i q_im l_im of a batch.
@@ -109,16 +108,14 @@ class FedEM(Algorithm):
     - server: theta_m <- sum_k n_k theta_km / sum_k n_k, whatever q says.
 
     pi starts at 1/M. The first model starts from the parameters given, the others from draws in which each tensor keeps
-    its mean and its standard deviation (in the repository each is drawn as a network is): models that start equal stay
-    equal. All models of a client see the same batches. With partial participation the mean is that of the cohort, where
-    the repository counts the absent with the old model; the pi of the absent stay. A q below 1e-30 counts as that. For
-    clients never seen the models stay and pi is fitted; how often is left open, and is ``rounds`` times here.
-
-    The E-step is that of `fedlib.server.mixture.federated_em`: there the components are Gaussians of random features,
-    and the server's step is exact; here they are networks. IFCA takes one model for a client as a whole.
+    its mean and its standard deviation: models that start equal stay equal. All models of a client see the same
+    batches. The pi of clients that are not in the cohort stay. A q below 1e-30 counts as that. For clients never seen
+    the models stay and pi is fitted, ``rounds`` times. The paper's text was not at hand; checked against the authors'
+    program (omarfoq/FedEM on GitHub), from which the atlas says what differs.
 
     In the costs the operations of the E-step have the purpose "mixture". M models cross the network both ways, and an
     example counts M times. The training loss in the history is the sum of the weighted losses of a client's models.
+    Chapter 07.
 
     References
     ----------

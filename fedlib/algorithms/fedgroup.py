@@ -68,11 +68,11 @@ class FedGroup(ClusteredKMeans):
 
     Notes
     -----
-    The groups' means are unweighted in the cold start, as in the authors' program, and weighted by examples after it.
-    Left out: the step that moves groups towards each other after each round (here eta_G = 0), the proximal term of
-    FedGrouProx, and groups around single random clients. In the paper a client joins its group in
-    the first round that it is drawn for, here all do before round 1, which costs the same once all have been drawn.
-    Costs have the purpose "clustering" in round 0 of the history. Chapter 07.
+    The groups' means are unweighted in the cold start, and weighted by examples after it. Left out: the step that moves
+    groups towards each other after each round (here eta_G = 0), the proximal term of FedGrouProx, and groups around
+    single random clients. All clients join a group before round 1, in the paper each in the first round that it is
+    drawn for; the costs are the same once all have been drawn, and have the purpose "clustering" in round 0 of the
+    history. Chapter 07.
 
     References
     ----------

@@ -71,32 +71,21 @@ class FedProto(Algorithm):
 
     Notes
     -----
-    Algorithm 1 and Eq. 3 to 8 of the paper (arXiv:2105.00243). The authors' code (yuetan031/FedProto) differs from its
-    print, and the print from itself. Here:
+    Algorithm 1 and Eq. 3 to 8 of the paper (arXiv:2105.00243); the atlas says where its print and its authors' program
+    (yuetan031/FedProto on GitHub) differ, and what is taken here.
 
-    - L_R (Eq. 8, a sum over classes of d): the squared distance of each example's embedding from the global prototype
-      of its class, as in appendix B, the mean over examples and over the h entries of an embedding, as in the code. The
-      paper's lambda, 1 for MNIST and FEMNIST and 0.1 for CIFAR-10, belongs to that. No pull on a class without one.
-    - C_i^(j) (Eq. 3): of all examples of the client, with its network after training. The code takes the mean of what
-      passed by in the last epoch.
-    - Eq. 6 prints weights n_ij / N_j, client i's share in all examples of class j, which sum to 1, and divides by the
-      number of clients besides: that would shrink each prototype the more, the more clients know the class. Appendix B
-      has weights that sum to 1, and so has this. The code takes the plain mean over clients, which is the same where
-      they have equally many examples of a class.
-    - In the paper all clients take part. Here N_j is that of the cohort; a class that nobody in it has keeps its old
-      prototype.
-    - Eq. 4 does not say which classes count: all that have a prototype. The code leaves out those that the client has
-      no examples of, and reports the accuracy of the last layer beside it.
-    - Clients of one architecture start alike; in the code each starts from a draw of its own.
+    - The distance (Eq. 8): the squared distance of each example's embedding from the global prototype of its class, as
+      a mean over examples and over the h entries of an embedding. The paper's lambda, 1 for MNIST and FEMNIST and 0.1
+      for CIFAR-10, belongs to that. A class without a prototype does not pull.
+    - A client's prototypes (Eq. 3) are means over all its examples, with its network after training.
+    - The global prototype (Eq. 6) is the mean of the cohort's, weighted by their examples of the class; a class that
+      nobody in the cohort has keeps its old one.
+    - Clients of one architecture start alike.
 
-    The distance is the class-wise sibling of the MMD of `fedlib.algorithms.lg_fedavg.LGFedAvg`: there all embeddings of
-    a client together are pulled to a sample from all clients, here those of each class to one mean. What crosses the
-    network is a mean too, no longer an embedding of each example; but where a client has one example of a class, its
-    prototype is that embedding.
-
-    Prototypes of all classes are sent both ways, zeros and the count 0 for those that a client lacks. In the costs the
-    operations of embedding all examples after training have the purpose "prototypes". The training loss in the history
-    includes the distance.
+    Where a client has one example of a class, the prototype that it sends is that embedding. Prototypes of all classes
+    are sent both ways, zeros and the count 0 for those that a client lacks. In the costs the operations of embedding
+    all examples after training have the purpose "prototypes". The training loss in the history includes the distance.
+    Chapter 10.
 
     References
     ----------

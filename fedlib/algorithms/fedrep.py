@@ -51,12 +51,12 @@ class FedRep(LocalLayers, FedAvg):
 
     Notes
     -----
-    Algorithm 1 counts tau steps of the head and one of the representation; the authors' experiments count epochs, 10
-    and 1 or 5, and so does this. Both parts shuffle alike. The mean is weighted by examples, as in the authors' program
-    (lgcollins/FedRep); in Algorithm 1 clients count alike. A client that is not in the cohort predicts with the head of
-    its last round on the newest representation. A new client trains a head, from where all heads started, while the
-    representation stays as it is; the paper has this for its unseen clients. The training loss in the history is that
-    of the representation's epochs. The paper's algorithm is cited from memory and from that program.
+    Algorithm 1 counts tau steps of the head and one of the representation; here both are epochs, as in the authors'
+    experiments, which take 10 and 1 or 5. Both parts shuffle alike. The mean is weighted by examples. A client that is
+    not in the cohort predicts with the head of its last round on the newest representation. A new client trains a head,
+    from where all heads started, while the representation stays as it is. The training loss in the history is that of
+    the representation's epochs. The paper's text was not at hand; checked against the authors' program
+    (lgcollins/FedRep on GitHub).
 
     FedPer (Arivazhagan, Aggarwal, Singh, Choudhary, 2019) shares the same layers and trains head and representation at
     once: ``LGFedAvg(loss, local=...)`` with the same names. Chapter 04.

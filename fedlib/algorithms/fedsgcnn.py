@@ -87,9 +87,8 @@ class FedSGCNN(LGFedAvg):
     Notes
     -----
     Algorithm 1 and Steps 1 to 10 of the paper's section 4.2. Only shared layers are looked at, so the clients' graphs
-    have the same shape. The paper's text takes a transfer above 0 as helping, while its formula subtracts losses, so
-    that above 0 harms; here the sign is the text's. The formula measures on test rows, line 4 on validation rows; here
-    on validation rows. Steps 2 and 5 are one training of all clients. Pairs are measured without MMD. What happened
+    have the same shape. A transfer above 0 helps, as in the paper's text, and is measured on validation rows. Steps 2
+    and 5 are one training of all clients. Pairs are measured without MMD. What happened
     before round 1 has no effect on it: all clients start again from the common start. The costs are in round 0 of the
     history, with the purposes "transfer" (measured pairs) and "clustering" (snapshots and trials). One cluster and
     ``mmd=0`` is LG-FedAvg; where each client is alone, nothing is shared: check `state.assignment` before you read a

@@ -45,11 +45,10 @@ class FeSEM(ClusteredKMeans):
     -----
     The paper's federated stochastic EM, in which all clients count alike and take part; here only those of the cohort
     are assigned anew and move a centre, and the others keep their cluster. A centre to which nothing is assigned stays
-    where it is. The paper leaves the first centres open; here all clients train from a common start before round 1 and
-    k-means on their models gives them, at the same cost as for `fedlib.algorithms.kmeans.ClusteredKMeans`. A client
-    starts from its own centre, and local training seldom carries it to another one, so the first centres decide nearly
-    everything. The server sees every client's model. For clients never seen the paper has no rule; here they do the
-    first training and take the cluster whose first centre is nearest. Chapter 07.
+    where it is. The first centres, which the paper leaves open, come from k-means on the models of all clients, trained
+    from a common start before round 1; they decide nearly everything, as local training seldom carries a client to
+    another centre. The server sees every client's model. A client never seen does the first training and takes the
+    cluster whose first centre is nearest. Chapter 07.
 
     References
     ----------

@@ -80,8 +80,8 @@ class FineTunedFedAvg(FedAvg):
     FedAvg and then LocalOnly, from ``params.row(result.state.models, 0)``: with equal settings and shuffles it is the
     same.
 
-    FTFA in Cheng, Chadha and Duchi. Known here from the papers' abstracts, and from the baseline of that name in the
-    authors' program of Ditto (litian96/ditto); there is no equation beyond FedAvg's. Chapter 04.
+    There is no equation beyond FedAvg's. The papers' texts were not at hand; checked against the baseline of that name
+    in the program of Ditto's authors (litian96/ditto on GitHub). Chapter 04.
 
     References
     ----------

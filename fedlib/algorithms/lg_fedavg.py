@@ -93,10 +93,8 @@ class LGFedAvg(LocalLayers, Clustered):
     chapter 11. The training loss in the history includes the MMD. In the costs, purpose "mmd", embeddings count
     without padding.
 
-    Unlike the paper's print: the MMD in the loss is that of a mini-batch and of the client alone (no sum over i); line
-    19's r is a share of each cluster; line 24's mean is weighted by examples; all clusters do round t together (lines
-    15 and 16). The w_j of section 3.2 changes nothing and is left out. K clients and M clusters are the paper's n and
-    k; C is the number of clients at hand.
+    Line 19's r is a share of each cluster, line 24's mean is weighted by examples, and all clusters do round t together
+    (lines 15 and 16). K clients and M clusters are the paper's n and k; C is the number of clients at hand.
 
     Clients with fewer columns than others are padded with zero columns: the weights of these get no gradient, so that
     SGD and Adam leave them alone and the others train as if they were not there.

@@ -101,29 +101,17 @@ class PACFL(Clustered):
 
     Notes
     -----
-    It sees inputs only: turned images, other sensors, also shares of classes that make the inputs look different. It
-    cannot see what the inputs are called: signatures of clients with permuted labels are those of clients without.
-    And it sees a group only where the *nearest* directions of two clients part: the first singular vector of images is
-    almost their mean, and digits upside down have nearly the mean of upright ones.
+    It sees inputs only, not what they are called. And it sees a group only where the *nearest* directions of two
+    clients part: the first singular vector of images is almost their mean, and digits upside down have nearly the mean
+    of upright ones.
 
-    What it costs in privacy: each client sends p weighted sums of its raw inputs, which look like them; the first is
-    nearly the mean of its images, and a client with p examples or fewer sends a basis of all that it holds. Secure
-    aggregation does not help, since the server must see the vectors of each client.
-
-    The paper's text was not at hand. Whole data matrices, the smallest principal angle and a threshold on it are, from
-    memory, its Algorithm 1 and Eq. 3; the rest is from the authors' program (MMorafah/PACFL on GitHub). The paper's
-    second proximity, the sum of the angles between the first vectors, the second, and so on, is left out: vectors whose
-    singular values are close change places from client to client. The program takes the whole matrix where clients hold
-    different data sets; where they hold few classes each, it takes p vectors of *each class* and puts them side by
-    side. The smallest angle between any two of all these decides then, whatever their classes are called, so that
-    variant does not see permuted labels either. In both the program measures angles between single vectors in place of
-    subspaces, and when two clusters merge, both count alike in the new distances; here it is average linkage, in which
-    clients count alike.
+    Each client sends p weighted sums of its raw inputs, which look like them; a client with p examples or fewer sends a
+    basis of all that it holds. Secure aggregation does not help, since the server must see the vectors of each client.
 
     All clients take part before round 1, with the purpose "clustering" in round 0 of the history; the operations of the
-    decompositions are not counted. For clients never seen the program clusters old and new ones together; here a new
-    client sends its signature and takes the cluster to whose clients its mean angle is smallest, so that there is a
-    model for it.
+    decompositions are not counted. A client never seen sends its signature and takes the cluster to whose clients its
+    mean angle is smallest. The paper's text was not at hand; checked against the authors' program (MMorafah/PACFL on
+    GitHub), from which the atlas says what differs. Chapter 07.
 
     References
     ----------

@@ -102,23 +102,12 @@ class PFedGraph(Algorithm):
 
     Notes
     -----
-    The paper's text was not at hand. The programme, cosines of the differences from theta^0, the defaults of alpha and
-    lam, and that the graph joins the clients of the cohort only are taken from the authors' program (MediaBrain-SJTU/
-    pFedGraph on GitHub: "pfedgraph_approx", which mixes and pulls as written above). That program adds lam times the
-    cosine to the loss, which pushes models away from the mixture; issue 1 of the repository says that the paper's Eq. 1
-    has the other sign, and here it is subtracted. Left out are three things that the program has: cosines above 0.9
-    count as 1; cosines of the last, fully connected layers alone; and the variant "pfedgraph_cosine", which sends each
-    client a second vector, the mixture of the models scaled to length 1, to be pulled towards. In round 1 there is no
-    mixture yet, and no pull. A client that is not in the cohort keeps its model and its row of the graph.
-
-    The server sees each client's model and solves C programmes with C^2 P products. K models are in memory. The
-    training loss in the history includes the pull. For clients never seen the authors have no rule: here a new client
-    trains the mean of the clients' models, weighted by examples, for `rounds` rounds without a pull, and solves its own
-    programme with the models that the known clients hold; those that never took part are left out.
-
-    Two close relatives: `fedlib.algorithms.fedsgcnn.FedSGCNN` also asks who helps whom, but measures pairs, learns to
-    predict the rest, and clusters, once; FedCollab (Bao, Wang, Wu and He, ICML 2023) cuts the clients into coalitions,
-    once, by estimated distances of their distributions and by their numbers of examples.
+    In round 1 there is no mixture yet, and no pull. A client that is not in the cohort keeps its model and its row of
+    the graph. The server sees each client's model and solves C programmes with C^2 P products. K models are in memory.
+    The training loss in the history includes the pull. A client never seen trains the mean of the clients' models,
+    weighted by examples, for `rounds` rounds without a pull, and solves its own programme with the models that the
+    known clients hold; those that never took part are left out. The paper's text was not at hand; checked against the
+    authors' program (MediaBrain-SJTU/pFedGraph on GitHub, "pfedgraph_approx"), from which the atlas says what differs.
 
     References
     ----------

@@ -118,7 +118,6 @@ def positive_transfer(
 
     Notes
     -----
-    The paper prints the difference of the losses the other way round, against its own text. Here a gain above 0 helps.
     A pair gets what `fedlib.federation.fit` gives for its two clients and ``seed + r``: draws follow the clients' ids,
     so a client has the same mini-batches with each partner and alone. Only the centroid of the MMD is drawn by the
     number of the pair. Clients in no pair do not train. All costs, bytes of models among them, go into the open costs
