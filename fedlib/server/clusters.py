@@ -31,15 +31,13 @@ _GRID = 2.0**40  # similarities are multiples of 1 / _GRID: coarse beside roundi
 
 
 @torch.no_grad()
-def cosine_similarity(updates: Params | Tensor, block: int = 256) -> Tensor:
+def cosine_similarity(updates: Params | Tensor) -> Tensor:
     """Cosine similarity alpha_ij of the updates of each two clients (CFL Eq. 4, with updates as gradients).
 
     Parameters
     ----------
     updates : Params or Tensor of shape (K, ...)
         Stack of K rows, or a matrix with a row for each client; of any real type.
-    block : int
-        Clients that are taken at a time, with so many parameters that block^2 numbers are in hand.
 
     Returns
     -------
@@ -54,32 +52,27 @@ def cosine_similarity(updates: Params | Tensor, block: int = 256) -> Tensor:
     Notes
     -----
     Sums are taken in float64, of rows divided by their largest entry, so updates of any size neither overflow nor
-    vanish. Rounding errors, which depend on the machine and on `block`, must not decide who is nearer to whom. So the
-    result is rounded to multiples of 2^-40, about 1e-12: 0, 1 and -1 come out exactly. Clients whose similarity is then
-    1 have the same direction and get the same row, that of the first of them. The cost is K^2 P / 2 multiplications for
-    P parameters; beside the updates, a few matrices of the result's size and a few blocks are in memory. Chapter 05.
+    vanish. Rounding errors, which depend on the machine, must not decide who is nearer to whom. So the result is
+    rounded to multiples of 2^-40, about 1e-12: 0, 1 and -1 come out exactly. Clients whose similarity is then 1 have
+    the same direction and get the same row, that of the first of them. The cost is K^2 P multiplications for P
+    parameters; beside the updates, a few matrices of the result's size are in memory. Chapter 05.
     """
     stack = updates if isinstance(updates, dict) else {"": updates}
     clients = number_of_rows(stack)
     if clients < 2:
         raise ValueError(f"a similarity needs the updates of at least two clients; got {clients}")
     parts = [p.reshape(clients, -1) for p in stack.values() if p.numel()]
-    columns = [c for p in parts for c in p.split(max(1, block**2 // min(block, clients)), dim=1)]
-    rows = [slice(i, i + block) for i in range(0, clients, block)]
+    columns = [c for p in parts for c in p.split(max(256, 2**16 // clients), dim=1)]  # a part in 64 bits at a time
     largest = torch.zeros(clients, dtype=torch.float64, device=next(iter(stack.values())).device)
     for c in columns:
-        for i in rows:
-            largest[i] = largest[i].maximum(c[i].to(largest).abs().amax(1))
+        largest = largest.maximum(c.to(largest).abs().amax(1))
     _refuse(~largest.isfinite(), "NaN or infinite values. Lower the learning rate, or leave these clients out")
     _refuse(largest == 0, "zeros only, which have no direction. Did these clients train? If so, leave them out")
 
-    gram = largest.new_zeros(clients, clients)  # only blocks on and above the diagonal are filled
+    gram = largest.new_zeros(clients, clients)
     for c in columns:
-        for n, i in enumerate(rows):
-            left = c[i].to(largest) / largest[i, None]
-            for j in rows[n:]:
-                right = left if j is i else c[j].to(largest) / largest[j, None]
-                gram[i, j] += left @ right.T
+        scaled = c.to(largest) / largest[:, None]
+        gram.addmm_(scaled, scaled.T)
     norm = gram.diagonal().sqrt()
     upper = (gram / (norm[:, None] * norm)).mul(_GRID).round().div(_GRID).clamp(-1, 1).triu(1)
     alpha = upper + upper.T + torch.eye(clients).to(upper)
