@@ -29,9 +29,9 @@ from scipy.optimize import linear_sum_assignment
 
 import fedlib
 from book.experiments import running
+from book.experiments.worlds import loss_of
 from fedlib import ClientData, datasets, models, partition
 from fedlib.algorithms import FedAvg, LocalOnly
-from fedlib.losses import cross_entropy
 from fedlib.params import row
 
 PARTITIONS: dict[str, Callable[..., partition.Partition]] = {
@@ -50,12 +50,7 @@ HOPELESS = 20, 0.3  # after so many rounds a run below this accuracy is given up
 Scores = dict[str, dict[str, float]]
 
 model = models.MLP((784, 64, 10))
-
-
-def loss(params: fedlib.Params, batch: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Cross-entropy of one client's batch."""
-    x, y, w = batch
-    return cross_entropy(model(params, x), y, w)
+loss = loss_of(model)
 
 
 def split(settings: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:

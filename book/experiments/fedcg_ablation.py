@@ -30,6 +30,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fedlib
+from book.experiments.worlds import LowRank, loss_of
 from fedlib import Key, Params, models
 from fedlib.algorithms import FedCGKnownDomains
 from fedlib.client.domain_net import DomainClassifier, DomainNet, part
@@ -128,12 +129,10 @@ def found(
     student = DomainClassifier(image, D, "flatten", (8, 16), (2, 1))
     net = DomainNet(models.MLP((image[1] * image[2], 10)), D, ("dense1",), student)
 
-    def loss(params: Params, batch: Any, w_d: Tensor | None = None) -> Tensor:
-        x, y, real = batch
-        return cross_entropy(net(params, x, w_d), y, real)
-
     teacher = partial(em_domains, domains=D, classes=10)
-    rule = FedCGKnownDomains(loss, net=net, predict=net, gcn=None, weights="teacher", teacher=teacher, **here.local)
+    rule = FedCGKnownDomains(
+        loss_of(net), net=net, predict=net, gcn=None, weights="teacher", teacher=teacher, **here.local
+    )
 
     def watch(t: int, state: Any, entry: Any) -> None:
         if t % settings["every"] == 0:
@@ -159,7 +158,7 @@ def found(
 def begin(network: models.CNN, layer: str, arms: Sequence[Arm], seed: int, dtype: torch.dtype) -> Params:
     """Where the arms start: FedCG's start, with P and R of W."""
     params = DomainNet(network, D, (layer,)).init(seed)
-    low_rank = graph.LowRank()
+    low_rank = LowRank()
     params |= low_rank.start(params, (layer,), seed)
     stack = {n: p.to(dtype)[None].repeat(len(arms), *[1] * p.ndim) for n, p in params.items()}
     for n, p in stack.items():

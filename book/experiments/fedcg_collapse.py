@@ -28,12 +28,13 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fedlib
+from book.experiments.worlds import loss_of
 from fedlib import ClientData, Key, Params, datasets, models, partition
 from fedlib.algorithms import FedAvg, FedCG, FedCGKnownDomains
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.data import Pixels, local_batches
 from fedlib.local import local_update
-from fedlib.losses import cross_entropy, weighted_mean
+from fedlib.losses import weighted_mean
 from fedlib.params import broadcast, row
 from fedlib.server.mixture import nmi, occupancy
 
@@ -145,11 +146,7 @@ def fedcg(here: World, student: DomainClassifier, network: models.Model, layer: 
     """FedCG without a graph: modules in one layer of a network, and this student."""
     net = DomainNet(network, D, (layer,), student)
 
-    def loss(params: Params, batch: Any, w_d: Tensor | None = None) -> Tensor:
-        x, y, real = batch
-        return cross_entropy(net(params, x, w_d), y, real)
-
-    return FedCG(loss, net=net, predict=net, gcn=None, **settings)
+    return FedCG(loss_of(net), net=net, predict=net, gcn=None, **settings)
 
 
 def starts(here: World, student: DomainClassifier, seed: int, dtype: torch.dtype) -> tuple[Params, Params]:
@@ -290,23 +287,15 @@ def rules(here: World, settings: Settings) -> dict[str, tuple[Any, Any]]:
     plain, head = network(here), settings["head"]
     local = {"lr": settings["lr"], "batch_size": settings["batch_size"]}
 
-    def loss(params: Params, batch: Any) -> Tensor:
-        x, y, real = batch
-        return cross_entropy(plain(params, x), y, real)
-
-    found: dict[str, tuple[Any, Any]] = {"FedAvg": (plain, FedAvg(loss, predict=plain, **local))}
+    found: dict[str, tuple[Any, Any]] = {"FedAvg": (plain, FedAvg(loss_of(plain), predict=plain, **local))}
     student = classifier(here.train.x.shape[1:], head)
     for every, rate in product(settings["T"], settings["rates"]):
         rule = fedcg(here, student, plain, "dense2", refresh=every, student_lr=rate, **local)
         found[label(every, rate)] = rule.net, rule
     alone = DomainNet(plain, 1, ("dense2",), DomainClassifier(student.image, 1, "pooled", (1,), (7,)))
 
-    def loss_of_one(params: Params, batch: Any, w_d: Tensor | None = None) -> Tensor:
-        x, y, real = batch
-        return cross_entropy(alone(params, x, w_d), y, real)
-
     one = FedCGKnownDomains(
-        loss_of_one,
+        loss_of(alone),
         net=alone,
         predict=alone,
         gcn=None,

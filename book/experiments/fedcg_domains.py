@@ -28,12 +28,12 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fedlib
+from book.experiments.worlds import loss_of
 from fedlib import ClientData, Key, datasets, models, partition
 from fedlib.algorithms import ClusteredKMeans, FedCG, FedCGKnownDomains
 from fedlib.algorithms.fedcg import FedCGState
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.costs import message_bytes, open_costs, record
-from fedlib.losses import cross_entropy
 from fedlib.params import row
 from fedlib.server.clusters import kmeans
 from fedlib.server.mixture import EMResult, em_domains, federated_em, nmi, occupancy
@@ -100,11 +100,7 @@ def fedcg(student: DomainClassifier, kind: type[FedCG] = FedCG, **settings: Any)
     """FedCG without a graph: a linear network, a module in it for each domain, and this student."""
     net = DomainNet(models.MLP((784, CLASSES)), D, ("dense1",), student)
 
-    def loss(params: Any, batch: Any, w_d: Any = None) -> Tensor:
-        x, y, real = batch
-        return cross_entropy(net(params, x, w_d), y, real)
-
-    return kind(loss, **(LOCAL | {"net": net, "predict": net, "gcn": None} | settings))
+    return kind(loss_of(net), **(LOCAL | {"net": net, "predict": net, "gcn": None} | settings))
 
 
 def printed(student: DomainClassifier, rounds: int, **settings: Any) -> FedCG:
@@ -266,12 +262,7 @@ def teacher_says(rule: FedCG, state: FedCGState, here: World) -> Tensor:
 
 def first_updates(data: ClientData, net: Any, seed: int, dtype: torch.dtype = torch.float32) -> Any:
     """What each client makes of a common start in five epochs."""
-
-    def loss(params: Any, batch: Any) -> Tensor:
-        x, y, real = batch
-        return cross_entropy(net(params, x), y, real)
-
-    warm_up = ClusteredKMeans(loss, **LOCAL, clusters=D, warmup=5)
+    warm_up = ClusteredKMeans(loss_of(net), **LOCAL, clusters=D, warmup=5)
     start = warm_up.init({n: p.to(dtype) for n, p in net.init(seed).items()}, data, Key(seed))
     return warm_up.first_updates(start, data, Key(seed))
 

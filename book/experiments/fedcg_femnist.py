@@ -45,13 +45,13 @@ from torch.func import functional_call
 
 import fedlib
 from book.experiments import faces, running
+from book.experiments.worlds import EqualStart, LowRank, loss_of
 from fedlib import Algorithm, ClientData, Key, Params, Result, datasets, evaluation, models, partition
 from fedlib.algorithms import CFL, IFCA, FedAvg, FedAvgM, FedCG, FedCGKnownDomains, FedProx, Scaffold
 from fedlib.client.domain_net import DomainClassifier, DomainNet, part
 from fedlib.data import Pixels
 from fedlib.engines.checkpoint import Checkpoint
-from fedlib.losses import cross_entropy
-from fedlib.server.domain_graph import DomainGCN, glorot
+from fedlib.server.domain_graph import DomainGCN
 from fedlib.server.mixture import em_domains
 
 MIN_ROWS = 100  # of a writer
@@ -130,29 +130,8 @@ class OneConvolution(DomainNet):
         return (filters @ patches + bias[..., None]).unflatten(2, (height, -1))
 
 
-class EqualStart(OneConvolution):
+class EqualNet(EqualStart, OneConvolution):
     """All modules start from one draw."""
-
-    def init(self, seed: int) -> Params:
-        """Of the modules, the first."""
-        start = super().init(seed)
-        return {n: p[:1].expand_as(p) if n.startswith("V.") else p for n, p in start.items()}
-
-
-@dataclass(frozen=True)
-class LowRank(DomainGCN):
-    """A V W with W = I + P R^T, P and R of shape (q, width); R starts at zero, so W at the identity."""
-
-    relu: bool = False
-    width: int = 16
-
-    def init(self, q: int, seed: int, layer: str = "") -> Params:
-        """P at random, R at zero."""
-        return {"P": glorot(f"{layer} P", seed, q, self.width), "R": torch.zeros(q, self.width)}
-
-    def propagate(self, params: Params, V: Tensor, A: Tensor) -> Tensor:
-        """A V W."""
-        return A @ (V + V @ params["P"] @ params["R"].mT)
 
 
 # ---- the writers ----
@@ -197,16 +176,6 @@ def world(settings: Settings, network: models.CNN | None = None) -> World:
 # ---- the methods ----
 
 
-def loss_of(network: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """Cross-entropy of a network's answers."""
-
-    def loss(params: Params, batch: Sequence[Tensor], *w_d: Tensor) -> Tensor:
-        x, y, real = batch
-        return cross_entropy(network(params, x, *w_d), y, real)
-
-    return loss
-
-
 def drawn(data: ClientData, key: Key, domains: int) -> Tensor:
     """A domain for each image, at random (K, N, D)."""
     draw = torch.from_numpy(np.random.RandomState(key.seed).randint(domains, size=tuple(data.index.shape)))
@@ -218,12 +187,12 @@ def fedcg(settings: Settings, here: World, name: str, rounds: int, local: dict[s
     domains = CONTROLS.get(name) or int(name[-1])
     book = "book" in name
     student = DomainClassifier(here.network.image, domains, "pooled", strides=(2, 2))
-    net = (EqualStart if book else OneConvolution)(here.network, domains, (LAYER,), student)
+    net = (EqualNet if book else OneConvolution)(here.network, domains, (LAYER,), student)
     each = max(1, rounds // 10)
     how = local | {"loss": loss_of(net), "predict": net, "net": net, "warm_up": each}
     if book:
         teacher = partial(em_domains, domains=domains, classes=CLASSES)
-        return FedCGKnownDomains(gcn=LowRank(width=settings["width"]), teacher=teacher, **how)
+        return FedCGKnownDomains(gcn=LowRank(relu=False, width=settings["width"]), teacher=teacher, **how)
     q = sum(math.prod(shape) for n, shape in here.network.shapes().items() if n.startswith(f"{LAYER}."))
     how["gcn"] = DomainGCN("bottleneck", factor=max(1, q // settings["width"]))
     if name not in CONTROLS:

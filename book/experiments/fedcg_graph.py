@@ -28,6 +28,7 @@ from torch import Tensor, nn
 import fedlib
 from book.experiments import faces, running
 from book.experiments.celeba import CelebACNN, CelebANet, scores_by_client
+from book.experiments.worlds import EqualStart, LowRank, loss_of
 from fedlib import ClientData, Key, Params, datasets, evaluation, models, partition
 from fedlib.algorithms import FedAvg, FedCG, FedCGKnownDomains
 from fedlib.algorithms.fedcg import FedCGState
@@ -37,7 +38,7 @@ from fedlib.engines.checkpoint import Checkpoint
 from fedlib.losses import cross_entropy
 from fedlib.params import broadcast, row
 from fedlib.server.clusters import kmeans
-from fedlib.server.domain_graph import DomainGCN, domain_adjacency, glorot
+from fedlib.server.domain_graph import DomainGCN, domain_adjacency
 from fedlib.server.mixture import RandomFeatures, em_domains, nmi
 
 DEGREES, SHARES = (0, 90, 180, 270), (0.4, 0.3, 0.2, 0.1)
@@ -57,13 +58,8 @@ Rows = dict[str, dict[str, float]]
 # ---- variants, for the ablation ----
 
 
-class EqualStart(DomainNet):
+class EqualNet(EqualStart, DomainNet):
     """All modules start from one draw."""
-
-    def init(self, seed: int) -> Params:
-        """Of the modules, the first."""
-        start = super().init(seed)
-        return {n: p[:1].expand_as(p) if n.startswith("V.") else p for n, p in start.items()}
 
 
 class ModulesOnly(DomainNet):
@@ -97,18 +93,6 @@ class NoW(DomainGCN):
         return A @ V
 
 
-class LowRank(DomainGCN):
-    """W = I + P R^T with P and R of shape (q, 16); R starts at zero, so W at the identity."""
-
-    def init(self, q: int, seed: int, layer: str = "") -> Params:
-        """P at random, R at zero."""
-        return {"P": glorot(f"{layer} P", seed, q, 16), "R": torch.zeros(q, 16)}
-
-    def propagate(self, params: Params, V: Tensor, A: Tensor) -> Tensor:
-        """A V W."""
-        return A @ (V + V @ params["P"] @ params["R"].mT)
-
-
 @dataclass(frozen=True)
 class FirstA(FedCGKnownDomains):
     """Another A than the identity before Eq. 6: "uniform" beside the diagonal, or "random" with rows that sum to 1."""
@@ -133,7 +117,7 @@ class ByCount(FedCGKnownDomains):
 
 # An arm is what differs from FedCG with known domains: "told" says who knows which domains (the truth by default),
 # "kind" and "net" are other classes, "layers" those with modules, the rest is for the algorithm. None is FedAvg.
-EQUAL = {"net": EqualStart}
+EQUAL = {"net": EqualNet}
 PARTS: dict[str, Arm] = {
     "A identity": {"warm_up": NEVER},
     "A uniform": {"kind": FirstA, "first": "uniform", "warm_up": NEVER},
@@ -330,12 +314,7 @@ def by_updates(world: World, seed: int) -> Tensor:
 
 def fedavg(world: World) -> FedAvg:
     """One model for all domains."""
-
-    def loss(params: Params, batch: Sequence[Tensor]) -> Tensor:
-        x, y, real = batch
-        return cross_entropy(world.network(params, x), y, real)
-
-    return FedAvg(loss, predict=world.network, **world.local)
+    return FedAvg(loss_of(world.network), predict=world.network, **world.local)
 
 
 def student_of(world: World, domains: int = 4, kind: str = "flatten") -> DomainClassifier:
@@ -355,12 +334,7 @@ def fedcg(
 ) -> FedCG:
     """FedCG on this world, with modules in the last layer."""
     network = net(world.network, student.widths[-1], layers, student)
-
-    def loss(params: Params, batch: Sequence[Tensor], w_d: Tensor | None = None) -> Tensor:
-        x, y, real = batch
-        return cross_entropy(network(params, x, w_d), y, real)
-
-    return kind(loss, net=network, predict=network, **world.local, **settings)
+    return kind(loss_of(network), net=network, predict=network, **world.local, **settings)
 
 
 def method(world: World, seed: int, arm: Arm | None, rounds: int, **em: Any) -> tuple[FedAvg | FedCG, Tensor | None]:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from book.experiments import tabular
 from book.experiments.pair_predictors import Scores, Table
-from book.experiments.worlds import class_error, squared_error
+from book.experiments.worlds import loss_of, squared_error
 from fedlib import ClientData, Key, evaluation, models
 from fedlib.algorithms import LGFedAvg
 from fedlib.costs import Costs
@@ -64,7 +64,7 @@ def task_of(
             clients, test=replace(clients.test, index=index, y=y, n=torch.full_like(clients.test.n, most))
         )
     net = models.MLP((int(clients.widths.max()), *setting.hidden, table.classes or 1))
-    loss = class_error(net) if table.classes else squared_error(net)
+    loss = loss_of(net) if table.classes else squared_error(net)
     predict = net if table.classes else lambda params, x: net(params, x)[:, 0]
     sgd = functools.partial(torch.optim.SGD, momentum=setting.momentum, fused=True)
     adam = functools.partial(torch.optim.Adam, fused=True)

@@ -17,9 +17,9 @@ import torch
 
 import fedlib
 from book.experiments import running
+from book.experiments.worlds import loss_of
 from fedlib import Algorithm, ClientData, Result, datasets, evaluation, models, partition, plotting, statistics
 from fedlib.algorithms import FedAvg, FedProx, LocalOnly, Scaffold
-from fedlib.losses import cross_entropy
 from fedlib.params import broadcast, mix, norm, sub
 
 LOCAL = {"batch_size": 20, "epochs": 10}
@@ -44,12 +44,7 @@ Rows = dict[str, dict[str, float]]  # row of the figures -> score -> number
 Split = Sequence[ClientData]  # training, validation and test examples
 
 model = models.MLP((784, 64, 10))
-
-
-def loss(params: fedlib.Params, batch: Sequence[torch.Tensor]) -> torch.Tensor:
-    """Cross-entropy of one client's batch."""
-    x, y, w = batch
-    return cross_entropy(model(params, x), y, w)
+loss = loss_of(model)
 
 
 def algorithm_of(name: str, given: Mapping[str, float]) -> Algorithm:

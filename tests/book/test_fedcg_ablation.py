@@ -8,6 +8,7 @@ import torch
 
 import fedlib
 from book.experiments import fedcg_ablation as chapter
+from book.experiments.worlds import LowRank
 from fedlib.algorithms import FedAvg, FedCGKnownDomains
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.losses import cross_entropy
@@ -20,7 +21,7 @@ pytestmark = pytest.mark.filterwarnings("ignore:FedCG ended with round")  # thes
 
 def alone(here, layer, arm, w, settings, seed, domains=4):
     """The library's own run of an arm: the parameters that answer."""
-    kind = graph.EqualStart if arm.equal else DomainNet
+    kind = graph.EqualNet if arm.equal else DomainNet
     net = kind(here.network, domains, (layer,), DomainClassifier(here.network.image, domains, "pooled", (1,), (7,)))
     if not arm.modules:
         net = here.network
@@ -32,7 +33,7 @@ def alone(here, layer, arm, w, settings, seed, domains=4):
     if not arm.modules:
         rule = FedAvg(loss, predict=net, **here.local)
     else:
-        gcn = (graph.LowRank if "W" in arm.parts else graph.NoW)(relu="ReLU" in arm.parts)
+        gcn = (LowRank if "W" in arm.parts else graph.NoW)(relu="ReLU" in arm.parts)
         rule = FedCGKnownDomains(
             loss,
             net=net,

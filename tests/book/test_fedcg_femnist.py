@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from book.experiments import fedcg_femnist as chapter
+from book.experiments.worlds import LowRank
 from fedlib import Key
 from fedlib.algorithms import FedCG
 from fedlib.client.domain_net import DomainClassifier, DomainNet
@@ -46,13 +47,13 @@ def test_one_convolution_is_the_network_of_equation_4(told):
 
 
 def test_equal_starts_are_equal():
-    start = chapter.EqualStart(CNN((1, 8, 8), (2, 3), (4,), 3, 1), 3, ("conv2",)).init(1)
+    start = chapter.EqualNet(CNN((1, 8, 8), (2, 3), (4,), 3, 1), 3, ("conv2",)).init(1)
     modules = start["V.conv2.weight"]
     assert torch.equal(modules[0], modules[1]) and torch.equal(modules[0], modules[2]) and modules.std() > 0
 
 
 def test_low_rank_starts_at_the_identity():
-    graph = chapter.LowRank(width=3)
+    graph = LowRank(relu=False, width=3)
     V, A = torch.randn(2, 7), torch.tensor([[0.5, 0.5], [0.2, 0.8]])
     params = graph.init(7, 0)
     assert params["P"].shape == params["R"].shape == (7, 3)
