@@ -69,8 +69,8 @@ class LGFedAvg(LocalLayers, Clustered):
         What stays on the client: the parameters with these names, or whose names begin with one of them and a dot.
         (): nothing, which is FedAvg.
     assignment : sequence of K int, optional
-        Cluster of each client, in ascending order of ids, from 0; None: one cluster. A cluster without
-        clients keeps its starting model.
+        Cluster of each client, in ascending order of ids, from 0; None: one cluster. A cluster without clients keeps
+        its starting model.
     mmd : float
         Weight lambda of the MMD in the loss; 0 neither computes nor sends an embedding.
     pool : int
@@ -88,10 +88,9 @@ class LGFedAvg(LocalLayers, Clustered):
     -----
     FedSGCNN's Algorithm 1 from line 15 on: Steps 7 to 10 of section 4.2, and the loss of section 4.4. A subclass may
     override `embed` (what is sent), `centroids`, `comparison` and `discrepancy` (what a client's embeddings are
-    compared with, and how): chapters 10 and 11 do. With
-    MMD, which needs a layer ``dense1``, clients first send embeddings before round 1; what these reveal is shown in
-    chapter 11. The training loss in the history includes the MMD. In the costs, purpose "mmd", embeddings count
-    without padding.
+    compared with, and how): chapters 10 and 11 do. With MMD, which needs a layer ``dense1``, clients first send
+    embeddings before round 1; what these reveal is shown in chapter 11. The training loss in the history includes the
+    MMD. In the costs, purpose "mmd", embeddings count without padding.
 
     Line 19's r is a share of each cluster, line 24's mean is weighted by examples, and all clusters do round t together
     (lines 15 and 16). K clients and M clusters are the paper's n and k; C is the number of clients at hand.
