@@ -26,27 +26,8 @@ from torch import Tensor
 
 import fedlib
 from book.experiments import fedsgcnn_tables, running, tabular
-from book.experiments.pair_predictors import (
-    RECIPES,
-    Scores,
-    Table,
-    answer_distance,
-    between,
-    by_seed,
-    feature_overlap,
-    fit_threshold,
-    hand_made,
-    l2_distance,
-    logistic_pairs,
-    majority_pairs,
-    numbers,
-    pair_scores,
-    plain,
-    repeat_auc,
-    ridge_pairs,
-    sign_agreement,
-    train_on_gains,
-)
+from book.experiments import pair_predictors as predictors
+from book.experiments.pair_predictors import Scores, Table
 from book.experiments.worlds import squared_error
 from fedlib import ClientData, Key, evaluation, models, statistics
 from fedlib.algorithm import Algorithm
@@ -148,7 +129,7 @@ def judged_pairs(clients: int, trainers: int) -> Tensor:
     """Pairs of two training clients, or of two unseen ones."""
     everybody = transfer.all_pairs(clients)
     parts = torch.arange(trainers), torch.arange(trainers, clients)
-    return torch.cat([everybody[between(everybody, part)] for part in parts])
+    return torch.cat([everybody[predictors.between(everybody, part)] for part in parts])
 
 
 def about(settings: Settings, world: World, found: transfer.Transfer) -> Scores:
@@ -158,8 +139,8 @@ def about(settings: Settings, world: World, found: transfer.Transfer) -> Scores:
     gain, clipped = found.gain.mean(0), found.gain.clamp(-1, 1).mean(0)
     same = group[found.pairs[:, 0]] == group[found.pairs[:, 1]]
     return {
-        "sign agreement": sign_agreement(found.gain),
-        "AUC of a repeat": repeat_auc(found.gain[:, unseen]),
+        "sign agreement": predictors.sign_agreement(found.gain),
+        "AUC of a repeat": predictors.repeat_auc(found.gain[:, unseen]),
         "share that loses": float((gain <= 0).double().mean()),
         "gain inside": float(gain[same].mean()),
         "gain across": float(gain[~same].mean()),
@@ -199,11 +180,11 @@ def plain_distances(settings: Settings, world: World, shots: dict[int, Params]) 
         update = sub(shots[epochs], shots[0])
         found[f"cosine, weights, {epochs} epochs"] = 1 - cosine_similarity(shots[epochs])
         found[f"cosine, updates, {epochs} epochs"] = 1 - cosine_similarity(update)
-        found[f"L2, weights, {epochs} epochs"] = l2_distance(to_matrix(shots[epochs]))
+        found[f"L2, weights, {epochs} epochs"] = predictors.l2_distance(to_matrix(shots[epochs]))
         length = to_matrix(update).norm(dim=1)
         found[f"lengths of updates, {epochs} epochs"] = (length[:, None] - length).abs().double()
-    found["feature overlap"] = feature_overlap(world.clients.columns)
-    found["answers to a probe"] = answer_distance(answers, last, inputs)
+    found["feature overlap"] = predictors.feature_overlap(world.clients.columns)
+    found["answers to a probe"] = predictors.answer_distance(answers, last, inputs)
     return found
 
 
@@ -223,17 +204,17 @@ def learned_distances(
     """Distances of clients by predictors that learn from the gains of pairs; `epochs` of the Siamese networks."""
     first, *_, last = settings["snapshots"]
     graphs = [model_graph.model_graph(shots[e], SHARED) for e in settings["snapshots"]]
-    update, numbers = to_matrix(sub(shots[first], shots[0])), hand_made(shots[last], SHARED)
+    update, numbers = to_matrix(sub(shots[first], shots[0])), predictors.hand_made(shots[last], SHARED)
     shuffled = gain[torch.from_numpy(np.random.RandomState(seed).permutation(len(gain)))]
 
     steps = {} if epochs is None else {"epochs": epochs}
 
     def graph_network(recipe: str, some: list[model_graph.ModelGraphs], gain: Tensor) -> Tensor:
-        return RECIPES[recipe](some, pairs, gain, seed, **steps).distance(some)
+        return predictors.RECIPES[recipe](some, pairs, gain, seed, **steps).distance(some)
 
     makers = {
-        "logistic, flat updates": lambda: logistic_pairs(update, pairs, gain <= 0, seed)(update),
-        "hand-made numbers, ridge": lambda: ridge_pairs(numbers, pairs, gain, seed)(numbers),
+        "logistic, flat updates": lambda: predictors.logistic_pairs(update, pairs, gain <= 0, seed)(update),
+        "hand-made numbers, ridge": lambda: predictors.ridge_pairs(numbers, pairs, gain, seed)(numbers),
         "Siamese GCN, paper": lambda: graph_network("paper", graphs[:1], gain),
         "Siamese GCN, book": lambda: graph_network("book", graphs, gain),
         "shuffled gains, book": lambda: graph_network("book", graphs, shuffled),
@@ -253,15 +234,15 @@ def judge(settings: Settings, table: str, plant: str, h: float, seed: int) -> Ta
     def scores(distance: Tensor, threshold: float | None = None) -> Scores:
         far = distance[pairs[:, 0], pairs[:, 1]]
         if threshold is None:
-            threshold = fit_threshold(far[train], negative[train])
-        return pair_scores(negative[unseen], far[unseen], threshold)
+            threshold = predictors.fit_threshold(far[train], negative[train])
+        return predictors.pair_scores(negative[unseen], far[unseen], threshold)
 
     out = {name: scores(distance) for name, distance in plain_distances(settings, world, shots).items()}
     learned = learned_distances(settings, shots, pairs[train], gain[train], seed)
     out |= {name: scores(distance, 0.5) for name, distance in learned.items()}
     group = torch.as_tensor(world.clients.planted)
     out["planted groups known"] = scores((group[:, None] != group).double(), 0.5)
-    always = majority_pairs(negative[train], negative[unseen])
+    always = predictors.majority_pairs(negative[train], negative[unseen])
     out["majority class"] = {"accuracy": always, "balanced_accuracy": 0.5, "auc": 0.5}
     for n in settings["few"] if plant == "scale" and h in (0.0, 1.0) else ():
         some = (pairs < n).all(1)
@@ -276,16 +257,17 @@ def many_clients(
     """Nothing planted, but four times as many training clients, and some of their pairs."""
     world = world_of(settings, table, "scale", 0.0, seed, clients + unseen)
     everybody = transfer.all_pairs(clients + unseen)
-    train = everybody[between(everybody, torch.arange(clients))]
+    train = everybody[predictors.between(everybody, torch.arange(clients))]
     train = train[torch.from_numpy(np.random.RandomState(seed).permutation(len(train))[:some])]
-    new = everybody[between(everybody, torch.arange(clients, clients + unseen))]
+    new = everybody[predictors.between(everybody, torch.arange(clients, clients + unseen))]
     found = gains(settings, world, seed, torch.cat([train, new]))
     gain, test = found.gain.mean(0), torch.arange(len(found.pairs)) >= len(train)
     learned = learned_distances(settings, looks(settings, world, seed), train, gain[~test], seed)
     out = {
-        name: pair_scores(gain[test] <= 0, distance[new[:, 0], new[:, 1]], 0.5) for name, distance in learned.items()
+        name: predictors.pair_scores(gain[test] <= 0, distance[new[:, 0], new[:, 1]], 0.5)
+        for name, distance in learned.items()
     }
-    return out | {"AUC of a repeat": {"auc": repeat_auc(found.gain[:, test])}}
+    return out | {"AUC of a repeat": {"auc": predictors.repeat_auc(found.gain[:, test])}}
 
 
 # ---- clusters ----
@@ -296,7 +278,7 @@ def one_to_four(distance: Tensor) -> list[Tensor]:
     return [linkage(distance, m) for m in (1, 2, 3, 4)]
 
 
-BOOK = {"learn": train_on_gains, "cluster": one_to_four}
+BOOK = {"learn": predictors.train_on_gains, "cluster": one_to_four}
 
 
 @dataclass(frozen=True)
@@ -464,14 +446,16 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     for seed in range(settings["seed"], settings["seed"] + settings["seeds"]):
         table = {}
         for where, world in worlds.items():
-            scores = keep(f"{where}, seed {seed}", plain, judge, settings, *world, seed)
+            scores = keep(f"{where}, seed {seed}", predictors.plain, judge, settings, *world, seed)
             table |= {f"{where}: {name}": row for name, row in scores.items()}
         for arena in ARENAS:
-            table |= keep(f"contest, {label(*arena)}, seed {seed}", plain, contest, settings, *arena, seed)
-        many = keep(f"many clients, seed {seed}", plain, many_clients, settings, "boston", seed)
+            table |= keep(f"contest, {label(*arena)}, seed {seed}", predictors.plain, contest, settings, *arena, seed)
+        many = keep(f"many clients, seed {seed}", predictors.plain, many_clients, settings, "boston", seed)
         table |= {f"many clients: {name}": row for name, row in many.items()}
-        tables[seed] = table | keep(f"noise, seed {seed}", plain, leaks, settings, "diabetes", "scale", 1.0, seed)
-    return by_seed(tables)
+        tables[seed] = table | keep(
+            f"noise, seed {seed}", predictors.plain, leaks, settings, "diabetes", "scale", 1.0, seed
+        )
+    return predictors.by_seed(tables)
 
 
 def small_world(settings: Settings, plant: str, seed: int) -> World:
@@ -494,7 +478,7 @@ def probe() -> running.Probe:
         out[f"gains, {plant}"] = [*found.gain.sum(1).tolist(), *found.gain.square().sum(1).tolist()]
     shots, train = looks(told, world, 3), (pairs < told["trainers"]).all(1)
     learned = learned_distances(told, shots, pairs[train], found.gain.mean(0)[train], 3, epochs=15)
-    out |= numbers(plain_distances(told, world, shots) | learned)
+    out |= predictors.numbers(plain_distances(told, world, shots) | learned)
     out["DBSCAN"] = [row["clusters"] for row in dbscan_at(learned["Siamese GCN, book"]).values()]
     for name, algorithm in contenders(told, world, 3).items():
         if isinstance(algorithm, FedSGCNN):

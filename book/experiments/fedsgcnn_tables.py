@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from book.experiments import pair_predictors as predictors
 from book.experiments import running, tabular
 from book.experiments.fedsgcnn_side_by_side import (
     Task,
@@ -19,19 +20,7 @@ from book.experiments.fedsgcnn_side_by_side import (
     side_by_side,
     task_of,
 )
-from book.experiments.pair_predictors import (
-    Scores,
-    Table,
-    between,
-    by_seed,
-    fit_threshold,
-    l2_distance,
-    majority_pairs,
-    numbers,
-    pair_scores,
-    plain,
-    sign_agreement,
-)
+from book.experiments.pair_predictors import Scores, Table
 from fedlib import ClientData, Key
 from fedlib.algorithms import FedSGCNN
 from fedlib.client.local_layers import split_layers
@@ -72,13 +61,19 @@ def common_noise(clusters: Tensor) -> Tensor:
     return torch.where(single, clusters[single].min() if single.any() else 0, clusters).unique(return_inverse=True)[1]
 
 
-def distances(task: Task, start: Params, settings: Settings, seed: int) -> tuple[dict[str, Tensor], Table]:
-    """Steps 1 to 5 of FedSGCNN as printed, by several gains; and what the gains are."""
+def parts_of(task: Task, settings: Settings, seed: int) -> tuple[FedSGCNN, ClientData, ClientData, Tensor, int]:
+    """FedSGCNN's settings, rows to train and to check on, the clients whose pairs are measured, rounds of a pair."""
     key, rule = Key(seed), FedSGCNN(task.loss, **task.how)
     train, check = transfer.hold_back(task.clients.train.sorted(), rule.validation, key)
     chosen = key.choose(train.id, min(rule.trainers, len(train)), "trainers")
-    graphs = rule.graphs(start, train, key, rule.snapshots[0])
-    rounds, gain, told, found = max(1, rule.pair_rounds // settings["shorter"]), {}, {}, {}
+    return rule, train, check, chosen, max(1, rule.pair_rounds // settings["shorter"])
+
+
+def distances(task: Task, start: Params, settings: Settings, seed: int) -> tuple[dict[str, Tensor], Table]:
+    """Steps 1 to 5 of FedSGCNN as printed, by several gains; and what the gains are."""
+    rule, train, check, chosen, rounds = parts_of(task, settings, seed)
+    graphs = rule.graphs(start, train, Key(seed), rule.snapshots[0])
+    gain, told, found = {}, {}, {}
     starts = {"same start": start, "other start": task.net.init(1000 + seed)}
     for name, begin in starts.items():
         measured = pair_run(task, begin, train[chosen], rounds, seed)
@@ -102,7 +97,7 @@ def distances(task: Task, start: Params, settings: Settings, seed: int) -> tuple
         }
     for kind in ("loss", "score"):
         both = torch.stack([gain[f"{name}, {kind}"] for name in starts])
-        told[f"pairs, two starts, {kind}"] = {"agreement": sign_agreement(both)}
+        told[f"pairs, two starts, {kind}"] = {"agreement": predictors.sign_agreement(both)}
     return found, told
 
 
@@ -148,9 +143,7 @@ def table_5(table: str, clustered: bool, settings: Settings, seed: int) -> Table
 
 def eps_by_validation(task: Task, at: Mapping[float, Tensor], start: Params, settings: Settings, seed: int) -> float:
     """The eps whose clusters do best on rows held back, after as many rounds as a pair has; the first of equals."""
-    rule = FedSGCNN(task.loss, **task.how)
-    train, check = transfer.hold_back(task.clients.train.sorted(), rule.validation, Key(seed))
-    rounds = max(1, rule.pair_rounds // settings["shorter"])
+    _, train, check, _, rounds = parts_of(task, settings, seed)
     curves = side_by_side(task, different(at.values()), start, rounds, seed, train, {"check": check}, times=1)
     return max(at, key=lambda eps: curves[str(at[eps].tolist())]["check"].of()[-1])
 
@@ -187,11 +180,11 @@ def tables_2_and_3(settings: Settings, seed: int, clients: int = 25) -> dict[str
     graphs = [rule.graphs(starts[0], task.clients.train.sorted(), Key(seed), rule.snapshots[0])]
     end = rule.lg_fedavg().local_training(broadcast(starts[0], clients), task.clients.train.sorted(), Key(seed)).params
     stack = split_layers(end, ("dense1",))[0]
-    fixed = {"L2 distance": l2_distance(to_matrix(stack)), "cosine": 1 - cosine_similarity(stack)}
+    fixed = {"L2 distance": predictors.l2_distance(to_matrix(stack)), "cosine": 1 - cosine_similarity(stack)}
     tables = {}
     for part, truth in TRUTHS.items():
         gain = torch.stack([run(getattr(task.clients, truth), "loss") for run in runs])
-        tables[part] = plain(judged, graphs, fixed, gain, settings, seed)
+        tables[part] = predictors.plain(judged, graphs, fixed, gain, settings, seed)
     return tables
 
 
@@ -206,10 +199,10 @@ def judged(
     for fold in range(settings["folds"]):
         test = torch.from_numpy(order[each * fold : each * (fold + 1)])
         rest = torch.from_numpy(np.roll(order, -each * (fold + 1))[: clients - each])
-        at, all_known = between(pairs, test), between(pairs, rest)
+        at, all_known = predictors.between(pairs, test), predictors.between(pairs, rest)
         tried = {}
         for n, start in [*((n, 0) for n in numbers), (max(numbers), 1)]:
-            some = between(pairs, rest[:n])
+            some = predictors.between(pairs, rest[:n])
             name = f"SGCNN, {n} clients" + ", pairs from another start" * start
             learned = model_graph.train_siamese(
                 graphs, pairs[some], gain[start, some], seed, settings["epochs"] or 1000
@@ -217,17 +210,17 @@ def judged(
             tried[name] = learned.distance(graphs), 0.5, negative[start]
         i, j = pairs[all_known].T
         for name, distance in fixed.items():
-            tried[name] = distance, fit_threshold(distance[i, j], negative[0, all_known]), negative[0]
+            tried[name] = distance, predictors.fit_threshold(distance[i, j], negative[0, all_known]), negative[0]
         i, j = pairs[at].T
         for name, (distance, cut, truth) in tried.items():
-            folds.setdefault(name, []).append(pair_scores(truth[at], distance[i, j], cut))
-        always = majority_pairs(negative[0, all_known], negative[0, at])
+            folds.setdefault(name, []).append(predictors.pair_scores(truth[at], distance[i, j], cut))
+        always = predictors.majority_pairs(negative[0, all_known], negative[0, at])
         folds.setdefault("majority class", []).append({"accuracy": always})
     out = {}
     for name, scores in folds.items():
         out[name] = {what: float(np.nanmean([s[what] for s in scores])) for what in scores[0]}
         out[name]["deviation over folds"] = float(np.std([s["accuracy"] for s in scores], ddof=1))
-    return out | {"two runs": {"accuracy": sign_agreement(gain)}}
+    return out | {"two runs": {"accuracy": predictors.sign_agreement(gain)}}
 
 
 def nudged(params: Params, seed: int) -> Params:
@@ -242,13 +235,11 @@ def nudged(params: Params, seed: int) -> Params:
 
 def rounding(task: Task, start: Params, settings: Settings, seed: int) -> Table:
     """What becomes of the printed recipe's distances and clusters when numbers are rounded otherwise."""
-    key, rule = Key(seed), FedSGCNN(task.loss, **task.how)
-    train, check = transfer.hold_back(task.clients.train.sorted(), rule.validation, key)
-    chosen = key.choose(train.id, min(rule.trainers, len(train)), "trainers")
-    pairs, rounds = transfer.all_pairs(len(chosen)), max(1, rule.pair_rounds // settings["shorter"])
+    rule, train, check, chosen, rounds = parts_of(task, settings, seed)
+    pairs = transfer.all_pairs(len(chosen))
 
     def predicted(start: Params, gain: Tensor | None = None) -> tuple[Tensor, Tensor]:
-        graphs = rule.graphs(start, train, key, rule.snapshots[0])
+        graphs = rule.graphs(start, train, Key(seed), rule.snapshots[0])
         gain = pair_run(task, start, train[chosen], rounds, seed)(check, "loss") if gain is None else gain
         learned = model_graph.train_siamese([graphs[chosen]], pairs, gain, seed, settings["epochs"] or 1000)
         return gain, learned.distance([graphs])
@@ -277,8 +268,8 @@ def measure_rounding(settings: Settings, keep: running.Keep) -> dict[str, Any]:
         task = task_of(
             tabular.SETTINGS["wine_quality"], tabular.table("wine_quality"), False, seed, settings["hold-out rows"]
         )
-        found[seed] = keep(f"seed {seed}", plain, rounding, task, task.net.init(seed), settings, seed)
-    return by_seed(found)
+        found[seed] = keep(f"seed {seed}", predictors.plain, rounding, task, task.net.init(seed), settings, seed)
+    return predictors.by_seed(found)
 
 
 def probe_rounding() -> running.Probe:
@@ -307,12 +298,14 @@ def measure_paper(settings: Settings, keep: running.Keep) -> dict[str, Any]:
                 continue
             for part, column in COLUMNS.items():
                 if column[0] == name:
-                    tables[part][seed] = keep(f"{part}, seed {seed}", plain, table_5, *column, settings, seed)
+                    tables[part][seed] = keep(
+                        f"{part}, seed {seed}", predictors.plain, table_5, *column, settings, seed
+                    )
             if name == "Tables 2 and 3":
                 pairs = keep(f"{name}, seed {seed}", tables_2_and_3, settings, seed)
                 for part in TRUTHS:
                     tables[part][seed] = pairs[part]
-    return {part: by_seed(table) for part, table in tables.items()}
+    return {part: predictors.by_seed(table) for part, table in tables.items()}
 
 
 SMALL = {"shorter": 50, "eps": [0.3, 0.5], "groups": [1, 3], "hold-out rows": 40, "numbers": [3, 4], "folds": 2}
@@ -327,7 +320,7 @@ def probe_paper() -> running.Probe:
         start = {name: p.double() for name, p in task.net.init(3).items()}
         apart, about_pairs = distances(task, start, settings, 3)
         out[f"{table}, pairs"] = [v for row in about_pairs.values() for v in row.values()]
-        out |= {f"{table}, {name}": v for name, v in numbers(apart).items()}
+        out |= {f"{table}, {name}": v for name, v in predictors.numbers(apart).items()}
         arms = {"+ MMD": torch.zeros(6, dtype=torch.int64), "+ clusters": torch.as_tensor(task.clients.group)}
         arms |= {"LG-FedAvg": arms["+ MMD"], "Standalone": torch.arange(6)}
         curves = side_by_side(task, arms, start, 2, 3)
