@@ -120,7 +120,7 @@ class FedCG(Algorithm):
         graph = self.gcn.start(params, self.net.layers, key.seed) if self.gcn else {}
         draw = int(key.bits(torch.zeros(1, dtype=torch.int64), "teacher")[0]) % 2**32  # so that phi is not varphi
         parts = split(params | graph) | {"teacher": split(self.net.init(draw))["student"]}
-        stacks = {name: {n: p.to(like)[None] for n, p in some.items()} for name, some in parts.items()}
+        stacks = {name: {n: p.to(like)[None] for n, p in stack.items()} for name, stack in parts.items()}
         bias, a = like.new_zeros(d), torch.eye(d).to(like)
         return FedCGState(round=0, share=bias + torch.nan, **stacks, bias=bias, adjacency=a)
 
@@ -129,8 +129,8 @@ class FedCG(Algorithm):
     def train(self, state: FedCGState, data: ClientData, clients: Tensor, key: Key) -> Update:
         """Theta_k and W_k learn their samples' labels (Eq. 1, 4, 5), and the student their domains (Eq. 3)."""
         d_hat = self.d_hat(state, data, clients)
-        more = {"w_d": self.w_d(state, data, clients, d_hat), "d_hat": d_hat}
-        data = replace(data, columns=data.columns | more)
+        columns = {"w_d": self.w_d(state, data, clients, d_hat), "d_hat": d_hat}
+        data = replace(data, columns=data.columns | columns)
         # row 0 of each stack for every client
         one, a = torch.zeros_like(clients), state.adjacency.expand(len(clients), -1, -1)
         # Eq. 1, with Eq. 4 and 5 in the loss

@@ -154,10 +154,10 @@ class FedEM(Algorithm):
         values, dtype = [], next(iter(models.values())).dtype
         size = max(1, clients_at_once(models, data, None) // self.components)
         for chunk in torch.arange(len(data), device=data.n.device).split(size):
-            params, some = self._pairs(models, data[chunk])
-            x, y, w, *more = some.all_rows(dtype)
+            params, pairs = self._pairs(models, data[chunk])
+            x, y, w, *columns = pairs.all_rows(dtype)
             w = torch.ones_like(w).requires_grad_()
-            mean = vmap(self.loss)(params, (x, y, w, *more))
+            mean = vmap(self.loss)(params, (x, y, w, *columns))
             (slope,) = torch.autograd.grad(mean.sum(), w)
             values.append(mean.detach()[:, None] + w.shape[1] * slope)
         example = tuple(part[0, :1] for part in data[:1].all_rows(dtype))
@@ -183,9 +183,9 @@ class FedEM(Algorithm):
 
     def weighted_loss(self, params: Params, batch: Batch) -> Tensor:
         """(1/B) sum_i q_i l_i: the mean weighted by q, times the mean of q."""
-        x, y, w, *more, q = batch
+        x, y, w, *columns, q = batch
         wq = w * q.clamp(min=_FLOOR)
-        return self.loss(params, (x, y, wq, *more)) * (wq.sum() / w.sum())
+        return self.loss(params, (x, y, wq, *columns)) * (wq.sum() / w.sum())
 
     def aggregate(self, state: FedEMState, update: Update) -> FedEMState:
         """theta_m <- sum of n_k theta_km / sum of n_k, for all m at once."""

@@ -83,11 +83,11 @@ class FedGroup(ClusteredKMeans):
     def group(self, state: KMeansState, update: Params, data: ClientData, key: Key) -> KMeansState:
         """Steps 2 to 5 of the cold start."""
         drawn = key.choose(data.id, min(_DRAWN * self.clusters, len(data)), "cold start")
-        some = {name: p[drawn] for name, p in update.items()}
-        cosines = decomposed_cosines(to_matrix(some), self.clusters)
+        first = {name: p[drawn] for name, p in update.items()}
+        cosines = decomposed_cosines(to_matrix(first), self.clusters)
         groups = kmeans(cosines, self.clusters, kmeans_seed(key)).assignment.to(drawn.device)
         member = membership(groups, torch.ones_like(groups).double(), self.clusters)
-        mean = mix(member / member.sum(1, keepdim=True).clamp(min=1), some)
+        mean = mix(member / member.sum(1, keepdim=True).clamp(min=1), first)
         models = {name: p + mean[name].to(p.dtype) for name, p in state.start.items()}
         state = replace(state, models=models, centres=to_matrix(mean))
         return replace(state, assignment=self.place(state, update).index_copy(0, drawn, groups))

@@ -130,14 +130,14 @@ class FedSGCNN(LGFedAvg):
             train, validation = hold_back(data, validation, key)
         # All layers: every cluster and every client still has the same.
         start = row(state.models | state.start, 0)
-        how: dict[str, Any] = {"score": self.score, "seed": key.seed}
+        options: dict[str, Any] = {"score": self.score, "seed": key.seed}
         # Step 1, line 1
         selected = key.choose(data.id, min(self.trainers, len(data)), "trainers")
         # Steps 2 and 5, line 3
         graphs = [self.graphs(start, train, key, epochs) for epochs in self.snapshots]
         # Step 3, lines 2 and 4 to 11
-        starts = [start, *({name: p.to(start[name]) for name, p in more.items()} for more in self.further_starts)]
-        measured = positive_transfer(self.lg_fedavg(), starts, train[selected], validation, self.pair_rounds, **how)
+        starts = [start, *({name: p.to(start[name]) for name, p in other.items()} for other in self.further_starts)]
+        measured = positive_transfer(self.lg_fedavg(), starts, train[selected], validation, self.pair_rounds, **options)
         with server_time(_CLUSTERING):
             # Step 4, line 12
             gain = measured.gain.nanmean(0)
@@ -148,8 +148,8 @@ class FedSGCNN(LGFedAvg):
             # Step 6, line 14
             clusters = self.cluster(distance)
         if not isinstance(clusters, Tensor):
-            how |= {"rounds": self.pair_rounds, "purpose": _CLUSTERING}
-            clusters = best_clusters(self.lg_fedavg(mmd=self.mmd), clusters, start, train, validation, **how)
+            options |= {"rounds": self.pair_rounds, "purpose": _CLUSTERING}
+            clusters = best_clusters(self.lg_fedavg(mmd=self.mmd), clusters, start, train, validation, **options)
         # Steps 7 to 10, lines 15 to 27, are those of LG-FedAvg with MMD, from the common start
         state = replace(self, assignment=clusters).init(start, data, key)
         state = replace(state, trainers=selected, gain=measured.gain, distance=distance)

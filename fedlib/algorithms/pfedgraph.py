@@ -157,8 +157,8 @@ class PFedGraph(Algorithm):
 
     def new_clients(self, state: PFedGraphState, data: ClientData, key: Key, rounds: int) -> PFedGraphState:
         """A new client trains the mean model for some rounds, then mixes the result with the known clients' models."""
-        seen, c = state.graph.sum(1) > 0, len(data)
-        known = (seen | ~seen.any()).nonzero()[:, 0]  # all, if nobody took part
+        active, c = state.graph.sum(1) > 0, len(data)
+        known = (active | ~active.any()).nonzero()[:, 0]  # all, if nobody took part
         models, n = take(state.models, known), state.examples[known].double()
         mean = row(mix((n / n.sum())[None], models), 0)
         start = broadcast({name: p.to(models[name].dtype) for name, p in mean.items()}, c)
@@ -174,6 +174,6 @@ class PFedGraph(Algorithm):
 
 def _cosines(a: Params, b: Params) -> Tensor:
     """Cosines (N, C), float64, of the rows of two stacks; 0 with a row of zeros."""
-    rows = [to_matrix(some) for some in (a, b)]
+    rows = [to_matrix(stack) for stack in (a, b)]
     left, right = (normalize(r.to(torch.promote_types(r.dtype, torch.float32)), eps=1e-30) for r in rows)
     return (left @ right.T).double()

@@ -140,7 +140,7 @@ def bipartition(similarity: Tensor | ArrayLike, method: str = "exact") -> Bipart
     best assignments that start with 0 it is the last in alphabetical order. So the answer depends on the matrix and the
     order of its clients only. "complete" and "average" leave ties to SciPy. Chapters 05 and 06.
     """
-    from scipy.cluster.hierarchy import linkage
+    from scipy.cluster.hierarchy import linkage, to_tree
     from scipy.sparse.csgraph import connected_components
     from scipy.spatial.distance import squareform
 
@@ -153,11 +153,8 @@ def bipartition(similarity: Tensor | ArrayLike, method: str = "exact") -> Bipart
     if method == "exact":
         group = connected_components(alpha > -tree[-1, 2], directed=False)[1]
     else:
-        group = np.zeros(2 * clients - 1, int)  # of the clients, then of the merged clusters; the last two are cut
-        for n in range(2 * clients - 2, clients - 1, -1):
-            one, other = tree[n - clients, :2].astype(int)
-            group[one], group[other] = group[n], group[n] if n < 2 * clients - 2 else 1
-    second = group[:clients] != group[0]
+        group = np.isin(np.arange(clients), to_tree(tree).get_left().pre_order())  # before the last two were merged
+    second = group != group[0]
     across = second[:, None] != second
     objective = alpha[across].max()
     pairs = alpha[~across & ~np.eye(clients, dtype=bool)]
@@ -255,10 +252,10 @@ def nearest(centres: Tensor, updates: Params | Tensor) -> Tensor:
     """
     # not by matrix products: |a|^2 - 2 a b + |b|^2 cancels when updates are long and differ little
     mode = "donot_use_mm_for_euclid_dist"
-    found, centres = _matrix(updates), _matrix(centres)
-    if not (found.isfinite().all() and centres.isfinite().all()):
+    rows, centres = _matrix(updates), _matrix(centres)
+    if not (rows.isfinite().all() and centres.isfinite().all()):
         raise ValueError("centres and updates must be finite; a client whose training diverged has no nearest centre")
-    return torch.cdist(found, centres, compute_mode=mode).argmin(1)
+    return torch.cdist(rows, centres, compute_mode=mode).argmin(1)
 
 
 def different_starts(params: Params, models: int, key: Key) -> Params:
@@ -323,9 +320,9 @@ def _matrix(updates: Params | Tensor) -> Tensor:
 def _refuse(wrong: Tensor, what: str) -> None:
     """Refuse updates with the reason `what` if the mask `wrong` (K,) is not empty."""
     if number := int(wrong.sum()):
-        some = wrong.nonzero()[:10, 0].tolist()
-        more = f" and {number - 10} more" if number > 10 else ""
-        raise ValueError(f"the updates of the clients at positions {some}{more} hold {what}")
+        first = wrong.nonzero()[:10, 0].tolist()
+        rest = f" and {number - 10} more" if number > 10 else ""
+        raise ValueError(f"the updates of the clients at positions {first}{rest} hold {what}")
 
 
 def _symmetric(similarity: Tensor | ArrayLike) -> np.ndarray:

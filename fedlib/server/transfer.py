@@ -138,9 +138,9 @@ def positive_transfer(
     local = torch.full((len(starts), len(train)), torch.nan, dtype=torch.float64)  # l(theta_local)
     federated = torch.empty(len(starts), *pairs.shape, dtype=torch.float64)  # l(theta_fed)
     for r, start in enumerate(starts):
-        how: dict[str, Any] = {"score": score, "seed": seed + r}
-        local[r, clients] = federated_score(standalone, start, train[clients], validation, rounds, **how)
-        both = federated_score(federation, start, train[pairs.flatten()], validation, rounds, **how)
+        options: dict[str, Any] = {"score": score, "seed": seed + r}
+        local[r, clients] = federated_score(standalone, start, train[clients], validation, rounds, **options)
+        both = federated_score(federation, start, train[pairs.flatten()], validation, rounds, **options)
         federated[r] = both.view_as(pairs)
     return Transfer(pairs, (federated - local[:, pairs]).mean(-1), local, federated)
 
@@ -189,7 +189,7 @@ def federated_score(
 
 
 def best_clusters(
-    algorithm: Any, candidates: Iterable[Tensor], start: Params, train: ClientData, validation: ClientData, **how: Any
+    algorithm: Any, candidates: Iterable[Tensor], start: Params, train: ClientData, validation: ClientData, **given: Any
 ) -> Tensor:
     """That of several clusterings with the best mean score on the validation rows after a federation in its clusters.
 
@@ -198,7 +198,7 @@ def best_clusters(
     algorithm : LGFedAvg
         How each cluster federates; its `assignment` is not used.
     candidates : iterable of Tensor of shape (K,), int64
-    start, train, validation, **how
+    start, train, validation, **given
         As in `federated_score`.
 
     Returns
@@ -209,6 +209,6 @@ def best_clusters(
 
     def trial(assignment: Tensor) -> float:
         clustered = replace(algorithm, assignment=assignment)
-        return float(federated_score(clustered, start, train, validation, **how).nanmean())
+        return float(federated_score(clustered, start, train, validation, **given).nanmean())
 
     return max(candidates, key=trial)
