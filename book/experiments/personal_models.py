@@ -23,6 +23,7 @@ import torch
 
 import fedlib
 from book.experiments import running
+from book.experiments.worlds import shrunk
 from fedlib import Algorithm, ClientData, Result, datasets, evaluation, models, partition, statistics
 from fedlib.algorithms import CFL, IFCA, Ditto, FedAvg, FedEM, FedRep, FineTunedFedAvg, LGFedAvg, LocalOnly
 from fedlib.algorithms.fedem import Mixture
@@ -108,11 +109,6 @@ class World:
     group: np.ndarray | None = None
     new_group: np.ndarray | None = None
     model: models.MLP = model
-
-
-def shrunk(x: np.ndarray) -> np.ndarray:
-    """Images of 14 x 14 pixels."""
-    return x.reshape(-1, 1, 14, 2, 14, 2).mean((3, 5)).astype(np.uint8)
 
 
 def equal_shares(y: np.ndarray, each: int, seed: int) -> np.ndarray:

@@ -27,6 +27,7 @@ from torch import Tensor
 import fedlib
 from book.experiments import running, tabular
 from book.experiments.pair_predictors import train_on_gains
+from book.experiments.worlds import shrunk
 from fedlib import Algorithm, Key, datasets, evaluation, models, partition, statistics
 from fedlib.algorithms import (
     CFL,
@@ -175,11 +176,6 @@ class World:
     groups: int  # what methods are told that want a number of clusters
     nets: Nets
     own_columns: bool = False  # without names in common
-
-
-def shrunk(x: np.ndarray) -> np.ndarray:
-    """Images of 14 x 14 pixels."""
-    return x.reshape(-1, 1, 14, 2, 14, 2).mean((3, 5)).astype(np.uint8)
 
 
 @cache
