@@ -153,6 +153,7 @@ def bipartition(similarity: Tensor | ArrayLike, method: str = "exact") -> Bipart
     if method == "exact":
         group = connected_components(alpha > -tree[-1, 2], directed=False)[1]
     else:
+        tree[:, 2] -= tree[0, 2]  # SciPy wants heights of at least 0
         group = np.isin(np.arange(clients), to_tree(tree).get_left().pre_order())  # before the last two were merged
     second = group != group[0]
     across = second[:, None] != second
