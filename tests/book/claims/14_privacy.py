@@ -1,6 +1,6 @@
 """What chapter 14 says of its stored results."""
 
-from book.claiming import mean, shows
+from book.claiming import mean, shows, verdict
 
 PAGE = "notebooks/14_privacy.ipynb"
 NAME = "privacy"
