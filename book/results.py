@@ -167,6 +167,7 @@ def save(
     seconds: float,
     probe: Mapping[str, Sequence[float]] | None = None,
     claims: Mapping[str, tuple[Place, Place | float]] | None = None,
+    earlier: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a result file, whole or not at all.
 
@@ -187,6 +188,8 @@ def save(
         Name of each arm to what a tiny run of it computes: stored to see later whether the code still does the same.
     claims : mapping of str to (place, place), optional
         What the experiment asks, as `verdicts` takes it.
+    earlier : mapping, optional
+        The provenance of an earlier run, of which some figures are kept. Its seconds are added to those of this one.
 
     Raises
     ------
@@ -200,14 +203,15 @@ def save(
         "claims": claims or {},
         "probe": probe or {},
         "provenance": {
-            "seconds": round(seconds, 1),
+            "seconds": round(seconds + (earlier or {}).get("seconds", 0), 1),
             "date": datetime.datetime.now(datetime.timezone.utc).date().isoformat(),
             "device": torch.cuda.get_device_name() if torch.cuda.is_available() else platform.machine() + " CPU",
             "threads": torch.get_num_threads(),
             "versions": {"python": platform.python_version(), "fedlib": sys.modules["fedlib"].__version__}
             | {d.name: d.version for d in distributions() if d.name in _PACKAGES},
             "commit": _commit(),
-        },
+        }
+        | ({"earlier": earlier} if earlier else {}),
     }
     path = Path(path)
     path.parent.mkdir(parents=True, exist_ok=True)

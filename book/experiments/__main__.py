@@ -17,7 +17,7 @@ def main() -> None:
             if (preset == "paper") != paper:
                 continue
             found = running.state(experiment)
-            print(f"{name} --preset {preset} ({experiment.result}): {found}", flush=True)
+            print(f"{name} --preset {preset} ({experiment.result}): {found}{running.took(experiment)}", flush=True)
             if found == "current":
                 continue
             try:

@@ -3,7 +3,7 @@
 ``full`` asks, on five seeds: does sharing all but the first layer (LG-FedAvg) beat training alone and averaging
 everything, on two tables and with two ways to code their columns? How does that depend on the rows of a client? What
 does the MMD do to the common space and to the score? And what does it help to know the feature groups (Boston Housing,
-the paper's setting)? About 20 minutes on one core.
+the paper's setting)?
 """
 
 import time

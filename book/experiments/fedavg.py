@@ -15,8 +15,8 @@ five seeds that are used for nothing else.
 forty. "first rounds" is the mean accuracy of rounds 2, 4, 6, 8 and 10, "last rounds" that of the last five scored,
 "step" by how much the accuracy of neighbours among the last ten scored differs, on average.
 
-Preset ``full`` (5,000 digits, 40 clients) takes ten minutes on one core. ``paper`` is the setting of McMahan et
-al. (2017), all of MNIST on 100 clients, and wants a GPU.
+Preset ``full`` has 5,000 digits and 40 clients. ``paper`` is the setting of McMahan et al. (2017), all of MNIST on 100
+clients, and wants a GPU.
 """
 
 from collections.abc import Callable, Sequence

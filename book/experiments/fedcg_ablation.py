@@ -13,8 +13,8 @@ are few. Images have 14 x 14 pixels. Preset ``full`` has known domains, FedAvg, 
 ``others`` domains that federated EM finds, random ones, and one domain. Five seeds.
 
 The arms of a seed are trained side by side, on the same cohorts and batches. Their learning rate is the best of .03, .1
-and .3 for modules without a graph on another seed; at .3 the arm with W alone diverges there. Half an hour on one core
-for each preset. Needs Fashion-MNIST (Debian has it as the package dataset-fashion-mnist).
+and .3 for modules without a graph on another seed; at .3 the arm with W alone diverges there. Needs Fashion-MNIST
+(Debian has it as the package dataset-fashion-mnist).
 """
 
 import json

@@ -10,8 +10,8 @@ four federations has forty clients with twenty images of 16 x 16 pixels, four in
 - photos, turned: CIFAR-10, standardised over all clients, turned as the digits are;
 - FEMNIST: characters by writer; no domains are planted, and the truth that is asked for is the writer.
 
-An hour on one core. Preset ``accuracy`` trains the whole of FedCG (without a graph) on more images,
-at the ends of the ranges of T and of the rate, beside FedAvg and FedCG with one domain: an hour.
+Preset ``accuracy`` trains the whole of FedCG (without a graph) on more images, at the ends of the ranges of T and of
+the rate, beside FedAvg and FedCG with one domain.
 """
 
 import warnings

@@ -10,8 +10,7 @@ of them. Preset ``full`` measures with each of five seeds
 - students of EM and of k-means on held-out images, with and without the client's own shares of the domains, and on
   images turned by any angle.
 
-Eight minutes on one core of a CPU. Preset ``paper`` runs the recipe as printed for 100 rounds with ten clients each:
-hours on a CPU, best on a GPU.
+Preset ``paper`` runs the recipe as printed for 100 rounds with ten clients each: hours on a CPU, best on a GPU.
 """
 
 import warnings

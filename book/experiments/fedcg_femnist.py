@@ -24,8 +24,7 @@ What differs from the paper, besides the number of writers:
 a teacher, with domains drawn at random, and with a single one. SCAFFOLD and CFL hold 26 MB for each client: 14 GB in
 all.
 
-On one core FedAvg takes two seconds a round, FedCG three, SCAFFOLD five: about five hours for ``paper`` and twelve for
-``full``. A run goes on from its checkpoint, in the folder FEDLIB_CHECKPOINTS, by default _build/checkpoints.
+A run goes on from its checkpoint, in the folder FEDLIB_CHECKPOINTS, by default _build/checkpoints.
 """
 
 import math

@@ -6,10 +6,10 @@ student as printed. A seed splits the images, deals them to the clients and draw
 held-out images of the same clients: of all ("accuracy"), of each domain, and their plain mean; "lambda" is the weight
 of the modules at the end.
 
-Preset ``full`` has five seeds, three for most of the ablation, and takes about two hours on one core. It needs
-Fashion-MNIST (Debian has it as the package dataset-fashion-mnist). ``paper`` is the setting of Caldarola et al. (2021),
-Section 4, for whichever of CelebA and FEMNIST lies in the folder that the environment variable FEDLIB_DATA names; it
-wants a GPU, and keeps checkpoints in the folder FEDLIB_CHECKPOINTS, by default _build/checkpoints.
+Preset ``full`` has five seeds, three for most of the ablation. It needs Fashion-MNIST (Debian has it as the package
+dataset-fashion-mnist). ``paper`` is the setting of Caldarola et al. (2021), Section 4, for whichever of CelebA and
+FEMNIST lies in the folder that the environment variable FEDLIB_DATA names; it wants a GPU, and keeps checkpoints in the
+folder FEDLIB_CHECKPOINTS, by default _build/checkpoints.
 """
 
 import functools

@@ -3,9 +3,8 @@
 Each method is run with every setting of its grid, and validation examples choose one, in each of five seeds. A seed
 deals the digits, splits each client's into 60 % training, 20 % validation and 20 % test, and draws the start.
 
-Preset ``full`` (5,000 digits, 50 clients, Dirichlet 0.1) takes half an hour on one core; ``writers`` (54 writers of
-MNIST; needs mnist10k, see `fedlib.datasets`) a quarter. ``paper`` is both on QMNIST with up to 500 writers and wants a
-GPU.
+Preset ``full`` has 5,000 digits and 50 clients, Dirichlet 0.1; ``writers`` 54 writers of MNIST, and needs mnist10k, see
+`fedlib.datasets`. ``paper`` is both on QMNIST with up to 500 writers and wants a GPU.
 """
 
 from collections.abc import Iterable, Mapping, Sequence

@@ -7,13 +7,12 @@ fine-tuning, Ditto's lam, ...) by those of each of five other seeds. All methods
 every round, and the same rounds and local epochs. What stands out of that budget is counted: bytes, and operations
 beside FedAvg's.
 
-Preset ``full`` (label skew, and names) takes about a quarter of an hour on one core; ``writers`` (needs femnist300, see
-`fedlib.datasets`) about a quarter of an hour. ``longer`` asks of the same writers what three times the rounds change,
-and a rate of its own for the epochs at home: five minutes.
+Preset ``full`` has label skew, and names; ``writers`` needs femnist300, see `fedlib.datasets`. ``longer`` asks of the
+same writers what three times the rounds change, and a rate of its own for the epochs at home.
 """
 
 import warnings
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -347,9 +346,9 @@ def fine_tuned_row(by_epochs: Mapping[str, Scores]) -> Scores:
 
 
 def rows_of_seed(settings: Settings, keep: running.Keep, kind: str, seed: int, rates: Mapping[str, float]) -> Any:
-    """Every row of the figures of one federation and seed."""
+    """The rows of the figures of one federation and seed, of the methods that have a rate."""
     rows: dict[str, Scores] = {}
-    for name in names_of(kind):
+    for name in rates:
         what, values = OWN.get(name, ("", (None,)))
         rate = rates[name]
         if name == "FedAvg, fine-tuned":
@@ -357,7 +356,8 @@ def rows_of_seed(settings: Settings, keep: running.Keep, kind: str, seed: int, r
         tried, shown = {}, () if kind == "writers" else SHOWN.get(name, ())
         for value in (*values, *shown):
             label = name if value is None else f"{name}, {what} {value:g}"
-            tried[label] = keep(f"{kind}, seed {seed}: {label}", arm, settings, kind, name, seed, rate, value)
+            part = f"{kind}, seed {seed}: {label}"
+            tried[label] = keep(part, arm, settings, kind, name, seed, rate, value, arms=depends_on(kind, name))
         if name == "FedAvg, fine-tuned":
             each = {f"{name}, {row}": scores for row, scores in tried[name].items()}
             rows |= each | {name: fine_tuned_row(each)}
@@ -372,13 +372,24 @@ def rows_of_seed(settings: Settings, keep: running.Keep, kind: str, seed: int, r
     return rows
 
 
-def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
+def depends_on(kind: str, name: str) -> tuple[str, ...]:
+    """The arms of the probe on which a method's figures depend: itself, and who holds what."""
+    return (name, kind) if kind in SETTINGS["worlds"] else (name,)
+
+
+def measure(settings: Settings, keep: running.Keep, arms: Sequence[str]) -> dict[str, Any]:
     """Choose rates, then run: federation -> row -> score -> seed; and ``rates``."""
     figures: dict[str, Any] = {"rates": {}}
     for kind in settings["worlds"]:
         rates = {}
         for name in names_of(kind):
-            tried = {r: keep(f"{kind}: {name} at {r}", validated, settings, kind, name, r) for r in settings["rates"]}
+            needs = depends_on(kind, name)
+            if not set(needs) & set(arms):
+                continue
+            tried = {
+                r: keep(f"{kind}: {name} at {r}", validated, settings, kind, name, r, arms=needs)
+                for r in settings["rates"]
+            }
             rates[name] = max(tried, key=tried.__getitem__)
         figures["rates"][kind] = rates
     for kind in settings["worlds"]:
@@ -510,6 +521,7 @@ PRESETS = {
         probe,
         data=("mnist5k",),
         claims=claims_of("label skew") | claims_of("label names"),
+        by_arm=True,
     ),
     "writers": running.Experiment(
         "personal_models_writers",
@@ -518,6 +530,7 @@ PRESETS = {
         probe_methods,
         data=("femnist300",),
         claims=claims_of("writers"),
+        by_arm=True,
     ),
     "longer": running.Experiment(
         "personal_models_longer",

@@ -7,9 +7,9 @@ the same target, at 1 opposite ones. No private layer can turn a bowl into a hil
 
 Pairs of training clients say who gains by whom. Distances of clients, some learned from these pairs, are judged on
 pairs of unseen clients; then all are clustered by each distance, in the same way. FedSGCNN, CFL and pFedGraph federate
-beside true groups, random ones, one federation of all, and clients alone. Ten minutes on one core.
+beside true groups, random ones, one federation of all, and clients alone.
 
-Preset ``lengths`` asks forty further seeds what the distances that learn nothing say about the groups. Half a minute.
+Preset ``lengths`` asks forty further seeds what the distances that learn nothing say about the groups.
 """
 
 import functools

@@ -53,14 +53,18 @@ class Experiment:
         Data sets of `fedlib.datasets` whose checksums are stored.
     claims : dict
         What the experiment asks: sentence -> (place of A, place of B); see `book.results.verdicts`.
+    by_arm : bool
+        It is ``measure(settings, keep, arms)``, which measures the arms of the probe that are named, and no others: of
+        those that compute what they did, the stored figures stay.
     """
 
     result: str
     settings: dict[str, Any]
-    measure: Callable[[dict[str, Any], "Keep"], dict[str, Any]]
+    measure: Callable[..., dict[str, Any]]
     probe: Callable[[], Probe]
     data: tuple[str, ...] = ()
     claims: Mapping[str, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
+    by_arm: bool = False
 
     @property
     def path(self) -> Path:
@@ -194,23 +198,52 @@ def probe_of(experiment: Experiment) -> Probe:
 
 
 def state(experiment: Experiment) -> str:
-    """What is to be said of the stored result: "current", "missing", or "stale (arms)"."""
+    """What is to be said of the stored result: "current", "missing", "stale (arms)", or "without (new arms)".
+
+    A new arm makes no result stale: figures that are there belong to the code all the same.
+    """
     if not experiment.path.exists():
         return "missing"
-    other = moved(results.load(experiment.path).get("probe", {}), probe_of(experiment))
-    return f"stale ({', '.join(other)})" if other else "current"
+    stored = results.load(experiment.path).get("probe", {})
+    other = moved(stored, probe_of(experiment))
+    if stale := [arm for arm in other if arm in stored]:
+        return f"stale ({', '.join(stale)})"
+    return f"without ({', '.join(other)})" if other else "current"
 
 
-def run(experiment: Experiment) -> None:
-    """Measure, and write the result file."""
+def took(experiment: Experiment) -> str:
+    """How long the stored result took, in words."""
+    if not experiment.path.exists():
+        return ""
+    made = results.load(experiment.path)["provenance"]
+    return f"; it took {made['seconds'] / 60:,.1f} minutes on {made['device']}"
+
+
+def merged(old: Any, new: Any) -> Any:
+    """Figures in which new ones take the place of old ones."""
+    if not (isinstance(old, Mapping) and isinstance(new, Mapping)):
+        return new
+    return {**old, **{key: merged(old.get(key), value) for key, value in new.items()}}
+
+
+def run(experiment: Experiment, again: bool = False) -> None:
+    """Measure, and write the result file; arms that compute what they did keep their figures, but for `again`."""
     probe = probe_of(experiment)
     keep = Keep(ROOT / "_build" / "experiments" / f"{experiment.result}.json", experiment.settings, probe)
-    figures = experiment.measure(experiment.settings, keep)
+    stored = results.load(experiment.path) if experiment.path.exists() and not again else {}
+    arms, earlier = moved(stored.get("probe", {}), probe), None
+    if experiment.by_arm and set(arms) < set(probe) and stored["settings"] == keep.identity["settings"]:
+        figures = merged(stored["figures"], experiment.measure(experiment.settings, keep, arms))
+        earlier = stored["provenance"]
+    else:
+        figures = experiment.measure(experiment.settings, keep, *[[*probe]] * experiment.by_arm)
     checksums = {}
     for d in experiment.data:
         for name, value in datasets.stats(d).checksums.items():
             checksums[f"{d}: {name}" if len(experiment.data) > 1 else name] = value
-    results.save(experiment.path, figures, experiment.settings, checksums, keep.seconds, probe, experiment.claims)
+    results.save(
+        experiment.path, figures, experiment.settings, checksums, keep.seconds, probe, experiment.claims, earlier
+    )
     keep.path.unlink(missing_ok=True)
     print(f"wrote {experiment.path.relative_to(ROOT)}", flush=True)
 
@@ -229,9 +262,9 @@ def main(presets: Mapping[str, Experiment]) -> None:
     arguments = parser.parse_args()
     experiment = presets[arguments.preset]
     found = state(experiment)
-    print(f"{experiment.result}: {found}", flush=True)
+    print(f"{experiment.result}: {found}{took(experiment)}", flush=True)
     if found != "current" or arguments.again:
-        run(experiment)
+        run(experiment, arguments.again)
 
 
 if __name__ == "__main__":

@@ -9,8 +9,8 @@ Preset ``full`` measures, on one core,
 - a run of CFL in one process and in two;
 - the similarity matrix and cut of CFL against a cut of sampled clients, with the exponent of their growth.
 
-Two and a half minutes, on a machine that does nothing else. Preset ``paper`` times a thousand clients on a GPU. Preset
-``flower`` runs three algorithms in Flower and compares them with `fedlib.fit`: twenty minutes, and the extra "flower".
+It needs a machine that does nothing else. Preset ``paper`` times a thousand clients on a GPU. Preset ``flower`` runs
+three algorithms in Flower and compares them with `fedlib.fit`; it needs the extra "flower".
 """
 
 import contextlib

@@ -5,6 +5,7 @@ function of the stored figures that is true while the phrase may stay there. The
 figures of a result by name.
 """
 
+import functools
 import json
 import math
 import re
@@ -17,6 +18,7 @@ from tools.notebooks import ROOT
 Read = Callable[[str], Any]
 
 
+@functools.cache
 def stored(name: str) -> Any:
     """The figures of a stored result."""
     return json.loads((ROOT / f"book/results/{name}.json").read_text(encoding="utf8"))["figures"]
@@ -62,6 +64,7 @@ def shows(value: float, text: str) -> bool:
     )
 
 
+@functools.cache
 def prose(path: str) -> str:
     """The words of a page on one line: Markdown of a notebook, or a .md file, without code and formulas."""
     text = (ROOT / path).read_text(encoding="utf8")

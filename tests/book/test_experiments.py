@@ -1,7 +1,9 @@
 """Experiments run, resume, and are stale exactly when what the code computes has changed."""
 
 import dataclasses
+import itertools
 import json
+import re
 import subprocess
 import sys
 
@@ -86,6 +88,34 @@ def test_a_part_can_depend_on_several_arms(tmp_path):
     assert parts({"a": [1.0], "b": [2.5], "c": [3.0]}) == [0, 4, 5]
 
 
+def test_an_arm_is_measured_alone(tmp_path, monkeypatch):
+    """A new arm makes no result stale, and leaves the figures of the others as they are; so does one that moved."""
+    monkeypatch.setattr(running, "ROOT", tmp_path)
+    count, arms = itertools.count(), {"a": [1.0], "b": [2.0]}
+
+    def measure(settings, keep, arms):
+        return {"arms": {arm: {"score": {"0": keep(arm, lambda: next(count))}} for arm in arms}}
+
+    def figures():
+        running.run(experiment)
+        return {arm: row["score"]["0"] for arm, row in results.load(experiment.path)["figures"]["arms"].items()}
+
+    experiment = running.Experiment("99_x", {}, measure, lambda: arms, by_arm=True)
+    assert figures() == {"a": 0, "b": 1}
+    arms["c"] = [3.0]
+    assert running.state(experiment) == "without (c)" and figures() == {"a": 0, "b": 1, "c": 2}
+    earlier = results.load(experiment.path)["provenance"]["earlier"]
+    assert earlier["date"] and running.state(experiment) == "current"
+    arms["b"] = [2.5]
+    assert running.state(experiment) == "stale (b)" and figures() == {"a": 0, "b": 3, "c": 2}
+    del arms["a"]
+    assert running.state(experiment) == "stale (a)" and figures() == {"b": 4, "c": 5}, "without what is gone"
+    running.run(experiment, again=True)
+    arms["d"] = [4.0]
+    experiment = dataclasses.replace(experiment, settings={"rounds": 1})
+    assert figures() == {"b": 8, "c": 9, "d": 10}, "other settings begin anew"
+
+
 def test_the_same_numbers_written_otherwise_are_not_stale(experiment, monkeypatch):
     running.run(experiment)
     means = __import__("fedlib.algorithms.fedavg", fromlist=["x"]).cluster_means
@@ -118,7 +148,8 @@ def test_the_command_says_what_is_current(monkeypatch):
     run = subprocess.run(
         [sys.executable, "-m", "book.experiments.cfl_geometry"], cwd=running.ROOT, capture_output=True, text=True
     )
-    assert run.returncode == 0 and run.stdout == "cfl_geometry: current\n", run.stderr
+    assert run.returncode == 0, run.stderr
+    assert re.fullmatch(r"cfl_geometry: current; it took [\d.]+ minutes on .+\n", run.stdout)
 
 
 def test_a_stored_result_is_json_of_plain_numbers():

@@ -35,6 +35,18 @@ def test_programs_run(tmp_path):
     assert {path.name for path in tmp_path.iterdir()} >= {"server.pt", "run.safetensors"}
 
 
+def test_what_is_cited_is_in_the_bibliography():
+    """Else the book's build says so, minutes later."""
+    keys = set(re.findall(r"^@\w+\{([^,]+),", (ROOT / "book/references.bib").read_text(encoding="utf8"), re.M))
+    cited = set()
+    for path in [*(ROOT / "book").rglob("*.md"), *notebooks.paths(), *(ROOT / "fedlib").rglob("*.py")]:
+        roles = re.findall(r"\{cite(?::\w+)?\}`([^`]+)`|:cite(?::\w+)?:`([^`]+)`", path.read_text(encoding="utf8"))
+        there = {key.strip() for role in roles for key in "".join(role).split(",")}
+        assert there <= keys, f"{path.relative_to(ROOT)} cites {sorted(there - keys)}: enter it in book/references.bib"
+        cited |= there
+    assert len(cited) > 20
+
+
 REFERENCE = SimpleNamespace(**runpy.run_path(str(ROOT / "book/_ext/reference.py")))
 
 
@@ -104,7 +116,10 @@ def test_data_sets_are_used_where_the_page_says():
 def test_presets_are_those_of_the_page():
     rows = re.findall(r"^\| ((?:`\w+`,? ?)+)\|", text("reproducibility"), re.M)
     named = {name for row in rows for name in re.findall(r"\w+", row)}
-    assert named == {"book", "smoke"} | {preset for module in running.modules().values() for preset in module.PRESETS}
+    there = {preset: f"book.experiments.{name}" for name, m in running.modules().items() for preset in m.PRESETS}
+    new, gone = sorted(there.keys() - named), sorted(named - there.keys() - {"book", "smoke"})
+    assert not new, f"enter preset {new[0]!r} of {there[new[0]]} in the table of presets in book/reproducibility.md"
+    assert not gone, f"the table of presets in book/reproducibility.md names {gone[0]!r}, which no experiment has"
     for page in ("reproducibility", "setup"):
         for name, preset in re.findall(r"book\.experiments\.(\w+)(?: --preset (\w+))?", text(page)):
             assert (preset or "full") in running.modules()[name].PRESETS

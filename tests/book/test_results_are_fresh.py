@@ -23,5 +23,6 @@ def test_the_code_behaves_as_when_it_was_measured(which):
     experiment = EXPERIMENTS[which]
     stored = results.load(experiment.path)["probe"]
     assert stored, "no probe is stored"
-    other = running.moved(stored, running.probe_of(experiment))
-    assert not other, f"these arms compute something else now: {', '.join(other)}; `make results` measures them again"
+    other = [arm for arm in running.moved(stored, running.probe_of(experiment)) if arm in stored]
+    command = "python -m book.experiments.{} --preset {}".format(*which.split())
+    assert not other, f"these arms compute something else now: {', '.join(other)}; `{command}` measures them again"
