@@ -6,6 +6,8 @@ import math
 import golden
 import pytest
 
+from fedlib import algorithms
+
 STORED = json.loads(golden.STORED.read_text(encoding="utf8"))
 
 
@@ -15,7 +17,8 @@ def computed():
 
 
 def test_golden_file_names_every_run(computed):
-    assert list(STORED) == list(computed)
+    assert list(STORED) == list(computed), "`make golden` writes the file"
+    assert {name.split()[0] for name in STORED} >= set(algorithms.__all__)
 
 
 @pytest.mark.parametrize("name", STORED)
