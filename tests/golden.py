@@ -79,7 +79,8 @@ def federations():
             found[f"{name} {network}"] = run(algorithm, params, new=NEW, cohort=None if "CFL" in name else 4)
     algorithm, params, data = domains()
     found["FedCGKnownDomains"] = run(algorithm, params, data, NEW)
-    found["FedCGKnownDomains bottleneck"] = run(replace(algorithm, gcn=replace(algorithm.gcn, weights="bottleneck")), params, data)
+    narrow = replace(algorithm, gcn=replace(algorithm.gcn, weights="bottleneck"))
+    found["FedCGKnownDomains bottleneck"] = run(narrow, params, data)
     found["FedCGKnownDomains without GCN"] = run(replace(algorithm, gcn=None), params, data)
     net = algorithm.net
     paper = algorithms.FedCG(algorithm.loss, net=net, predict=net, refresh=2, warm_up=2, **TRAINING)
