@@ -47,9 +47,6 @@ test: $(READY)  ## lint, types, unit tests, every notebook with small parameters
 differential: $(READY)  ## rounds of fit against loops over clients, for networks drawn at random, until it is stopped
 	OMP_NUM_THREADS=1 PYTHONPATH=.:tests $(PY) -W ignore -m tests.differential
 
-rounding-test: $(READY)  ## the chapters with small parameters once more, as a processor that rounds otherwise runs them
-	OMP_NUM_THREADS=1 ATEN_CPU_CAPABILITY=default ONEDNN_MAX_CPU_ISA=SSE41 MKL_CBWR=COMPATIBLE $(PY) -m pytest -n auto tests/notebooks -k small
-
 data-test: $(READY)  ## the tests that read real data files, from the folder that FEDLIB_DATA names
 	$(PY) -m pytest tests/test_datasets.py tests/test_tabular.py
 
@@ -156,4 +153,4 @@ $(HTML): $(RUN) $(PAGES) $(LIB) $(READY)
 	$(VENV)/bin/jupyter-book build . --all -W -n --keep-going --quiet
 	@$(PY) -m tools.downloads
 
-.PHONY: help book page pages test differential rounding-test data-test flower-test site-test results paper bench bench-peers bench-gpu student pdf slides golden mutants badges fold lines licences links figures serve clean
+.PHONY: help book page pages test differential data-test flower-test site-test results paper bench bench-peers bench-gpu student pdf slides golden mutants badges fold lines licences links figures serve clean

@@ -9,13 +9,16 @@ import functools
 import json
 import math
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from fedlib import statistics
 from tools.notebooks import ROOT
 
 Read = Callable[[str], Any]
+Claim = Callable[[Read], bool]
+Where = str | Sequence[str]  # a result, or a result and the keys that lead to a part of its figures
+Names = str | float | Sequence[str]  # of one row, or of several; of those that are beaten, a number too
 
 
 @functools.cache
@@ -54,6 +57,65 @@ def compare(figures: Any, a: Any, b: Any) -> dict[str, Any]:
 def verdict(figures: Any, a: Any, b: Any) -> str:
     """Of "a is larger than b": "holds", "the opposite holds" or "undecided"."""
     return compare(figures, a, b)["verdict"]
+
+
+def part(read: Read, where: Where) -> Any:
+    """The figures of a result, or a part of them."""
+    name, *place = [where] if isinstance(where, str) else where
+    return at(read(name), *place)
+
+
+def gaps(read: Read, where: Where, a: Names, b: Names, *scores: str) -> list[dict[str, Any]]:
+    """`compare` of each row of `a` with each of `b`, in each of these scores."""
+    rows, others = ([n] if isinstance(n, (str, float)) else n for n in (a, b))
+    found = part(read, where)
+    return [
+        compare(found, (row, score), other if isinstance(other, float) else (other, score))
+        for row in rows
+        for other in others
+        for score in scores
+    ]
+
+
+def pair(read: Read, where: Where, a: str, b: str, score: str) -> tuple[str, int]:
+    """The verdict on "a is above b", and in how many seeds it is."""
+    (gap,) = gaps(read, where, a, b, score)
+    return gap["verdict"], gap["agree"]
+
+
+def every(*claims: Claim) -> Claim:
+    """All of them hold."""
+    return lambda read: all(claim(read) for claim in claims)
+
+
+def beats(where: Where, a: Names, b: Names, *scores: str, seeds: int = 5) -> Claim:
+    """Each row of `a` is above each of `b`, by the whole interval and in at least so many seeds."""
+    return lambda read: all(
+        gap["verdict"] == "holds" and gap["agree"] >= seeds for gap in gaps(read, where, a, b, *scores)
+    )
+
+
+def level(where: Where, a: Names, b: Names, *scores: str, within: float = 0.05, half: float = 0.2) -> Claim:
+    """Nobody can tell them apart, they lie close together, and the intervals are narrow enough for that to say so."""
+    return lambda read: all(
+        gap["verdict"] == "undecided" and 0 < gap["half_width"] < half and abs(gap["difference"]) < within
+        for gap in gaps(read, where, a, b, *scores)
+    )
+
+
+def points(where: Where, a: str, b: str, score: str, text: str) -> Claim:
+    """By so many points the mean of `a` is above that of `b`."""
+
+    def ask(read: Read) -> bool:
+        found = part(read, where)
+        return shows(100 * (mean(found, a, score) - mean(found, b, score)), text)
+
+    return ask
+
+
+def printed(where: Where, text: str, *place: str) -> Claim:
+    """The mean that stands at a place is printed so."""
+    return lambda read: shows(mean(part(read, where), *place), text)
 
 
 def shows(value: float, text: str) -> bool:

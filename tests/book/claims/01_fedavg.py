@@ -1,7 +1,8 @@
 """What chapter 1 says of its stored results."""
 
-from book.claiming import compare, mean, shows, verdict
+from book.claiming import compare, every, mean, shows, verdict
 
+from book import claiming
 from book.experiments.fedavg import SETTINGS, place
 
 PAGE = "notebooks/01_fedavg.ipynb"
@@ -15,11 +16,6 @@ def printed(texts, where):
     """The mean rounds of the methods are printed so."""
     pairs = list(zip(METHODS, texts, strict=True))
     return lambda read: all(shows(mean(read(NAME), m, f"rounds, {where}"), text) for m, text in pairs)
-
-
-def every(*claims):
-    """All of them hold."""
-    return lambda read: all(claim(read) for claim in claims)
 
 
 def holds(a, b):
@@ -46,11 +42,7 @@ def average(start, better):
 
 def points(a, b, text):
     """Difference of two means in points, the first being larger."""
-
-    def gap(read):
-        return 100 * (mean(read(NAME), a, "accuracy") - mean(read(NAME), b, "accuracy"))
-
-    return every(lambda read: shows(gap(read), text), holds((a, "accuracy"), (b, "accuracy")))
+    return every(claiming.points(NAME, a, b, "accuracy", text), holds((a, "accuracy"), (b, "accuracy")))
 
 
 def rates(read):

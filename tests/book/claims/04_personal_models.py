@@ -1,50 +1,12 @@
 """What chapter 4 says of its stored results."""
 
-from book.claiming import compare, mean, shows
+from book.claiming import beats, every, level, mean, points
 
 PAGE = "notebooks/04_personal_models.ipynb"
 SKEW, NAMES = ("personal_models", "label skew"), ("personal_models", "label names")
 LONGER = ("personal_models_longer", "writers")
 OWN, WORST, ALL, NEW = "own", "worst decile", "all classes", "new"
 TUNED = "FedAvg, fine-tuned"
-
-
-def gap(read, world, a, b, score):
-    """By how much A is ahead of B, and what five seeds say of it."""
-    name, kind = world
-    found = compare(read(name), (kind, a, score), (kind, b, score))
-    assert found["seeds"] == 5
-    return found
-
-
-def ahead(world, a, b, *scores, seeds=5):
-    """A beats B, in at least so many seeds."""
-
-    def ask(read):
-        gaps = [gap(read, world, a, b, s) for s in scores]
-        return all(g["verdict"] == "holds" and g["agree"] >= seeds for g in gaps)
-
-    return ask
-
-
-def level(world, a, b, score, within=0.05):
-    """Nobody can tell them apart, and they lie close together."""
-
-    def ask(read):
-        found = gap(read, world, a, b, score)
-        return found["verdict"] == "undecided" and 0 < abs(found["difference"]) < within
-
-    return ask
-
-
-def points(world, a, b, score, text):
-    """By so many points A is ahead of B."""
-    return lambda read: shows(100 * gap(read, world, a, b, score)["difference"], text)
-
-
-def every(*claims):
-    """All of them hold."""
-    return lambda read: all(claim(read) for claim in claims)
 
 
 def work(read):
@@ -65,7 +27,7 @@ def one_rate(read):
 CLAIMS = [
     (
         "Under label skew fine-tuning beats FedAvg on the own mix in all five seeds, by 4.4 points on average.",
-        every(ahead(SKEW, TUNED, "FedAvg", OWN), points(SKEW, TUNED, "FedAvg", OWN, "4.4")),
+        every(beats(SKEW, TUNED, "FedAvg", OWN), points(SKEW, TUNED, "FedAvg", OWN, "4.4")),
     ),
     (
         "For the worst tenth of the clients it changes nothing that one could tell.",
@@ -73,30 +35,30 @@ CLAIMS = [
     ),
     (
         "On all classes it loses 16 points.",
-        every(ahead(SKEW, "FedAvg", TUNED, ALL), points(SKEW, "FedAvg", TUNED, ALL, "16")),
+        every(beats(SKEW, "FedAvg", TUNED, ALL), points(SKEW, "FedAvg", TUNED, ALL, "16")),
     ),
     (
         "With names of their own, IFCA is 61 points ahead of FedAvg.",
-        every(ahead(NAMES, "IFCA", "FedAvg", OWN), points(NAMES, "IFCA", "FedAvg", OWN, "61")),
+        every(beats(NAMES, "IFCA", "FedAvg", OWN), points(NAMES, "IFCA", "FedAvg", OWN, "61")),
     ),
     (
         "fine-tuning alone brings 55.",
-        every(ahead(NAMES, TUNED, "FedAvg", OWN), points(NAMES, TUNED, "FedAvg", OWN, "55")),
+        every(beats(NAMES, TUNED, "FedAvg", OWN), points(NAMES, TUNED, "FedAvg", OWN, "55")),
     ),
     (
         "Beyond it clusters gain 6 points, in all five seeds (perhaps less: see the flaw below).",
-        every(ahead(NAMES, "IFCA", TUNED, OWN), points(NAMES, "IFCA", TUNED, OWN, "6")),
+        every(beats(NAMES, "IFCA", TUNED, OWN), points(NAMES, "IFCA", TUNED, OWN, "6")),
     ),
     (
         "Under label skew IFCA is not to be told from FedAvg, and is behind fine-tuning in all five seeds.",
-        every(level(SKEW, "IFCA", "FedAvg", OWN), ahead(SKEW, TUNED, "IFCA", OWN)),
+        every(level(SKEW, "IFCA", "FedAvg", OWN), beats(SKEW, TUNED, "IFCA", OWN)),
     ),
     (
         "Ditto is not to be told from fine-tuning under label skew, for about twice the computation, and is behind it "
         "where names differ.",
-        every(level(SKEW, "Ditto", TUNED, OWN), work, ahead(NAMES, TUNED, "Ditto", OWN)),
+        every(level(SKEW, "Ditto", TUNED, OWN), work, beats(NAMES, TUNED, "Ditto", OWN)),
     ),
-    ("FedRep is behind it in both.", every(*(ahead(world, TUNED, "FedRep", OWN) for world in (SKEW, NAMES)))),
+    ("FedRep is behind it in both.", every(*(beats(world, TUNED, "FedRep", OWN) for world in (SKEW, NAMES)))),
     (
         "fine-tuning has the learning rate of the training, 0.9, the highest of three that were tried, and none of "
         "its own",
@@ -104,15 +66,15 @@ CLAIMS = [
     ),
     (
         "At the training's rate it makes FedAvg worse on the writers' own characters.",
-        ahead(LONGER, "FedAvg", f"{TUNED} at the same rate", OWN, seeds=4),
+        beats(LONGER, "FedAvg", f"{TUNED} at the same rate", OWN, seeds=4),
     ),
     (
         "With a rate of its own it beats FedAvg in all five seeds, by 3 points, and IFCA in all five seeds as well; "
         "the worst tenth gains 10 points.",
         every(
-            ahead(LONGER, TUNED, "FedAvg", OWN, WORST),
+            beats(LONGER, TUNED, "FedAvg", OWN, WORST),
             points(LONGER, TUNED, "FedAvg", OWN, "3"),
-            ahead(LONGER, TUNED, "IFCA", OWN),
+            beats(LONGER, TUNED, "IFCA", OWN),
             points(LONGER, TUNED, "FedAvg", WORST, "10"),
         ),
     ),

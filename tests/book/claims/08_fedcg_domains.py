@@ -1,6 +1,6 @@
 """What chapter 8 says of its stored results."""
 
-from book.claiming import at, compare, mean, shows, values, verdict
+from book.claiming import at, compare, every, mean, shows, values, verdict
 
 PAGE = "notebooks/08_fedcg_domains.ipynb"
 RESULT, SWEEP = "fedcg_domains", "fedcg_collapse"
@@ -26,11 +26,6 @@ def nmi(read, row):
 def printed(text, *place):
     """The mean that stands at a place is printed so."""
     return lambda read: shows(mean(read(RESULT), *place), text)
-
-
-def every(*claims):
-    """All of them hold."""
-    return lambda read: all(claim(read) for claim in claims)
 
 
 def beyond(a, b, least=0.0):

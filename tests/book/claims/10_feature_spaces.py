@@ -1,6 +1,10 @@
 """What chapter 10 says of its stored results."""
 
-from book.claiming import compare, mean, shows, values, verdict
+from functools import partial
+
+from book.claiming import every, mean, shows, values, verdict
+
+from book import claiming
 
 PAGE = "notebooks/10_feature_spaces.ipynb"
 NAME = "feature_spaces"
@@ -8,34 +12,9 @@ PLAIN, OWN = "diabetes, as dealt: ", "diabetes, own signs: "
 BOARD = "scoreboard"
 
 
-def every(*claims):
-    """All of them hold."""
-    return lambda read: all(claim(read) for claim in claims)
-
-
-def printed(text, *place):
-    """The mean that stands at a place is printed so."""
-    return lambda read: shows(mean(read(NAME), *place), text)
-
-
-def beats(a, b, score, seeds=5):
-    """A is above B, by the whole interval and in so many seeds."""
-
-    def ask(read):
-        gap = compare(read(NAME), (a, score), (b, score))
-        return gap["verdict"] == "holds" and gap["agree"] >= seeds
-
-    return ask
-
-
-def undecided(a, b, score, within=0.1):
-    """Nobody can tell whether A is above B, and the interval is narrow enough for the word to mean something."""
-
-    def ask(read):
-        gap = compare(read(NAME), (a, score), (b, score))
-        return gap["verdict"] == "undecided" and 0 < gap["half_width"] < within
-
-    return ask
+printed = partial(claiming.printed, NAME)
+beats = partial(claiming.beats, NAME)
+undecided = partial(claiming.level, NAME, within=0.1, half=0.1)
 
 
 def gains(rows, low, high):
@@ -94,11 +73,7 @@ def twenty_times(read):
 def points(text, kind):
     """FedProto less training alone on the scoreboard."""
 
-    def holds(read):
-        found = read(BOARD)["grid"][kind]
-        return shows(100 * (mean(found, "FedProto", "accuracy") - mean(found, "alone", "accuracy")), text)
-
-    return holds
+    return claiming.points((BOARD, "grid", kind), "FedProto", "alone", "accuracy", text)
 
 
 def extremes(read):

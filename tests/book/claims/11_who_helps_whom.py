@@ -1,6 +1,10 @@
 """What chapter 11 says of its stored results."""
 
-from book.claiming import compare, mean, shows, values, verdict
+from functools import partial
+
+from book.claiming import every, mean, shows, values, verdict
+
+from book import claiming
 
 PAGE = "notebooks/11_who_helps_whom.ipynb"
 NAME, OPPOSITE, QUARTER = "planted_transfer", "dose 1", "dose 0.25"
@@ -8,34 +12,17 @@ GROUPS, PAPER, BOOK = "AUC, groups", "Siamese GCN, paper", "Siamese GCN, book"
 LATE, EARLY = "cosine, 100 epochs", "cosine, 10 epochs"
 
 
-def every(*claims):
-    """All of them hold."""
-    return lambda read: all(claim(read) for claim in claims)
-
-
-def printed(text, row, score):
-    """A mean is printed so."""
-    return lambda read: shows(mean(read(NAME)[OPPOSITE], row, score), text)
+printed = partial(claiming.printed, (NAME, OPPOSITE))
 
 
 def beats(a, b, score="R2", seeds=0):
-    """A is above B, by the whole interval and in at least so many seeds; `b` may be a number."""
-
-    def ask(read):
-        gap = compare(read(NAME)[OPPOSITE], (a, score), b if isinstance(b, float) else (b, score))
-        return gap["verdict"] == "holds" and gap["agree"] >= seeds
-
-    return ask
+    """As `claiming.beats`, in R2."""
+    return claiming.beats((NAME, OPPOSITE), a, b, score, seeds=seeds)
 
 
 def undecided(a, b, score="R2", within=0.2):
-    """Nobody can tell whether A is above B, and they are not far apart."""
-
-    def ask(read):
-        gap = compare(read(NAME)[OPPOSITE], (a, score), b if isinstance(b, float) else (b, score))
-        return gap["verdict"] == "undecided" and 0 < gap["half_width"] < within > abs(gap["difference"])
-
-    return ask
+    """As `claiming.level`, in R2."""
+    return claiming.level((NAME, OPPOSITE), a, b, score, within=within)
 
 
 def lengths_say_nothing(read):

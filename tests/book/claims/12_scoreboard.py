@@ -1,6 +1,8 @@
 """What chapter 12 says of its grid."""
 
-from book.claiming import mean, shows, values, verdict
+from book.claiming import every, mean, shows, values, verdict
+
+from book import claiming
 
 PAGE = "notebooks/12_scoreboard.ipynb"
 HOLDS, OPPOSITE, UNDECIDED = "holds", "the opposite holds", "undecided"
@@ -18,11 +20,6 @@ def against(read, kind, method, other="FedAvg"):
     return verdict(grid(read)[kind], (method, "accuracy"), (other, "accuracy"))
 
 
-def every(*claims):
-    """All of them hold."""
-    return lambda read: all(claim(read) for claim in claims)
-
-
 def so(word, kind, *methods, other="FedAvg"):
     """The verdict on "is better than the other" is this word for each method."""
     return lambda read: all(against(read, kind, method, other) == word for method in methods)
@@ -30,17 +27,12 @@ def so(word, kind, *methods, other="FedAvg"):
 
 def prints(text, kind, method, score="accuracy"):
     """A mean of the grid is printed so."""
-    return lambda read: shows(mean(grid(read), kind, method, score), text)
+    return claiming.printed(("scoreboard", "grid", kind), text, method, score)
 
 
 def points(text, kind, method, other="FedAvg"):
     """Difference of two means in points."""
-
-    def holds(read):
-        a, b = (mean(grid(read), kind, name, "accuracy") for name in (method, other))
-        return shows(100 * (a - b), text)
-
-    return holds
+    return claiming.points(("scoreboard", "grid", kind), method, other, "accuracy", text)
 
 
 def none_beats(kinds, methods):

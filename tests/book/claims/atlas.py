@@ -1,6 +1,6 @@
 """What the atlas says of methods by the scoreboard's figures."""
 
-from book.claiming import mean, values
+from book.claiming import every, mean, values
 
 PAGE = "book/atlas.md"
 AGREE = "equal clients", "label skew", "unequal sizes", "writers"
@@ -20,10 +20,6 @@ def in_every_seed(ahead, behind, *kinds):
         return all(a > b for pair in pairs for a, b in pair)
 
     return holds
-
-
-def every(*claims):
-    return lambda read: all(claim(read) for claim in claims)
 
 
 def near_training_alone(read):

@@ -4,7 +4,7 @@ import math
 import statistics
 
 import numpy as np
-from book.claiming import at, compare, mean, shows, values, verdict
+from book.claiming import at, beats, compare, every, level, mean, pair, part, shows, values, verdict
 
 from fedlib.algorithms import CFL
 from fedlib.statistics import cluster_scores
@@ -29,10 +29,6 @@ def undecided(file, a, b, *scores, within=0.15):
         return all(f["verdict"] == UNDECIDED and 0 < abs(f["difference"]) < within for f in found)
 
     return ask
-
-
-def every(*checks):
-    return lambda read: all(check(read) for check in checks)
 
 
 # ---- CFL ----
@@ -501,103 +497,72 @@ def a_little_together(read):
 
 # ---- personal models ----
 
-SKEW, NAMES, PEOPLE, LONGER = "label skew", "label names", "writers", "longer"
-FILES = {PEOPLE: "personal_models_writers", LONGER: "personal_models_longer"}
+SKEW, NAMES = ("personal_models", "label skew"), ("personal_models", "label names")
+PEOPLE, LONGER = ("personal_models_writers", "writers"), ("personal_models_longer", "writers")
 TUNED, GROUPED = "FedAvg, fine-tuned", ("CFL", "IFCA", "FedEM")
 OWN, ALL, NEW = "own", "all classes", "new"
-
-
-def of(read, kind):
-    return read(FILES.get(kind, "personal_models"))[PEOPLE if kind == LONGER else kind]
-
-
-def pair(read, kind, a, b, score):
-    """The verdict on "a beats b", and in how many of the five seeds it does."""
-    found = compare(of(read, kind), (a, score), (b, score))
-    assert found["seeds"] == 5 and max(map(abs, values(of(read, kind), a, score))) <= 1
-    return found["verdict"], found["agree"]
-
-
-def beats(kind, winners, losers, *scores, seeds=5):
-    """Each of the one beats each of the other, in at least so many seeds."""
-
-    def ask(read):
-        found = [pair(read, kind, a, b, s) for a in winners for b in losers for s in scores]
-        return all(verdict == HOLDS and agree >= seeds for verdict, agree in found)
-
-    return ask
-
-
-def level(kind, some, other, *scores, within=0.05):
-    """Nobody can tell them apart, and they lie close together."""
-
-    def ask(read):
-        gaps = [compare(of(read, kind), (a, s), (other, s)) for a in some for s in scores]
-        return all(g["verdict"] == UNDECIDED and 0 < abs(g["difference"]) < within for g in gaps)
-
-    return ask
 
 
 def on_average(kind, a, b, score):
     """`a` is higher on average only."""
 
     def ask(read):
-        gap = compare(of(read, kind), (a, score), (b, score))
+        gap = compare(part(read, kind), (a, score), (b, score))
         return gap["verdict"] == UNDECIDED and 0.05 < gap["difference"] < 0.3
 
     return ask
 
 
 def times_the_operations(read):
-    work = [mean(of(read, SKEW), name, "Gflops a client") for name in ("Ditto", TUNED)]
+    work = [mean(part(read, SKEW), name, "Gflops a client") for name in ("Ditto", TUNED)]
     return 1.7 < work[0] / work[1] < 2.2
 
 
 def clusters_chosen_are_true(read):
-    found = [sum(v == 1 for v in values(of(read, NAMES), name, "ARI")) for name in ("CFL", "IFCA")]
+    found = [sum(v == 1 for v in values(part(read, NAMES), name, "ARI")) for name in ("CFL", "IFCA")]
     return found == [5, 4]
 
 
 def splits_always(read):
-    return [c > 1 for c in values(of(read, SKEW), "CFL", "clusters")] == [True] * 5
+    return [c > 1 for c in values(part(read, SKEW), "CFL", "clusters")] == [True] * 5
 
 
 def lifted(read):
-    before, after = (mean(of(read, NAMES), name, OWN) for name in ("FedAvg", TUNED))
+    before, after = (mean(part(read, NAMES), name, OWN) for name in ("FedAvg", TUNED))
     return 0.2 < before < 0.25 and 0.75 < after < 0.8
 
 
 def scatters(read):
-    seeds = [values(of(read, NAMES), name, OWN) for name in ("FedEM", TUNED)]
+    seeds = [values(part(read, NAMES), name, OWN) for name in ("FedEM", TUNED)]
     return level(NAMES, ["FedEM"], TUNED, OWN)(read) and np.ptp(seeds[0]) > 5 * np.ptp(seeds[1]) > 0
 
 
 def more_epochs(read):
     """What ten epochs bring beside one: to new clients more than to the others."""
-    ends = [{s: mean(of(read, SKEW), f"{TUNED}, epochs {e}", s) for s in (OWN, NEW)} for e in (1, 3, 10)]
+    ends = [{s: mean(part(read, SKEW), f"{TUNED}, epochs {e}", s) for s in (OWN, NEW)} for e in (1, 3, 10)]
     rising = all(a[NEW] < b[NEW] for a, b in zip(ends, ends[1:], strict=False))
     return rising and ends[2][NEW] - ends[0][NEW] > ends[2][OWN] - ends[0][OWN] > 0
 
 
 def neither_weak_nor_strong(read):
-    found = [mean(of(read, SKEW), f"Ditto, lam {lam}", OWN) for lam in ("0", "0.01", "0.1", "1", "10")]
+    found = [mean(part(read, SKEW), f"Ditto, lam {lam}", OWN) for lam in ("0", "0.01", "0.1", "1", "10")]
     return found[0] < found[1] < found[2] > found[3] > found[4] > 0
 
 
 def divided_rates(read):
-    rates = [values(of(read, SKEW), f"Ditto, lam {lam}", "rate") for lam in ("1", "10")]
+    rates = [values(part(read, SKEW), f"Ditto, lam {lam}", "rate") for lam in ("1", "10")]
     return all(0.29 < a < 0.31 and abs(a / b - 3) < 0.01 for a, b in zip(*rates, strict=True))
 
 
 def at_an_end(read):
-    rates = [set(values(of(read, kind), "FedAvg", "rate")) for kind in (SKEW, NAMES, PEOPLE)]
-    epochs = [v for kind in (SKEW, NAMES, PEOPLE) for v in values(of(read, kind), TUNED, "epochs")]
+    rates = [set(values(part(read, kind), "FedAvg", "rate")) for kind in (SKEW, NAMES, PEOPLE)]
+    epochs = [v for kind in (SKEW, NAMES, PEOPLE) for v in values(part(read, kind), TUNED, "epochs")]
     return rates == [{0.9}] * 3 and sum(v == 10 for v in epochs) == 14
 
 
 def few_epochs_harm(read):
-    once = mean(of(read, NAMES), "true groups, fine-tuned, epochs 1", NEW)
-    most, none = (mean(of(read, NAMES), name, NEW) for name in ("true groups, fine-tuned", "true groups"))
+    once = mean(part(read, NAMES), "true groups, fine-tuned, epochs 1", NEW)
+    most, none = (mean(part(read, NAMES), name, NEW) for name in ("true groups, fine-tuned", "true groups"))
     return 0 < once < most - 0.1 < none - 0.1
 
 
@@ -1302,7 +1267,7 @@ CLAIMS = [
     (
         "They come within two points of true groups",
         lambda read: all(
-            0 < abs(mean(of(read, NAMES), "true groups", s) - mean(of(read, NAMES), name, s)) < 0.02
+            0 < abs(mean(part(read, NAMES), "true groups", s) - mean(part(read, NAMES), name, s)) < 0.02
             for name in ("CFL", "IFCA")
             for s in (OWN, ALL, NEW)
         ),
@@ -1327,7 +1292,7 @@ CLAIMS = [
         "On all classes FedAvg is ahead of all personal models in every seed",
         beats(PEOPLE, ["FedAvg"], [TUNED, "Ditto", "FedRep", "alone"], ALL),
     ),
-    ("it took the high rate of the training", lambda read: set(values(of(read, PEOPLE), TUNED, "rate")) == {0.9}),
+    ("it took the high rate of the training", lambda read: set(values(part(read, PEOPLE), TUNED, "rate")) == {0.9}),
     (
         "With a rate of its own, fine-tuning lifts FedAvg in every seed, on own characters and for new writers",
         beats(LONGER, [TUNED], ["FedAvg"], OWN, NEW),
@@ -1350,7 +1315,7 @@ CLAIMS = [
         "On all classes fine-tuning costs a little",
         lambda read: (
             pair(read, LONGER, "FedAvg", TUNED, ALL)[0] == HOLDS
-            and 0 < mean(of(read, LONGER), "FedAvg", ALL) - mean(of(read, LONGER), TUNED, ALL) < 0.03
+            and 0 < mean(part(read, LONGER), "FedAvg", ALL) - mean(part(read, LONGER), TUNED, ALL) < 0.03
         ),
     ),
     ("The chosen values often lie at an end of their range", at_an_end),

@@ -1,4 +1,4 @@
-"""Hides packages from the kernel that starts with this folder on its path."""
+"""Makes the kernel that starts with this folder on its path a notebook on Colab: its packages, and a second device."""
 
 import os
 import sys
@@ -16,3 +16,7 @@ class Finder(PathFinder):
 
 
 sys.meta_path[sys.meta_path.index(PathFinder)] = Finder
+
+import emulated_device  # noqa: E402  by what Colab has
+
+emulated_device.use()
