@@ -48,13 +48,13 @@ differential: $(READY)  ## rounds of fit against loops over clients, for network
 	OMP_NUM_THREADS=1 PYTHONPATH=.:tests $(PY) -W ignore -m tests.differential
 
 data-test: $(READY)  ## the tests that read real data files, from the folder that FEDLIB_DATA names
-	$(PY) -m pytest tests/test_datasets.py tests/test_tabular.py
+	$(PY) -m pytest tests/test_datasets.py tests/test_tabular.py -m data
 
 flower-test: $(READY)  ## the tests of the Flower app, with Flower in an environment of its own (_build/flower)
 	@[ -x _build/flower/bin/python ] || $(PY) -m venv _build/flower
 	@$(PY) -c 'import sysconfig; print(sysconfig.get_path("purelib"))' > "$$(_build/flower/bin/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/project.pth"
 	_build/flower/bin/python -m pip install --quiet --disable-pip-version-check --requirement flower-requirements.txt
-	_build/flower/bin/python -m pytest tests/test_flower.py
+	_build/flower/bin/python -m pytest tests/test_flower.py -m flower
 
 site-test: $(HTML)  ## look at the built pages with headless Chromium
 	$(PY) -m pytest tests/site -n auto
