@@ -42,7 +42,7 @@ test: $(READY)  ## lint, types, unit tests, every notebook with small parameters
 	$(PY) -m ruff check .
 	$(PY) -m ruff format --check .
 	$(PY) -m mypy
-	OMP_NUM_THREADS=1 $(PY) -m pytest tests --ignore tests/site -n auto
+	OMP_NUM_THREADS=1 $(PY) -m pytest tests --ignore tests/site -n auto --dist loadgroup
 
 differential: $(READY)  ## rounds of fit against loops over clients, for networks drawn at random, until it is stopped
 	OMP_NUM_THREADS=1 PYTHONPATH=.:tests $(PY) -W ignore -m tests.differential

@@ -8,6 +8,7 @@ import pytest
 
 from fedlib import algorithms
 
+pytestmark = pytest.mark.xdist_group("golden")  # one worker computes all
 STORED = json.loads(golden.STORED.read_text(encoding="utf8"))
 
 
