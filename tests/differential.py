@@ -7,6 +7,7 @@ A case follows from its number alone. ``python -m tests.differential 1234`` trie
 import copy
 import random
 import sys
+import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
 from dataclasses import dataclass
@@ -354,9 +355,9 @@ if __name__ == "__main__":
         print(case(int(sys.argv[1])))
         print(f"differs by {gap(case(int(sys.argv[1]))):.3g} times what rounding explains")
         sys.exit()
-    number = 10**6  # those below are what `make test` tries
+    first = number = int(time.time())  # others each time; those from 0 are what `make test` tries
     while True:
         try_case(number)
         number += 1
         if number % 100 == 0:
-            print(f"\r{number - 10**6} cases, no difference", end="", flush=True)
+            print(f"\r{number - first} cases, no difference", end="", flush=True)
