@@ -1,6 +1,7 @@
 """List the packages that fedlib, its book and its tests ask for, with their licences: ``make licences``.
 
 The licence and the home page are what an installed package says of itself. One that is not installed keeps its row.
+pip-licenses would list all that is installed, and not who asks for what.
 """
 
 import re

@@ -2,6 +2,7 @@
 
 _build/html/downloads/NN_slug.pdf is a chapter. book.pdf has a cover, the contents, and all pages in their order but for
 the first one and the library's reference. A link leads to the published page, and in book.pdf to the page there.
+Of Jupyter Book's own builders of PDFs one needs LaTeX, and the other prints the whole book, without its chapters.
 """
 
 import html

@@ -3,7 +3,8 @@
 _build/slides/NN_slug.html holds the title, what one learns, the equations, the recap, and for each figure up to three
 slides: *predict*, the chapter's question; *look*, the figure alone; *discuss*, what its caption says. The key N shows
 and hides notes, which are the chapter's own words on what is to be seen. A deck is one file that asks nobody for
-anything: figures and MathJax are inside. Printed, each slide is a page, with its notes.
+anything: figures and MathJax are inside. Printed, each slide is a page, with its notes. nbconvert's slides would be the
+cells of a chapter, code and all.
 """
 
 import base64

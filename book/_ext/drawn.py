@@ -3,6 +3,9 @@
 What is black, white or grey follows the page: black turns into the colour of its text, white into that of its
 background, a grey into the mixture of both. Every other colour is data and stays. So does the text that stands on it:
 a number on a dark blue cell is white in the dark too.
+
+Two styles of Matplotlib would need each figure drawn twice, and no reader's own colours; a CSS filter would turn photos
+and the numbers on cells into their negatives.
 """
 
 import re

@@ -1,4 +1,7 @@
-"""Sphinx extension: figures are numbered by chapter, as Figure 4.2; on a page that is no chapter they count from 1."""
+"""Sphinx extension: figures are numbered by chapter, as Figure 4.2; on a page that is no chapter they count from 1.
+
+Sphinx numbers by the place in the table of contents, where parts and pages without a number stand between chapters.
+"""
 
 import re
 

@@ -1,4 +1,8 @@
-"""Sphinx extension: how pages are found and opened: a button to Colab, a description, a map of the site, a page 404."""
+"""Sphinx extension: how pages are found and opened: a button to Colab, a description, a map of the site, a page 404.
+
+sphinxext-opengraph alone would take the first 200 characters as the description, whatever stands there. The map and the
+page 404 have eight lines and three, for which no further package is asked.
+"""
 
 import re
 import sys

@@ -3,6 +3,9 @@
 Before Sphinx looks which pages there are, each module of fedlib with public names gets a file in ``book/api`` (ignored
 by git), which consists of its title and the directive ``module-page``: its docstrings and its chapters. A new file of
 the library has its page without anybody's doing. ``modules`` lists the pages of the packages and modules it names.
+
+Sphinx's autodoc reads the docstrings. Its autosummary would write the pages only after sphinx-external-toc has looked
+which there are, and without links to chapters.
 """
 
 import ast
