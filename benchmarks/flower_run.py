@@ -32,8 +32,9 @@ import numpy as np
 import torch
 
 import fedlib
+from book.experiments.cfl_variants import RELATIVE, RelativeCFL
 from fedlib import datasets, losses, partition
-from fedlib.algorithms import CFL, FedAvg, Scaffold
+from fedlib.algorithms import FedAvg, Scaffold
 from fedlib.engines import flower
 from fedlib.engines.checkpoint import load_state
 from fedlib.models import MLP
@@ -118,7 +119,7 @@ LOCAL = {"lr": 0.1, "batch_size": 20, "epochs": 2}
 ALGORITHMS = {
     "FedAvg": FedAvg(loss, **LOCAL),
     "SCAFFOLD": Scaffold(loss, **LOCAL),
-    "CFL": CFL(loss, **LOCAL, level=1.0, eps1=0.7, eps2=0.3, rest=2),
+    RELATIVE: RelativeCFL(loss, **LOCAL, eps1=0.7, eps2=0.3, rest=2),
 }
 
 
@@ -272,7 +273,7 @@ def compare(name: str, folder: Path) -> dict[str, Any]:
         figures["c_i of the clients"] = max(
             largest(rows[k], {n: p[k] for n, p in want.state.c_i.items()}) for k in range(CLIENTS)
         )
-    if name == "CFL":
+    if name == RELATIVE:
         splits = [
             [(s.round, s.model, s.members.tolist(), s.part.tolist()) for s in r.state.splits] for r in (got, want)
         ]

@@ -1,10 +1,11 @@
 """A whole federation from the command line: images or a table, shared out among clients, and an algorithm by its name.
 
     python examples/federate.py --data mnist5k --partition dirichlet --deal alpha=0.3 --cohort 10 --out history.csv
-    python examples/federate.py --algorithm CFL --set rest=10 --partition label_permutation --checkpoint run.safetensors
+    python examples/federate.py --algorithm SplitHalfCFL --set every=10 --partition label_permutation
     torchrun --nproc-per-node 2 examples/federate.py --clients 100
 
-Under `torchrun` all processes share the clients of each round. A run with a checkpoint goes on when it is typed again.
+Under `torchrun` all processes share the clients of each round. A run with a checkpoint, ``--checkpoint
+run.safetensors``, goes on when it is typed again.
 """
 
 import argparse
@@ -16,7 +17,7 @@ import numpy as np
 import torch
 
 import fedlib
-from fedlib import algorithms, datasets, losses, models, partition
+from fedlib import algorithms, datasets, extensions, losses, models, partition
 from fedlib.engines import processes
 
 DEALING = [name for name in partition.__all__ if "y" in inspect.signature(getattr(partition, name)).parameters]
@@ -35,7 +36,7 @@ def arguments() -> argparse.ArgumentParser:
     add("--data", default="digits", choices=datasets.names(), metavar="NAME", help="a data set with classes")
     add("--partition", default="iid", choices=(*DEALING, "label_permutation"))
     add("--deal", help="a setting of the partition", **pairs)
-    add("--algorithm", default="FedAvg", choices=algorithms.__all__)
+    add("--algorithm", default="FedAvg", choices=[*algorithms.__all__, *extensions.__all__])
     add("--set", help="a setting of the algorithm", **pairs)
     add("--hidden", type=int, nargs="*", default=[64], help="units of the hidden layers")
     add("--clients", type=int, default=40)
@@ -77,7 +78,8 @@ def main(argv: list[str] | None = None) -> None:
     def loss(params, batch):
         return losses.cross_entropy(model(params, batch[0]), *batch[1:])
 
-    algorithm = getattr(algorithms, args.algorithm)(loss, predict=model, **dict(args.set))
+    place = algorithms if args.algorithm in algorithms.__all__ else extensions
+    algorithm = getattr(place, args.algorithm)(loss, predict=model, **dict(args.set))
     processes.start()
     result = fedlib.fit(
         processes.over_processes(algorithm),

@@ -4,12 +4,12 @@ The names that most programs need stand here. The modules at the top are one rou
 `data`, `losses`, `stacked` (with `chance`, `convolutions` and `low_rank`), `models` (with `recurrent` and
 `augment`), `local`, `aggregate`, `algorithm`, `round`,
 `federation`, with `evaluation`, `costs`, `checks`, `trial` and `progress_bar`; `statistics` and `plotting` are for what
-a run gives. The folders: `algorithms`, one paper a file;
+a run gives. The folders: `algorithms`, one paper a file; `extensions`, what is in no paper;
 `client` and `server`, what each side computes; `partition` and `datasets`, who the clients are and what they hold;
 `engines`, what runs a federation elsewhere.
 """
 
-from . import algorithms, augment, datasets, losses, models, partition
+from . import algorithms, augment, datasets, extensions, losses, models, partition
 from .algorithm import Algorithm, Update
 from .data import ClientData, local_batches, same_rows, stack_clients, stack_rows
 from .engines.checkpoint import Checkpoint
@@ -34,6 +34,7 @@ __all__ = [
     "augment",
     "datasets",
     "evaluate",
+    "extensions",
     "fit",
     "local_batches",
     "local_update",

@@ -5,23 +5,28 @@ from functools import partial
 
 import numpy as np
 import torch
+from cfl_worlds import conflicting
 from twins import classification_loss, client_data, ragged_clients, twin
 
 from book.experiments import tabular
 from book.experiments.pair_predictors import train_on_gains
-from fedlib import algorithms, losses, models
+from fedlib import algorithms, extensions, losses, models
 from fedlib.algorithms.fedem import Mixture
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.client.prototype_net import PrototypeNet
+from fedlib.extensions.mixture import em_domains
 from fedlib.server.distance_clusters import linkage
-from fedlib.server.mixture import em_domains
 
 SIZES = (3, 2, 5, 7, 20, 33)
 DATA = client_data(ragged_clients(SIZES))
-SPLITS = {"rest": 1, "level": 1, "eps1": 2.0, "eps2": 0.0, "min_size": 1}  # CFL splits at once
+GROUPS = client_data(conflicting(2, 4, 8))  # of which split-half CFL makes two clusters
+NAMES = [*algorithms.__all__, *extensions.__all__]
+SPLITS = {"eps1": 1e9, "eps2": 0.0}  # CFL splits at once
+TESTS = {"level": 0.99, "every": 1, "test_epochs": 1, "min_size": 1}  # split-half CFL at nearly every test
 SETTINGS = {
     "CFL": SPLITS,
-    "LGCFL": SPLITS,
+    "LGCFL": TESTS,
+    "SplitHalfCFL": TESTS,
     "FedProx": {"mu": 0.5},
     "Ditto": {"lam": 0.5},
     "FedRep": {"local": ("dense1",), "head_epochs": 2},
@@ -54,7 +59,7 @@ def domains(known=True):
     if not known:
         return algorithms.FedCG(loss, refresh=2, **settings), net.init(0), DATA
     teacher = partial(em_domains, domains=domains, classes=classes, features=lambda x: x.flatten(1)[:, :8])
-    return algorithms.FedCGKnownDomains(loss, teacher=teacher, student_lr=0.2, **settings), net.init(0), DATA
+    return extensions.FedCGKnownDomains(loss, teacher=teacher, student_lr=0.2, **settings), net.init(0), DATA
 
 
 def columns():
@@ -85,6 +90,11 @@ def prototypes():
     return algorithms.FedProto(loss, **settings), net.init(0), DATA
 
 
+def kind_of(name):
+    """The class of this name."""
+    return getattr(algorithms if name in algorithms.__all__ else extensions, name)
+
+
 def federation(name):
     """An algorithm of the registry, one set of parameters, the clients' data."""
     if name.startswith("FedCG"):
@@ -93,10 +103,11 @@ def federation(name):
         return columns()
     if name == "FedProto":
         return prototypes()
-    params, predict, _ = twin("MLP" if name in ("LGFedAvg", "LGCFL") else "CNN")
+    params, predict, _ = twin("MLP" if name in ("LGFedAvg", "LGCFL", "SplitHalfCFL") else "CNN")
     predict = Mixture(predict) if name == "FedEM" else predict
-    kind = getattr(algorithms, name)
-    return kind(classification_loss(predict), predict=predict, **TRAINING, **SETTINGS.get(name, {})), params, DATA
+    data = GROUPS if name in ("LGCFL", "SplitHalfCFL") else DATA
+    settings = {"predict": predict, **TRAINING, **SETTINGS.get(name, {})}
+    return kind_of(name)(classification_loss(predict), **settings), params, data
 
 
 def new_clients(data):

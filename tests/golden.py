@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from every import SETTINGS, SPLITS, TRAINING, columns, domains, prototypes
+from every import GROUPS, SETTINGS, SPLITS, TRAINING, columns, domains, kind_of, prototypes
 from twins import classification_loss, client_data, ragged_clients, twin
 
 import fedlib
-from fedlib import algorithms, models
+from fedlib import algorithms, extensions, models
 from fedlib.algorithms.fedem import Mixture
 from fedlib.engines.checkpoint import Checkpoint
 
@@ -70,13 +70,13 @@ def run(algorithm, params, data=DATA, new=None, cohort=4, rounds=3, **settings):
 def federations():
     """Every algorithm of the registry, with dense and with convolutional networks."""
     found = {}
-    for name in (n for n in algorithms.__all__ if n not in OF_THEIR_OWN):
-        for network in ("MLP",) if name.startswith("LG") else ("MLP", "CNN"):
+    for name in (n for n in (*algorithms.__all__, *extensions.__all__) if n not in OF_THEIR_OWN):
+        data = GROUPS if name in ("LGCFL", "SplitHalfCFL") else DATA
+        for network in ("MLP",) if name.startswith("LG") or data is GROUPS else ("MLP", "CNN"):
             params, predict, _ = twin(network)
             predict = Mixture(predict) if name == "FedEM" else predict
-            make = getattr(algorithms, name)
-            algorithm = make(classification_loss(predict), predict=predict, **TWICE, **SETTINGS.get(name, {}))
-            found[f"{name} {network}"] = run(algorithm, params, new=NEW, cohort=None if "CFL" in name else 4)
+            algorithm = kind_of(name)(classification_loss(predict), predict=predict, **TWICE, **SETTINGS.get(name, {}))
+            found[f"{name} {network}"] = run(algorithm, params, data, NEW, None if "CFL" in name else 4)
     algorithm, params, data = domains()
     found["FedCGKnownDomains"] = run(algorithm, params, data, NEW)
     narrow = replace(algorithm, gcn=replace(algorithm.gcn, weights="bottleneck"))

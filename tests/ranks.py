@@ -43,7 +43,7 @@ RUNS = {
     "FedAvg, random numbers in the loss": (FedAvg(with_chance, batch_size=10), 5),
     "Scaffold": (Scaffold(loss, batch_size=10, epochs=2), 4),
     "LocalOnly": (LocalOnly(loss), 3),
-    "CFL": (CFL(loss, level=1, eps1=1.0, eps2=0.0, rest=1, min_size=1), 6),
+    "CFL": (CFL(loss, eps1=1e9, eps2=0.0), 6),
     "IFCA": (IFCA(loss, clusters=3), 5),
     "LGFedAvg": (LGFedAvg(loss, assignment=[0, 1, 0, 2, 1, 0]), 4),
 }

@@ -19,9 +19,10 @@ from fedlib.checks import check_settings, number, whole
 from fedlib.client import mmd
 from fedlib.client.prototype_net import PrototypeNet
 from fedlib.engines.checkpoint import Checkpoint
+from fedlib.extensions import mixture
 from fedlib.federation import new_clients
 from fedlib.models import CNN, MLP, Model
-from fedlib.server import clusters, mixture, model_graph
+from fedlib.server import clusters, model_graph
 
 MODEL = MLP((3, 4, 2))
 X, Y = np.zeros((6, 3), np.float32), np.array([0, 1, 0, 1, 0, 1])

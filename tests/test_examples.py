@@ -10,8 +10,8 @@ import pytest
 
 pytest.importorskip("sklearn")
 ROOT = Path(__file__).parents[1]
-SETTINGS = """--data digits --partition label_permutation --deal groups=2 --algorithm CFL --set rest=1 --set lr=0.2
-    --hidden 8 --clients 6 --cohort 5 --dtype float64 --seed 3"""
+SETTINGS = """--data digits --partition label_permutation --deal groups=2 --algorithm SplitHalfCFL --set every=1
+    --set lr=0.2 --hidden 8 --clients 6 --cohort 5 --dtype float64 --seed 3"""
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
 
 

@@ -1,4 +1,4 @@
-"""What users import from fedlib.algorithms is there, for Python and for type checkers."""
+"""What users import from fedlib.algorithms and fedlib.extensions is there, for Python and for type checkers."""
 
 import subprocess
 import sys
@@ -6,7 +6,9 @@ from importlib import import_module
 from inspect import isabstract
 from pathlib import Path
 
-from fedlib import algorithms
+import pytest
+
+from fedlib import algorithms, extensions
 from fedlib.algorithm import Algorithm
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,16 +18,17 @@ algorithm = FedAvg(lambda params, batch: losses.cross_entropy(batch[0] @ params[
 """
 
 
-def test_no_algorithm_of_the_folder_is_missing():
+@pytest.mark.parametrize("folder", [algorithms, extensions])
+def test_no_algorithm_of_the_folder_is_missing(folder):
     names = []
-    for file in sorted((ROOT / "fedlib/algorithms").glob("[a-z]*.py")):
-        module = import_module(f"fedlib.algorithms.{file.stem}")
+    for file in sorted(Path(folder.__file__).parent.glob("[a-z]*.py")):
+        module = import_module(f"{folder.__name__}.{file.stem}")
         things = {name: getattr(module, name) for name in module.__all__}
         types = {name: thing for name, thing in things.items() if isinstance(thing, type) and not isabstract(thing)}
         kinds = [name for name, thing in types.items() if issubclass(thing, Algorithm)]
-        assert all(getattr(algorithms, name, None) is things[name] for name in kinds), f"import {kinds} in __init__.py"
+        assert all(getattr(folder, name, None) is things[name] for name in kinds), f"import {kinds} in __init__.py"
         names += kinds
-    assert algorithms.__all__ == names, "__all__ of fedlib/algorithms/__init__.py lists them in the order of the files"
+    assert folder.__all__ == names, f"__all__ of {folder.__name__} lists them in the order of the files"
 
 
 def test_a_users_program_passes_mypy(tmp_path):

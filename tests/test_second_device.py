@@ -5,7 +5,7 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-from every import federation, largest_gap, new_clients, numbers
+from every import NAMES, federation, largest_gap, new_clients, numbers
 
 import fedlib
 from fedlib import algorithms, evaluation, losses, partition, statistics
@@ -38,7 +38,7 @@ def comparable(result):
 
 
 @pytest.mark.filterwarnings("ignore::UserWarning")  # tiny federations: one domain for all, one cluster for all
-@pytest.mark.parametrize("name", algorithms.__all__)
+@pytest.mark.parametrize("name", NAMES)
 def test_trains_there_as_on_the_cpu(name, tmp_path):
     algorithm, params, data = federation(name)
     for rounds in (2, 3):  # the third begins from a checkpoint

@@ -112,7 +112,7 @@ def figures(root):
             found = found[step]
         return 100 * sum(found.values()) / len(found)
 
-    cfl, fedavg = (mean("cfl", arm, "test accuracy") for arm in ("CFL", "FedAvg"))
+    cfl, fedavg = (mean("cfl", arm, "test accuracy") for arm in ("split-half CFL (ours)", "FedAvg"))
     tuned, plain = (mean("personal_models_longer", "writers", m, "own") for m in ("FedAvg, fine-tuned", "FedAvg"))
     bench = json.loads((root / PEERS).read_text(encoding="utf8"))
     flower = next(r for r in bench["figures"]["rows"] if (r["work"], r["contender"]) == ("W1", "Flower"))
@@ -120,7 +120,7 @@ def figures(root):
     with (root / "book/paper/verdicts.csv").open(newline="", encoding="utf8") as file:
         verdicts = [row["verdict"] for row in csv.DictReader(file)]
     return {
-        f"{cfl:.0f} %, not {fedavg:.0f} %": "of digits classified correctly with CFL, "
+        f"{cfl:.0f} %, not {fedavg:.0f} %": "of digits classified correctly with split-half CFL, "
         "where four groups call the same digits by other names",
         f"{tuned:.0f} %, not {plain:.0f} %": "of characters classified correctly if each of 60 writers "
         "fine-tunes the common model",

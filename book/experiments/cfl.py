@@ -1,4 +1,4 @@
-"""CFL where groups of clients give the same images other names, beside its rivals and where it should not split.
+"""Split-half CFL where groups of clients give the same images other names, its rivals, and where it should not split.
 
 Preset ``full``: five seeds of 3,600 digits with 20 clients. Every method on four groups, the control with one group,
 clients with few digits and with label skew, new clients, and a grid of both thresholds: 18 minutes on one core.
@@ -16,23 +16,29 @@ from torch import Tensor, nn
 
 import fedlib
 from book.experiments import running
+from book.experiments.cfl_variants import (
+    OURS,
+    RELATIVE,
+    GivenClusters,
+    RelativeCFL,
+    ScheduledCFL,
+    SteppedSplitHalfCFL,
+    replay,
+)
 from book.experiments.running import Experiment, Keep
 from fedlib import datasets, models, partition, statistics
 from fedlib.algorithms import CFL, IFCA, PACFL, ClusteredKMeans, FedAvg, FedEM, FedGroup, FeSEM, LocalOnly
-from fedlib.algorithms.cfl import CFLState
 from fedlib.algorithms.fedem import Mixture
 from fedlib.losses import cross_entropy
-from fedlib.params import broadcast, row
-from fedlib.server.split_tree import Split, replay
+from fedlib.params import row
 
 GROUPS = 4
 MLP = models.MLP((196, 64, 10))
 LOCAL: dict[str, Any] = {"lr": 0.1, "batch_size": 100, "epochs": 3, "predict": MLP}
 SMALL = LOCAL | {"batch_size": 25}  # of clients with fifty digits each
 EPS1, EPS2 = (0.05, 0.1, 0.15, 0.25, 0.4), (0.0, 0.2, 0.4, 0.6, 0.8)  # of the grid
-LENGTHS: dict[str, Any] = {"level": 1.0, "eps1": 0.15, "eps2": 0.4}  # a rule with thresholds, beside the default
+LENGTHS = {"eps1": 0.15, "eps2": 0.4}  # of the rule with relative lengths
 FEW = "small clients"
-SCHEDULE = (50, 100, 150)  # the paper splits after these rounds
 
 Row = dict[str, float]
 
@@ -148,47 +154,13 @@ def run(algorithm: Any, drawn: Digits, dealt: partition.Partition, rounds: int, 
 # four groups
 
 
-@dataclass(frozen=True)
-class ScheduledCFL(CFL):
-    """Split as in the paper's experiment: after each round of a schedule, the cluster with the widest gap."""
-
-    level: float = 1.0
-    schedule: tuple[int, ...] = SCHEDULE
-
-    def must_split(self, t: int, since: int, mean: float, longest: float, pace: float) -> bool:
-        """Every cluster, but in rounds of the schedule only."""
-        return t in self.schedule
-
-    def cuts(self, state: CFLState, update: fedlib.Update, due: list[int]) -> list[Split]:
-        """The one with the widest gap; the first of equal ones."""
-        return sorted(super().cuts(state, update, due), key=lambda cut: -cut.gap)[:1]
-
-
-@dataclass(frozen=True)
-class GivenClusters(CFL):
-    """The clusters are given and stay: for two controls."""
-
-    level: float = 0.0
-    given: tuple[int, ...] = ()
-
-    def init(self, params: Any, data: fedlib.ClientData, key: Any) -> CFLState:
-        """Each client in its cluster."""
-        state, m = super().init(params, data, key), max(self.given) + 1
-        return replace(
-            state,
-            models=broadcast(params, m),
-            assignment=torch.tensor(self.given, device=data.n.device),
-            since=torch.zeros(m, dtype=torch.int64, device=data.n.device),
-        )
-
-
 def contenders(group: np.ndarray, seed: int, clusters: int = GROUPS) -> dict[str, Any]:
     """Every method with the same local training."""
     chance = np.random.RandomState(seed).permutation(group)
     return {
         "FedAvg": FedAvg(LOSS, **LOCAL),
         "alone": LocalOnly(LOSS, **LOCAL),
-        "CFL": CFL(LOSS, **LOCAL),
+        OURS: SteppedSplitHalfCFL(LOSS, **LOCAL),
         "CFL, paper's schedule": ScheduledCFL(LOSS, **LOCAL),
         "IFCA": IFCA(LOSS, **LOCAL, clusters=clusters),
         "FeSEM": FeSEM(LOSS, **LOCAL, clusters=clusters),
@@ -210,7 +182,7 @@ def scored(history: pd.DataFrame) -> Row:
 
 
 def rival(settings: Mapping[str, Any], seed: int, name: str) -> dict[str, Row]:
-    """A method other than CFL with its default rule."""
+    """A method other than split-half CFL."""
     drawn = digits(seed, settings["examples"])
     dealt = deal(drawn.train[1], settings["clients"], seed)
     rounds = settings["rounds" if name == "FedAvg" else "rivals"]
@@ -218,10 +190,10 @@ def rival(settings: Mapping[str, Any], seed: int, name: str) -> dict[str, Row]:
 
 
 def four_groups(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
-    """CFL, before and after its splits, and what becomes of clients who come after the training."""
+    """Split-half CFL, before and after its splits, and what becomes of clients who come after the training."""
     drawn = digits(seed, settings["examples"])
     dealt = deal(drawn.train[1], settings["clients"], seed)
-    algorithm = CFL(LOSS, **LOCAL)
+    algorithm = SteppedSplitHalfCFL(LOSS, **LOCAL)
     end = run(algorithm, drawn, dealt, settings["rounds"], seed)
     splits, accuracy = end.state.splits, end.history.set_index("round")["test_accuracy"]
     found = scored(end.history)
@@ -229,7 +201,7 @@ def four_groups(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
     found["gain"] = found["test accuracy"] - found["before the first split"]
     found |= {f"split {i}": c.round for i, c in enumerate(splits, 1)}
     right, scores = welcome(algorithm, end, drawn, dealt, seed)
-    return {"CFL": found, "new clients": {"right cluster": right.sum(), "test accuracy": scores.accuracy.mean()}}
+    return {OURS: found, "new clients": {"right cluster": right.sum(), "test accuracy": scores.accuracy.mean()}}
 
 
 def welcome(
@@ -252,23 +224,23 @@ def one_group(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
     """The control: congruent clients."""
     drawn = digits(seed, settings["examples"])
     dealt = deal(drawn.train[1], settings["clients"], seed, groups=1)
-    calm = run(CFL(LOSS, **LOCAL), drawn, dealt, settings["without groups"], seed)
+    calm = run(SteppedSplitHalfCFL(LOSS, **LOCAL), drawn, dealt, settings["without groups"], seed)
     found = {"splits": len(calm.state.splits)}
     for name, rule in {"without Eq. 5": LENGTHS | {"eps2": 0.0}, "by lengths": LENGTHS}.items():
-        if not calm.state.splits and (departs := replay(CFL(LOSS, **LOCAL, **rule), calm.state)):
+        if not calm.state.splits and (departs := replay(RelativeCFL(LOSS, **LOCAL, **rule), calm.state)):
             found[f"first split {name}"] = departs[0]
     return {"one group": found | {"test accuracy": calm.history["test_accuracy"].iloc[-1]}}
 
 
 def finite_data(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
-    """FedAvg and CFL where clients have few digits or skewed labels, CFL also with thresholds."""
+    """FedAvg, split-half CFL and CFL with relative lengths where clients have few digits or skewed labels."""
     drawn, rounds = digits(seed, settings["examples"]), settings["small"]
     found: dict[str, Row] = {}
     for kind, local in {"one group": SMALL, "label skew": LOCAL, "four groups": SMALL}.items():
         rules = {
             "FedAvg": FedAvg(LOSS, **local),
-            "CFL": CFL(LOSS, **local),
-            "CFL, lengths": CFL(LOSS, **local, **LENGTHS),
+            OURS: SteppedSplitHalfCFL(LOSS, **local),
+            RELATIVE: RelativeCFL(LOSS, **local, **LENGTHS),
         }
         for name, rule in rules.items():
             end = run(rule, *deal_few(drawn, settings["clients"], seed, kind), rounds, seed)
@@ -282,15 +254,15 @@ def finite_data(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
 
 
 def grid(settings: Mapping[str, Any], seed: int, kind: str) -> dict[str, Row]:
-    """Where CFL ends with each pair of thresholds; `replay` spares most runs."""
+    """Where CFL with relative lengths ends with each pair of thresholds; `replay` spares most runs."""
     drawn, several = digits(seed, settings["examples"]), kind == "four groups"
     dealt = deal(drawn.train[1], settings["clients"], seed, GROUPS if several else 1)
     rounds = settings["rounds" if several else "without groups"]
-    ends = [run(CFL(LOSS, **LOCAL, **LENGTHS), drawn, dealt, rounds, seed).state]
+    ends = [run(RelativeCFL(LOSS, **LOCAL, **LENGTHS), drawn, dealt, rounds, seed).state]
     found: dict[str, Row] = {}
     for eps1 in EPS1:
         for eps2 in EPS2:
-            rule = CFL(LOSS, **LOCAL, level=1.0, eps1=eps1, eps2=eps2)
+            rule = RelativeCFL(LOSS, **LOCAL, eps1=eps1, eps2=eps2)
             same = [state for state in ends if replay(rule, state) is None]
             if not same:
                 same = [run(rule, drawn, dealt, rounds, seed).state]
@@ -309,8 +281,8 @@ def measure(settings: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
     """Setting -> score -> seed -> number."""
     figures: dict[str, Any] = {}
     for s in range(settings["seed"], settings["seed"] + settings["seeds"]):
-        parts = [(name, rival, (name,)) for name in contenders(np.zeros(1, int), 0) if name != "CFL"]
-        parts += [("CFL, new clients", four_groups, ()), ("one group", one_group, ()), (FEW, finite_data, ())]
+        parts = [(name, rival, (name,)) for name in contenders(np.zeros(1, int), 0) if name != OURS]
+        parts += [(f"{OURS}, new clients", four_groups, ()), ("one group", one_group, ()), (FEW, finite_data, ())]
         if s == settings["seed"]:
             parts += [(f"thresholds, {kind}", grid, (kind,)) for kind in ("four groups", "one group")]
         for name, function, more in parts:
@@ -327,8 +299,9 @@ def measure(settings: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
 def numbers(algorithm: Any, end: Any) -> list[float]:
     """Of a finished run; of CFL also its rule, what the criterion saw, and the cuts."""
     found = running.numbers_of(algorithm, end)
-    if isinstance(algorithm, CFL):
-        found += [algorithm.rest, algorithm.min_size, *end.state.norms[:, :6].flatten().tolist()]
+    if isinstance(algorithm, (RelativeCFL, SteppedSplitHalfCFL)):
+        rounds = algorithm.every if isinstance(algorithm, SteppedSplitHalfCFL) else algorithm.rest
+        found += [rounds, algorithm.min_size, *end.state.norms[:, [0, 1, 2, 3, 4, -1]].flatten().tolist()]
         found += [v for c in end.state.splits for v in (c.round, c.objective, c.gap)]
     return found
 
@@ -340,47 +313,46 @@ def probe() -> running.Probe:
     dealt, calm = (deal(drawn.train[1], 8, 0, groups) for groups in (2, 1))
     small: dict[str, Any] = {"rounds": 2, "seed": 0, "dtype": torch.float64, "device": "cpu"}
     quick: dict[str, Any] = {"batch_size": 10, "epochs": 2}
-    split: dict[str, Any] = {"level": 1.0, "eps1": 1.0, "eps2": 0.0, "rest": 1}
+    at_once = RelativeCFL(LOSS, **LOCAL | quick, eps1=1.0, eps2=0.0, rest=1)
     arms = {}
-    for name, method in contenders(dealt.group, 0, clusters=2).items():
+    for name, method in (contenders(dealt.group, 0, clusters=2) | {RELATIVE: at_once}).items():
         algorithm = replace(method, **quick)
-        if name == "CFL, paper's schedule":
+        if name == OURS:
+            algorithm = replace(algorithm, level=0.9, every=2, min_size=1)
+        elif name == "CFL, paper's schedule":
             algorithm = replace(algorithm, schedule=(1,))
-        elif name.startswith("CFL"):
-            algorithm = replace(algorithm, **split)
         end = run(algorithm, drawn, dealt, **small)
         arms[name] = numbers(algorithm, end)
-        if name == "CFL":
+        if name == RELATIVE:
             other = replay(replace(algorithm, eps2=1e9), end.state) or ()
-            arms[name] += [CFL(LOSS).level, *LENGTHS.values(), CFL(LOSS).rest, *other]
+            default = SteppedSplitHalfCFL(LOSS)
+            arms[name] += [default.level, 1.0, *LENGTHS.values(), default.every, *other]
             right, scores = welcome(algorithm, end, drawn, dealt, 0)
             arms["new clients"] = [right.sum(), *scores.accuracy, *scores.loss]
-    never = CFL(LOSS, **LOCAL | quick, level=0.0)
+    never = SteppedSplitHalfCFL(LOSS, **LOCAL | quick, level=0.0)
     end = run(never, drawn, calm, **small)
     arms["one group"] = numbers(never, end)
-    halved = replace(CFL(LOSS, **LOCAL | quick), level=0.9, rest=2, min_size=1)
-    arms["CFL by halves"] = numbers(halved, run(halved, drawn, dealt, **small))
     skewed = partition.dirichlet(drawn.train[1], 8, alpha=0.3, seed=0, min_rows=5)
     arms["label skew"] = numbers(never, run(never, drawn, skewed, **small))
     return arms
 
 
 def _small(kind: str) -> tuple[str, str]:
-    return f"CFL, {FEW}, {kind}", f"FedAvg, {FEW}, {kind}"
+    return f"{OURS}, {FEW}, {kind}", f"FedAvg, {FEW}, {kind}"
 
 
 def _claims() -> dict[str, tuple[list[str], list[str]]]:
-    skew = "CFL, label skew", "FedAvg, label skew"
-    lengths = f"CFL, lengths, {FEW}, one group"
+    skew = f"{OURS}, label skew", "FedAvg, label skew"
+    lengths = f"{RELATIVE}, {FEW}, one group"
     asked = {  # sentence: what is larger, what is smaller, by which score
-        "four groups: CFL beats FedAvg": ("CFL", "FedAvg", "test accuracy"),
-        "four groups: CFL beats random clusters": ("CFL", "random clusters", "test accuracy"),
-        "four groups: CFL beats every client alone": ("CFL", "alone", "test accuracy"),
-        "four groups, 50 digits: CFL beats FedAvg": (*_small("four groups"), "test accuracy"),
-        "one group, 50 digits: CFL beats FedAvg": (*_small("one group"), "test accuracy"),
-        "one group, 50 digits: default beats lengths": (_small("one group")[0], lengths, "test accuracy"),
-        "label skew, all digits: CFL beats FedAvg": (*skew, "test accuracy"),
-        "label skew, own mix: CFL beats FedAvg": (*skew, "on its own mix"),
+        f"four groups: {OURS} beats FedAvg": (OURS, "FedAvg", "test accuracy"),
+        f"four groups: {OURS} beats random clusters": (OURS, "random clusters", "test accuracy"),
+        f"four groups: {OURS} beats every client alone": (OURS, "alone", "test accuracy"),
+        f"four groups, 50 digits: {OURS} beats FedAvg": (*_small("four groups"), "test accuracy"),
+        f"one group, 50 digits: {OURS} beats FedAvg": (*_small("one group"), "test accuracy"),
+        f"one group, 50 digits: {OURS} beats relative lengths": (_small("one group")[0], lengths, "test accuracy"),
+        f"label skew, all digits: {OURS} beats FedAvg": (*skew, "test accuracy"),
+        f"label skew, own mix: {OURS} beats FedAvg": (*skew, "on its own mix"),
     }
     return {sentence: ([a, score], [b, score]) for sentence, (a, b, score) in asked.items()}
 

@@ -8,7 +8,7 @@ eight times the parameters. Rivals have the same local training and as many roun
 _build/experiments/, or in the folder that FEDLIB_CHECKPOINTS names, and the same command goes on from there. The photos
 are sought in the folder that FEDLIB_DATA names; set ``data`` to "cifar10" for the files as published.
 
-Preset ``some``: Figure 3's run with either network, clusters given from the start, IFCA, CFL with its default rule, and
+Preset ``some``: Figure 3's run with either network, clusters given from the start, IFCA, split-half CFL, and
 of the methods that sort clients once, before round 1, how they sort them: seven hours.
 """
 
@@ -24,9 +24,10 @@ from torch import Tensor
 
 import fedlib
 from book.experiments import running
+from book.experiments.cfl_variants import OURS, GivenClusters, ScheduledCFL, SteppedSplitHalfCFL
 from book.experiments.running import Experiment, Keep
 from fedlib import datasets, models, partition, statistics
-from fedlib.algorithms import CFL, IFCA, PACFL, ClusteredKMeans, FedAvg, FedGroup, FeSEM
+from fedlib.algorithms import IFCA, PACFL, ClusteredKMeans, FedAvg, FedGroup, FeSEM
 from fedlib.algorithms.cfl import CFLState
 from fedlib.engines.checkpoint import Checkpoint
 from fedlib.server.clusters import cosine_similarity
@@ -43,7 +44,7 @@ ARMS = (  # the most telling first
     "wider: CFL, paper's schedule",
     "five layers: true groups",
     "five layers: IFCA",
-    "five layers: CFL",
+    f"five layers: {OURS}",
     "five layers: FedAvg",
     "wider: true groups",
     "five layers: FeSEM",
@@ -63,7 +64,7 @@ class WatchedState(CFLState):
 
 
 @dataclass(frozen=True)
-class WatchedCFL(digits.ScheduledCFL):
+class WatchedCFL(ScheduledCFL):
     """CFL that keeps the cosines of every round, split on a schedule."""
 
     def init(self, params: Any, data: fedlib.ClientData, key: Any) -> WatchedState:
@@ -89,9 +90,9 @@ def method(name: str, network: models.Model, group: np.ndarray, schedule: tuple[
     clusters = len(np.unique(group))
     return {
         "CFL, paper's schedule": lambda: WatchedCFL(loss, **how, schedule=schedule),
-        "CFL": lambda: CFL(loss, **how),
+        OURS: lambda: SteppedSplitHalfCFL(loss, **how),
         "FedAvg": lambda: FedAvg(loss, **how),
-        "true groups": lambda: digits.GivenClusters(loss, **how, given=tuple(group.tolist())),
+        "true groups": lambda: GivenClusters(loss, **how, given=tuple(group.tolist())),
         "IFCA": lambda: IFCA(loss, **how, clusters=clusters),
         "k-means on updates": lambda: ClusteredKMeans(loss, **how, clusters=clusters),
         "PACFL": lambda: PACFL(loss, **how),
@@ -161,11 +162,11 @@ def probe_arm(arm: str) -> list[float]:
     found = digits.numbers(algorithm, end)
     if arm == MAIN:
         found += end.state.cosines.double().sum((1, 2)).tolist()
-    if arm == "five layers: CFL":  # which has no test in its first rounds
-        tested, data = replace(algorithm, level=0.9, rest=1, min_size=1), dealt.clients(photos.x, photos.y, classes=10)
+    if arm == f"five layers: {OURS}":  # which has no test in its first rounds
+        tested, data = replace(algorithm, level=0.9, every=1, min_size=1), dealt.clients(photos.x, photos.y, classes=10)
         end = fedlib.fit(tested, NETWORKS["five layers"].init(0), data, 3, seed=0, **small)
-        found += digits.numbers(tested, end) + end.state.norms[:, 6].tolist()
-        found += [algorithm.level, algorithm.rest, algorithm.test_epochs]
+        found += digits.numbers(tested, end) + end.state.norms[:, 5].tolist()
+        found += [algorithm.level, algorithm.every, algorithm.test_epochs]
     return found
 
 

@@ -1,4 +1,4 @@
-"""When may CFL split? Rules without a length, on eight sets of data, and CFL's default with its whole recursion.
+"""When may CFL split? Rules without a length, on eight sets of data, and split-half CFL with its whole recursion.
 
 A rule for splitting must leave congruent clients together and must part planted groups, on data that it has not seen.
 Until the first split every rule sees the same run, so one run of FedAvg decides about all of them: in every fifth round
@@ -28,17 +28,20 @@ from torch import Tensor
 
 import fedlib
 from book.experiments import running
+from book.experiments.cfl_variants import SteppedSplitHalfCFL
 from fedlib import datasets, models, partition, statistics
-from fedlib.algorithms import CFL
-from fedlib.algorithms.cfl import CFLState
 from fedlib.data import ClientData, Pixels
+from fedlib.extensions.split_half_cfl import SplitHalfCFLState
 from fedlib.losses import cross_entropy
 from fedlib.params import norm, to_matrix
 from fedlib.server import clusters
 
 TABLES = "wine", "obesity"
 PHOTOS = {name: slice(a, a + 12_000) for name, a in (("cifar10", 0), ("other photos", 12_000), ("new photos", 24_000))}
-LEVEL, EVERY = 1e-3, 5  # of the tests among the rules, not of CFL's; rounds between looks at rules without a test
+LEVEL, EVERY = (
+    1e-3,
+    5,
+)  # of the tests among the rules, not of split-half CFL; rounds between looks at rules without a test
 
 
 # ---- clients ----
@@ -224,7 +227,7 @@ def verdicts(update: fedlib.Update, mean: float, lr: float, t: int) -> dict[str,
 
 
 @dataclass(frozen=True)
-class WatchedState(CFLState):
+class WatchedState(SplitHalfCFLState):
     """What each rule would have cut first, and the probabilities of the test without its question for groups."""
 
     first: dict[str, tuple[int, np.ndarray]]
@@ -232,25 +235,27 @@ class WatchedState(CFLState):
 
 
 @dataclass(frozen=True)
-class Watched(CFL):
-    """CFL that never splits, asks every rule in every fifth round from the twentieth on, and tests each round alone."""
-
-    eps1: float = 0.0
+class Watched(SteppedSplitHalfCFL):
+    """It never splits, asks every rule in every fifth round from the twentieth on, and tests each round alone."""
 
     def init(self, params: Any, data: ClientData, key: Any) -> WatchedState:
         """As CFL, with nothing seen yet."""
         return WatchedState(**vars(super().init(params, data, key)), first={}, one_by_one=())
 
+    def decide(self, state: Any, c: int, *evidence: float) -> tuple[bool, bool]:
+        """No cut."""
+        return False, False
+
     def aggregate(self, state: Any, update: fedlib.Update) -> Any:
         """As CFL, and ask."""
         end = super().aggregate(state, update)
-        if end.round >= self.rest and end.round % EVERY == 0:
+        if end.round >= self.every and end.round % EVERY == 0:
             said = verdicts(update, float(end.norms[-1, 2]), self.lr, end.round)
             new = {rule: (end.round, part) for rule, (due, part) in said.items() if due and rule not in end.first}
             end = replace(end, first=end.first | new)
         if "first half" in update.per_client:
             pair = [to_matrix(update.per_client[f"{which} half"]).double() for which in ("first", "second")]
-            end.norms[-1, 6] = chance_of_a_cut(*pair, in_groups=True)
+            end.norms[-1, 5] = chance_of_a_cut(*pair, in_groups=True)
             end = replace(end, one_by_one=(*end.one_by_one, chance_of_a_cut(*pair)))
         return end
 
@@ -266,7 +271,7 @@ def fitted(case: Case, kind: type, **rule: Any) -> tuple[Any, np.ndarray]:
 def watched(case: Case) -> dict[str, Any]:
     """Of each rule the round of its first cut and whether that cut keeps every group whole; p-values of the test."""
     end, group = fitted(case, Watched, test_epochs=case.epochs)
-    chance = end.state.norms[end.state.norms[:, 0] % CFL(print).rest == 0, 6]
+    chance = end.state.norms[end.state.norms[:, 0] % SteppedSplitHalfCFL(print).every == 0, 5]
     found: dict[str, Any] = {"first": {}}
     for name, chances in (("chance", chance.tolist()), ("one by one", end.state.one_by_one)):
         found[name] = [float(f"{c:.3g}") for c in chances]
@@ -276,8 +281,8 @@ def watched(case: Case) -> dict[str, Any]:
 
 
 def whole(case: Case) -> dict[str, Any]:
-    """CFL with all its splits: agreement with the groups, rounds of splits, bytes beside FedAvg's."""
-    end, group = fitted(case, CFL)
+    """Split-half CFL with all its splits: agreement with the groups, rounds of splits, bytes beside FedAvg's."""
+    end, group = fitted(case, SteppedSplitHalfCFL)
     history, cuts = end.history, end.state.splits
     sent = history[["bytes_down", "bytes_up"]].to_numpy().sum()
     extra = history[[c for c in history if c.startswith("bytes") and "clustering" in c]].fillna(0).to_numpy().sum()
@@ -316,7 +321,7 @@ def cases(settings: Mapping[str, Any], data: str, seed: int) -> list[Case]:
 
 
 def measure(settings: Mapping[str, Any], keep: running.Keep) -> dict[str, Any]:
-    """Case -> what every rule says of it until its first cut, and how CFL's default ends."""
+    """Case -> what every rule says of it until its first cut, and how split-half CFL ends."""
     figures: dict[str, Any] = {}
     for seed in range(settings["seed"], settings["seed"] + settings["seeds"]):
         for data in settings["data"]:
@@ -331,7 +336,7 @@ def measure(settings: Mapping[str, Any], keep: running.Keep) -> dict[str, Any]:
 
 def probe() -> running.Probe:
     """A few rounds of few clients, with a test in every second."""
-    quick: dict[str, Any] = {"rest": 2, "lr": 0.1, "batch_size": 5, "epochs": 2, "test_epochs": 2}
+    quick: dict[str, Any] = {"every": 2, "lr": 0.1, "batch_size": 5, "epochs": 2, "test_epochs": 2}
     x, y = (a[np.random.RandomState(0).permutation(5000)[:160]] for a in rows_of("digits")[:2])
     dealt = partition.label_permutation(partition.iid(y, 8), groups=2)
     arms = {}
@@ -339,13 +344,13 @@ def probe() -> running.Probe:
         model = network("digits", net)
         loss, data, params = loss_of(model), dealt.clients(x, y, classes=10), model.init(0)
         slow: dict[str, Any] = {"seed": 0, "dtype": torch.float64, "device": "cpu", "progress": False}
-        default = CFL(loss)
+        default = SteppedSplitHalfCFL(loss)
         splits = replace(default, level=0.9, min_size=1, **quick | {"test_epochs": default.test_epochs})
         end = fedlib.fit(splits, params, data, 5, **slow)
-        arms[f"{net}, whole"] = [*running.numbers_of(splits, end), *end.state.norms[:, 6].tolist()]
-        arms[f"{net}, whole"] += [default.level, default.rest, default.min_size]
+        arms[f"{net}, whole"] = [*running.numbers_of(splits, end), *end.state.norms[:, 5].tolist()]
+        arms[f"{net}, whole"] += [default.level, default.every, default.min_size]
         end = fedlib.fit(Watched(loss, **quick), params, data, 2, **slow)
-        arms[f"{net}, rules"] = [*end.state.norms.flatten().tolist(), *end.state.one_by_one]
+        arms[f"{net}, rules"] = [*end.state.norms[:, [0, 1, 2, 3, 4, 6, 5]].flatten().tolist(), *end.state.one_by_one]
     return arms
 
 

@@ -32,14 +32,14 @@ from torch import Tensor
 import fedlib
 from book.experiments.worlds import LowRank, loss_of
 from fedlib import Key, Params, models
-from fedlib.algorithms import FedCGKnownDomains
 from fedlib.client.domain_net import DomainClassifier, DomainNet, part
 from fedlib.data import local_batches
+from fedlib.extensions import FedCGKnownDomains
+from fedlib.extensions.mixture import em_domains, nmi
 from fedlib.local import local_update
 from fedlib.losses import cross_entropy
 from fedlib.params import row, to_matrix
 from fedlib.server.domain_graph import domain_adjacency
-from fedlib.server.mixture import em_domains, nmi
 
 from . import fedcg_graph as graph  # worlds, and known domains
 from . import running

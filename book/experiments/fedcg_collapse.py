@@ -30,13 +30,15 @@ from torch import Tensor, nn
 import fedlib
 from book.experiments.worlds import loss_of
 from fedlib import ClientData, Key, Params, datasets, models, partition
-from fedlib.algorithms import FedAvg, FedCG, FedCGKnownDomains
+from fedlib.algorithms import FedAvg, FedCG
+from fedlib.algorithms.fedcg import occupancy
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.data import Pixels, local_batches
+from fedlib.extensions import FedCGKnownDomains
+from fedlib.extensions.mixture import nmi
 from fedlib.local import local_update
 from fedlib.losses import weighted_mean
 from fedlib.params import broadcast, row
-from fedlib.server.mixture import nmi, occupancy
 
 from . import running
 

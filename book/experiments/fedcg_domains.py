@@ -29,13 +29,14 @@ from torch import Tensor
 import fedlib
 from book.experiments.worlds import loss_of
 from fedlib import ClientData, Key, datasets, models, partition
-from fedlib.algorithms import ClusteredKMeans, FedCG, FedCGKnownDomains
-from fedlib.algorithms.fedcg import FedCGState
+from fedlib.algorithms import ClusteredKMeans, FedCG
+from fedlib.algorithms.fedcg import FedCGState, occupancy
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.costs import message_bytes, open_costs, record
+from fedlib.extensions import FedCGKnownDomains
+from fedlib.extensions.mixture import EMResult, em_domains, federated_em, nmi
 from fedlib.params import row
 from fedlib.server.clusters import kmeans
-from fedlib.server.mixture import EMResult, em_domains, federated_em, nmi, occupancy
 
 from . import running
 

@@ -17,7 +17,7 @@ What differs from the paper, besides the number of writers:
 - The classifiers' convolutions step by two, which the paper leaves open.
 - Of each validation and test writer's images some are set aside, by which one may join: IFCA chooses a cluster by
   their labels, the book's FedCG estimates the writer's domains without labels. Nobody is scored on these.
-- CFL needs all clients in a round, so it has as many visits to clients in fewer rounds.
+- CFL with relative lengths needs all clients in a round, so it has as many visits to clients in fewer rounds.
 
 "FedCG, paper" has teacher and student as printed, random starts, and ReLU. "FedCG, book" has domains from federated EM
 (chapter 8), weights from the student, equal starts, W = I + P R^T and no ReLU. Two controls are "FedCG, paper" without
@@ -44,21 +44,23 @@ from torch.func import functional_call
 
 import fedlib
 from book.experiments import faces, running
+from book.experiments.cfl_variants import RELATIVE, RelativeCFL
 from book.experiments.worlds import EqualStart, LowRank, loss_of
 from fedlib import Algorithm, ClientData, Key, Params, Result, datasets, evaluation, models, partition
-from fedlib.algorithms import CFL, IFCA, FedAvg, FedAvgM, FedCG, FedCGKnownDomains, FedProx, Scaffold
+from fedlib.algorithms import IFCA, FedAvg, FedAvgM, FedCG, FedProx, Scaffold
 from fedlib.client.domain_net import DomainClassifier, DomainNet, part
 from fedlib.data import Pixels
 from fedlib.engines.checkpoint import Checkpoint
+from fedlib.extensions import FedCGKnownDomains
+from fedlib.extensions.mixture import em_domains
 from fedlib.server.domain_graph import DomainGCN
-from fedlib.server.mixture import em_domains
 
 MIN_ROWS = 100  # of a writer
 CLASSES = 62
 LAYER = "conv2"  # with modules: the last convolution
 RATES = [0.03, 0.06, 0.1, 0.3]
 CONTROLS = {"FedCG, told one domain": 1, "FedCG, random domains": 4}  # their domains, which no teacher found
-RIVALS = ["FedProx", "SCAFFOLD", "FedAvgM", "IFCA", "CFL"]
+RIVALS = ["FedProx", "SCAFFOLD", "FedAvgM", "IFCA", RELATIVE]
 METHODS = [
     "FedAvg",
     *(f"FedCG, paper, D = {d}" for d in (4, 3, 2)),
@@ -95,7 +97,7 @@ LIKE = {  # whose rate a method takes, if it has no choice of its own
 }
 MU = 0.1  # of FedProx
 CLUSTERS = 3  # of IFCA
-SPLITS = {"level": 1.0, "eps1": 0.15, "eps2": 0.4, "rest": 3}  # of CFL, by lengths: halves need three times the memory
+SPLITS = {"eps1": 0.15, "eps2": 0.4, "rest": 3}  # of CFL with relative lengths: halves need three times the memory
 
 Settings = dict[str, Any]
 Scores = dict[str, float]
@@ -206,10 +208,10 @@ def method(settings: Settings, here: World, name: str, rate: float, rounds: int)
     if "FedCG" in name:
         return fedcg(settings, here, name, rounds, local), rounds, settings["cohort"]
     plain = {"loss": loss_of(here.network), "predict": here.network, **local}
-    if name == "CFL":  # all clients, so many visits
+    if name == RELATIVE:  # all clients, so many visits
         everybody = len(here.train)
         return (
-            CFL(chunk_size=5, **SPLITS, **plain),
+            RelativeCFL(chunk_size=5, **SPLITS, **plain),
             max(1, round(rounds * settings["cohort"] / everybody)),
             everybody,
         )

@@ -30,16 +30,17 @@ from book.experiments import faces, running
 from book.experiments.celeba import CelebACNN, CelebANet, scores_by_client
 from book.experiments.worlds import EqualStart, LowRank, loss_of
 from fedlib import ClientData, Key, Params, datasets, evaluation, models, partition
-from fedlib.algorithms import FedAvg, FedCG, FedCGKnownDomains
+from fedlib.algorithms import FedAvg, FedCG
 from fedlib.algorithms.fedcg import FedCGState
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.data import Pixels
 from fedlib.engines.checkpoint import Checkpoint
+from fedlib.extensions import FedCGKnownDomains
+from fedlib.extensions.mixture import RandomFeatures, em_domains, nmi
 from fedlib.losses import cross_entropy
 from fedlib.params import broadcast, row
 from fedlib.server.clusters import kmeans
 from fedlib.server.domain_graph import DomainGCN, domain_adjacency
-from fedlib.server.mixture import RandomFeatures, em_domains, nmi
 
 DEGREES, SHARES = (0, 90, 180, 270), (0.4, 0.3, 0.2, 0.1)
 STYLE_SHARES = (0.45, 0.3, 0.2, 0.05)  # plain, inverted, noisy, low contrast

@@ -27,11 +27,12 @@ from torch import Tensor
 import fedlib
 from book.experiments import fedsgcnn_tables, running, tabular
 from book.experiments import pair_predictors as predictors
+from book.experiments.cfl_variants import OneCut
 from book.experiments.pair_predictors import Scores, Table
 from book.experiments.worlds import squared_error
 from fedlib import ClientData, Key, evaluation, models, statistics
 from fedlib.algorithm import Algorithm
-from fedlib.algorithms import LGCFL, FedSGCNN, LGFedAvg, LocalOnly
+from fedlib.algorithms import FedSGCNN, LGFedAvg, LocalOnly
 from fedlib.client.local_layers import split_layers
 from fedlib.evaluation import Result
 from fedlib.params import Params, broadcast, sub, to_matrix
@@ -279,18 +280,6 @@ def one_to_four(distance: Tensor) -> list[Tensor]:
 
 
 BOOK = {"learn": predictors.train_on_gains, "cluster": one_to_four}
-
-
-@dataclass(frozen=True)
-class OneCut(LGCFL):
-    """CFL on the shared layers that cuts the clients once, after a given round."""
-
-    level: float = 1.0
-    after: int = 1
-
-    def must_split(self, t: int, since: int, mean: float, longest: float, pace: float) -> bool:
-        """In that round only."""
-        return t == self.after
 
 
 def contenders(settings: Settings, world: World, seed: int) -> dict[str, Algorithm]:

@@ -1,4 +1,4 @@
-"""Do personal models need clusters? FedAvg, its fine-tuning, Ditto, FedRep, CFL, IFCA and FedEM on the same clients.
+"""Do personal models need clusters? FedAvg, its fine-tuning, Ditto, FedRep, split-half CFL, IFCA and FedEM compared.
 
 Three federations of handwriting at 14 x 14 pixels: label skew, groups with names of their own for the digits, and
 writers of FEMNIST with its 62 classes. In each, a method chooses among three learning rates by the validation images of
@@ -22,9 +22,10 @@ import torch
 
 import fedlib
 from book.experiments import running
+from book.experiments.cfl_variants import OURS, SteppedSplitHalfCFL
 from book.experiments.worlds import shrunk
 from fedlib import Algorithm, ClientData, Result, datasets, evaluation, models, partition, statistics
-from fedlib.algorithms import CFL, IFCA, Ditto, FedAvg, FedEM, FedRep, FineTunedFedAvg, LGFedAvg, LocalOnly
+from fedlib.algorithms import IFCA, Ditto, FedAvg, FedEM, FedRep, FineTunedFedAvg, LGFedAvg, LocalOnly
 from fedlib.algorithms.fedem import Mixture
 from fedlib.algorithms.local_only import LocalOnlyState
 from fedlib.data import Batch
@@ -42,8 +43,8 @@ SETTINGS: dict[str, Any] = {
     "rounds": 50,
     "epochs": 2,
     "batch_size": 20,
-    "rest": 10,  # of CFL, in place of 20, since there are few rounds
-    "min_size": 2,  # of CFL too
+    "rest": 10,  # rounds between tests of split-half CFL, in place of 20, since there are few rounds
+    "min_size": 2,  # of split-half CFL too
     "rates": [0.1, 0.3, 0.9],
     "seed that chooses rates": 9,
     "seeds": [0, 1, 2, 3, 4],
@@ -67,15 +68,21 @@ OWN: dict[str, tuple[str, tuple[float, ...]]] = {  # a method's own setting, and
     "FedAvg, fine-tuned": ("epochs", EPOCHS),
     "Ditto": ("lam", (0.01, 0.1, 1.0)),
     "FedRep": ("head_epochs", (1, 3, 10)),
-    "CFL": ("level", (1e-4, 0.02, 0.3)),
+    OURS: ("level", (1e-4, 0.02, 0.3)),
     "IFCA": ("clusters", (2, 4, 8)),
     "FedEM": ("components", (2, 3, 4)),
 }
 SHOWN = {"Ditto": (0.0, 10.0)}  # run too, but not to be chosen: clients alone, and the strongest pull
-USUAL = {"Ditto": 0.1, "FedRep": 3, "CFL": 0.02, "IFCA": 4, "FedEM": 3}  # while the rate is chosen
-KINDS: dict[str, type[Algorithm]] = {"Ditto": Ditto, "FedRep": FedRep, "CFL": CFL, "IFCA": IFCA, "FedEM": FedEM}
+USUAL = {"Ditto": 0.1, "FedRep": 3, OURS: 0.02, "IFCA": 4, "FedEM": 3}  # while the rate is chosen
+KINDS: dict[str, type[Algorithm]] = {
+    "Ditto": Ditto,
+    "FedRep": FedRep,
+    OURS: SteppedSplitHalfCFL,
+    "IFCA": IFCA,
+    "FedEM": FedEM,
+}
 METHODS = ("alone", "FedAvg", *OWN)
-CLUSTERED = ("CFL", "IFCA", "true groups")  # their models are fine-tuned as well
+CLUSTERED = (OURS, "IFCA", "true groups")  # their models are fine-tuned as well
 GROUPS = 4
 MIN_ROWS = 100  # of a writer
 
@@ -203,8 +210,8 @@ def algorithm_of(settings: Settings, here: World, name: str, rate: float, own: f
         return LGFedAvg(loss, local=(), assignment=here.group.tolist(), **how)
     if name in OWN and own is not None:
         how[OWN[name][0]] = own
-    if name == "CFL":
-        how |= {"rest": settings["rest"], "min_size": settings["min_size"]}
+    if name == OURS:
+        how |= {"every": settings["rest"], "min_size": settings["min_size"]}
     return {"alone": LocalOnly, "FedAvg": FedAvg, **KINDS}[name](loss, **how)
 
 
@@ -469,14 +476,14 @@ def probe_methods() -> running.Probe:
     settings, here = small()
     found = {}
     for name in (*METHODS, "true groups"):
-        own = {"IFCA": 2, "CFL": 0.99, "FedRep": 2}.get(name, USUAL.get(name))  # 0.99: splits at nearly any test
+        own = {"IFCA": 2, OURS: 0.99, "FedRep": 2}.get(name, USUAL.get(name))  # 0.99: splits at nearly any test
         algorithm, results, _ = trained(settings, here, name, 0, 0.3, own, dtype=torch.float64, device="cpu")
         end = results[max(results)]
         new = enrolled(settings, here, name, algorithm, end, max(results) or own or 0)
         found[name] = running.numbers_of(algorithm, end) + running.scores_of(algorithm, end, here.everything)
         found[name] += running.scores_of(algorithm, new, here.new_test)
-        if name == "CFL":
-            found[name] += end.state.norms[:, 6].tolist()
+        if name == OURS:
+            found[name] += end.state.norms[:, 5].tolist()
         if name in CLUSTERED:
             alone = LocalOnly(loss, predict=mixture)
             for data, result in ((here.test, end), (here.new_test, new)):
@@ -495,14 +502,14 @@ def probe() -> running.Probe:
     return found
 
 
-PERSONAL, CLUSTERS = ("FedAvg, fine-tuned", "Ditto", "FedRep"), ("CFL", "IFCA", "FedEM")
+PERSONAL, CLUSTERS = ("FedAvg, fine-tuned", "Ditto", "FedRep"), (OURS, "IFCA", "FedEM")
 
 
 def claims_of(kind: str) -> dict[str, Any]:
     """What is asked of a federation."""
     tuned = "FedAvg, fine-tuned"
     pairs = [(other, "FedAvg") for other in (*PERSONAL, *CLUSTERS)] + [(tuned, "alone")]
-    pairs += [(other, tuned) for other in ("Ditto", "FedRep", *CLUSTERS, "CFL, fine-tuned", "IFCA, fine-tuned")]
+    pairs += [(other, tuned) for other in ("Ditto", "FedRep", *CLUSTERS, f"{OURS}, fine-tuned", "IFCA, fine-tuned")]
     if kind == "label names":
         ours = "true groups, fine-tuned"
         pairs += [("true groups", tuned), (ours, tuned), (ours, "true groups")]

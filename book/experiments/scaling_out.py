@@ -6,7 +6,7 @@ Preset ``full`` measures, on one core,
   and with its own network: five contenders, timed one after another, again and again, and compared within each turn;
 - how often PyTorch is called for it, and how far the contenders' parameters lie apart in 64-bit numbers;
 - time and peak memory of a round in chunks of clients;
-- a run of CFL in one process and in two;
+- a run of split-half CFL in one process and in two;
 - the similarity matrix and cut of CFL against a cut of sampled clients, with the exponent of their growth.
 
 It needs a machine that does nothing else. Preset ``paper`` times a thousand clients on a GPU. Preset ``flower`` runs
@@ -40,6 +40,7 @@ from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedlib
 from benchmarks import flower_run
+from book.experiments.cfl_variants import RELATIVE
 from fedlib import Key, losses, models
 from fedlib.algorithms import FedAvg
 from fedlib.data import local_batches
@@ -369,9 +370,18 @@ def growth(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
 
 
 def two_processes(rounds: int, processes: int) -> dict[str, float]:
-    """CFL by examples/federate.py, in this process and by torchrun: how far the histories lie apart, and seconds."""
+    """Split-half CFL by examples/federate.py, here and by torchrun: how far the histories lie apart, and seconds."""
     program = str(running.ROOT / "examples" / "federate.py")
-    command = ["--algorithm", "CFL", "--data", "digits", "--partition", "label_permutation", "--deal", "groups=2"]
+    command = [
+        "--algorithm",
+        "SplitHalfCFL",
+        "--data",
+        "digits",
+        "--partition",
+        "label_permutation",
+        "--deal",
+        "groups=2",
+    ]
     command += ["--clients", "8", "--rounds", str(rounds), "--dtype", "float64", "--device", "cpu", "--out"]
     launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
     launcher += ["--nproc-per-node", str(processes), program]
@@ -548,7 +558,7 @@ def few_digits() -> fedlib.ClientData:
 def tiny(name: str) -> Any:
     """An algorithm of the runs in Flower, told to split clients at once."""
     algorithm = flower_run.ALGORITHMS[name]
-    return replace(algorithm, level=1.0, eps1=10.0, eps2=0.0, rest=1) if name == "CFL" else algorithm
+    return replace(algorithm, eps1=10.0, eps2=0.0, rest=1) if name == RELATIVE else algorithm
 
 
 def probe() -> running.Probe:
@@ -564,7 +574,7 @@ def probe() -> running.Probe:
             found[f"{name}: {contender}"] = [float(p.square().sum()) for p in ends]
     updates, _ = pulls(20, 0)
     cosines = cosine_similarity(updates.double())
-    found["CFL"] = running.trace(tiny("CFL"), flower_run.MODEL.init(0), few_digits(), 3)
+    found[RELATIVE] = running.trace(tiny(RELATIVE), flower_run.MODEL.init(0), few_digits(), 3)
     found["matrix and cut"] = [float(cosines.sum()), *(float(v) for v in by_matrix(updates.double()))]
     return found
 

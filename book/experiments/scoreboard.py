@@ -26,19 +26,17 @@ from torch import Tensor
 
 import fedlib
 from book.experiments import running, tabular
+from book.experiments.cfl_variants import OURS, SteppedLGCFL, SteppedSplitHalfCFL
 from book.experiments.pair_predictors import train_on_gains
 from book.experiments.worlds import shrunk
 from fedlib import Algorithm, Key, datasets, evaluation, models, partition, statistics
 from fedlib.algorithms import (
-    CFL,
     IFCA,
-    LGCFL,
     PACFL,
     ClusteredKMeans,
     Ditto,
     FedAdam,
     FedAvg,
-    FedCGKnownDomains,
     FedEM,
     FedGroup,
     FedProto,
@@ -56,11 +54,12 @@ from fedlib.algorithms.fedem import Mixture
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.client.prototype_net import PrototypeNet
 from fedlib.data import Batch, ClientData, stack_rows
+from fedlib.extensions import FedCGKnownDomains
+from fedlib.extensions.mixture import em_domains
 from fedlib.losses import cross_entropy
 from fedlib.params import Params
 from fedlib.server.distance_clusters import linkage
 from fedlib.server.domain_graph import DomainGCN
-from fedlib.server.mixture import em_domains
 
 EVERYBODY = ("rotations", "label names", "columns without names")
 KINDS = (
@@ -69,11 +68,11 @@ KINDS = (
 )  # fmt: skip
 PLANTED = ("styles", "features by position", "label names, few take part", *EVERYBODY)
 METHODS = (
-    "alone", "FedAvg", "FedAvg, fine-tuned", "FedProx", "SCAFFOLD", "FedAdam", "Ditto", "FedRep", "pFedGraph", "CFL",
-    "IFCA", "FedEM", "FeSEM", "FedGroup", "k-means", "PACFL", "FedCG", "FedProto", "LG-FedAvg", "FedSGCNN",
+    "alone", "FedAvg", "FedAvg, fine-tuned", "FedProx", "SCAFFOLD", "FedAdam", "Ditto", "FedRep", "pFedGraph",
+    OURS, "IFCA", "FedEM", "FeSEM", "FedGroup", "k-means", "PACFL", "FedCG", "FedProto", "LG-FedAvg", "FedSGCNN",
 )  # fmt: skip
 CONTROLS = ("true groups", "random groups")  # where groups are planted
-FINDS = ("CFL", "IFCA", "FeSEM", "FedGroup", "k-means", "PACFL", "FedSGCNN")  # clusters
+FINDS = (OURS, "IFCA", "FeSEM", "FedGroup", "k-means", "PACFL", "FedSGCNN")  # clusters
 RATES, CLIENT_RATE = (0.1, 0.3, 0.9), 0.3  # to choose from; FedAdam chooses the server's tenth, and clients have 0.3
 OWN = {  # settings of single methods, which are not tuned
     "FedAvg, fine-tuned": {"finetune_epochs": 5},
@@ -341,7 +340,9 @@ class Board:
             "Ditto": lambda: Ditto(loss, **OWN["Ditto"], **how),
             "FedRep": lambda: FedRep(loss, local=last, **OWN["FedRep"], **how),
             "pFedGraph": lambda: PFedGraph(loss, **how),
-            "CFL": lambda: LGCFL(loss, local=home, **how) if here.own_columns else CFL(loss, **how),
+            OURS: lambda: (
+                SteppedLGCFL(loss, local=home, **how) if here.own_columns else SteppedSplitHalfCFL(loss, **how)
+            ),
             "IFCA": lambda: IFCA(loss, **told),
             "FedEM": lambda: FedEM(loss, components=here.groups, **how | {"predict": nets.mixture}),
             "FeSEM": lambda: FeSEM(loss, **told),
@@ -467,26 +468,30 @@ def probe() -> running.Probe:
     worlds = {kind: board.world(kind, 0) for kind in KINDS if kind not in ("writers", "columns without names")}
     table = with_table(8, 0, **TABLE)
     here = dataclasses.replace(worlds["unequal sizes"], group=np.arange(8) % 4)
-    tested: dict[str, Any] = {"level": 0.99, "rest": 1, "min_size": 1}  # CFL tests its clusters in each round
+    tested: dict[str, Any] = {
+        "level": 0.99,
+        "every": 1,
+        "min_size": 1,
+    }  # CFL tests its clusters in each round
     double = {"seed": 0, "dtype": torch.float64, "device": "cpu", "progress": False}
-    default = CFL(here.nets.loss)
-    found: running.Probe = {"CFL, default": [default.level, default.rest, default.test_epochs]}
+    default = SteppedSplitHalfCFL(here.nets.loss)
+    found: running.Probe = {f"{OURS}, default": [default.level, default.every, default.test_epochs]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
         for name, make in board.methods(here, 0, 0.3).items():
             algorithm, start = make(), {k: p.double() for k, p in here.nets.of(name).init(0).items()}
             if name == "FedCG":
                 algorithm = dataclasses.replace(algorithm, teacher=partial(algorithm.teacher, dtype=torch.float64))
-            if name == "CFL":
+            if name == OURS:
                 algorithm = dataclasses.replace(algorithm, **tested)
-            rounds, drawn = 2 + (name == "FedAvg, fine-tuned"), 8 if name == "CFL" else 4
+            rounds, drawn = 2 + (name == "FedAvg, fine-tuned"), 8 if name == OURS else 4
             end = fedlib.fit(algorithm, start, here.train, rounds, drawn, **double)
             found[name] = running.numbers_of(algorithm, end) + running.scores_of(algorithm, end, here.test)
             if name == "FedSGCNN":
                 found[name] += [float(end.state.gain.sum()), float(end.state.distance.double().square().sum())]
-        for name in ("CFL", "LG-FedAvg", "FedSGCNN", *CONTROLS):
+        for name in (OURS, "LG-FedAvg", "FedSGCNN", *CONTROLS):
             algorithm = board.methods(table, 0, 0.3)[name]()
-            if name == "CFL":
+            if name == OURS:
                 algorithm = dataclasses.replace(algorithm, **tested)
             end = fedlib.fit(algorithm, table.nets.model.init(0), table.train, 2, **double)
             found[name] += running.numbers_of(algorithm, end) + running.scores_of(algorithm, end, table.test)

@@ -39,7 +39,7 @@ __all__ = [
     "who_shares_what",
 ]
 
-LENGTHS = {"level": 1, "eps1": 0.15, "eps2": 0.4}  # CFL's rule with relative lengths, which the playground shows
+LENGTHS = {"eps1": 0.15, "eps2": 0.4}  # of the rule with relative lengths, which the playground shows
 
 _LEFT, _RIGHT, _WIDTH = 34, 340, 460  # of the curves: where the first and the last round stand, and all with labels
 _DASHES = ("", "8 3", "2 3", "8 3 2 3")
@@ -95,28 +95,28 @@ class Rule:
 
 
 def cfl_rules(algorithm: Any, state: Any) -> list[Rule]:
-    """The two conditions under which `fedlib.algorithms.cfl.CFL` splits a cluster by lengths, with the values of a run.
+    """The two conditions under which CFL with relative lengths splits a cluster, with the values of a run.
 
     Parameters
     ----------
-    algorithm : CFL
-        With ``level=1``.
+    algorithm : RelativeCFL
+        Of ``book.experiments.cfl_variants``.
     state : CFLState
         The end of the run.
 
     Returns
     -------
     list of Rule
-        Both lengths of `CFL.must_split`.
+        Both lengths of its ``due``.
 
     Raises
     ------
     ValueError
-        Another `level`: then tests decide, and not lengths.
+        An algorithm that notes no pace: then another rule decides.
     """
-    if algorithm.level != 1:
+    if "pace" not in algorithm.columns:
         raise ValueError(
-            f"the figure shows CFL's rule by lengths, level=1; got level={algorithm.level!r}. Run with level=1"
+            f"the figure shows CFL's rule by relative lengths; got {type(algorithm).__name__}. Run RelativeCFL"
         )
     mean, longest, pace = state.norms.cpu().numpy().T[2:5]
     still = "the clients' updates cancel", "the model still moves"
@@ -130,11 +130,11 @@ def cfl_rules(algorithm: Any, state: Any) -> list[Rule]:
 def split_slider(
     algorithm: Any, state: Any, groups: ArrayLike, history: pd.DataFrame, rules: Sequence[Rule] | None = None
 ) -> Figure:
-    """A run of CFL, round by round: matrix, tree, accuracies and criterion, and other thresholds tried on it.
+    """A run of CFL with relative lengths, by rounds: matrix, tree, accuracies, criterion, and other thresholds tried.
 
     Parameters
     ----------
-    algorithm : CFL
+    algorithm : RelativeCFL
     state : CFLState
         The end of the run, with one field more: ``cosines`` (T, K, K), those of all clients' updates in each round.
     groups : array of shape (K,), integer
@@ -149,14 +149,14 @@ def split_slider(
     -------
     Figure
         Where other thresholds decide otherwise than the run did, it says that nothing is known from there on, as
-        `fedlib.server.split_tree.replay` does. Chapter 06.
+        ``replay`` of ``book.experiments.cfl_variants`` does. Chapter 06.
     """
     cosines, group = np.asarray(state.cosines.cpu(), float), np.asarray(groups)
     rules = cfl_rules(algorithm, state) if rules is None else rules
     names, rounds = [f"group {g}" for g in np.unique(group)], len(cosines)
     scores = history.set_index("round")[[f"{name}_accuracy" for name in names]].dropna()
     norms = state.norms.cpu().numpy()
-    cut = norms[:, 5].astype(bool) & np.all([r.met() for r in rules], axis=0)
+    cut = norms[:, -1].astype(bool) & np.all([r.met() for r in rules], axis=0)
     tests = np.column_stack([norms[:, :2], cut, *(np.asarray(r.values) for r in rules)])
     i, j = np.triu_indices(len(group), 1)
     pairs = np.round(100 * cosines[:, i, j]).astype(int)

@@ -3,7 +3,7 @@
 /** Does the value satisfy the rule with this threshold? */
 const holds = (rule, value, eps) => rule.below ? value < eps : value >= eps;
 
-/** The first round in which other thresholds decide otherwise than the run did; null if none (as in split_tree.replay). */
+/** The first round in which other thresholds decide otherwise than the run did; null if none (as in cfl_variants.replay). */
 function replay(run, eps) {
   const born = { 0: 0 };
   for (const [t, model, was, ...values] of run.tests) {

@@ -7,7 +7,6 @@ from .cfl import CFL
 from .ditto import Ditto
 from .fedavg import FedAvg
 from .fedcg import FedCG
-from .fedcg_known import FedCGKnownDomains
 from .fedem import FedEM
 from .fedgroup import FedGroup
 from .fedopt import FedAdagrad, FedAdam, FedAvgM, FedYogi
@@ -19,7 +18,6 @@ from .fesem import FeSEM
 from .finetune import FineTunedFedAvg
 from .ifca import IFCA
 from .kmeans import ClusteredKMeans
-from .lg_cfl import LGCFL
 from .lg_fedavg import LGFedAvg
 from .local_only import LocalOnly
 from .pacfl import PACFL
@@ -27,7 +25,7 @@ from .pfedgraph import PFedGraph
 from .scaffold import Scaffold
 
 __all__: list[str] = [
-    "CFL", "Ditto", "FedAvg", "FedCG", "FedCGKnownDomains", "FedEM", "FedGroup", "FedAdagrad", "FedAdam", "FedAvgM",
+    "CFL", "Ditto", "FedAvg", "FedCG", "FedEM", "FedGroup", "FedAdagrad", "FedAdam", "FedAvgM",
     "FedYogi", "FedProto", "FedProx", "FedRep", "FedSGCNN", "FeSEM", "FineTunedFedAvg", "IFCA", "ClusteredKMeans",
-    "LGCFL", "LGFedAvg", "LocalOnly", "PACFL", "PFedGraph", "Scaffold",
+    "LGFedAvg", "LocalOnly", "PACFL", "PFedGraph", "Scaffold",
 ]  # fmt: skip

@@ -55,7 +55,7 @@ class Ditto(FedAvg):
     of w: the same mini-batches. v_k starts where w does. A client that was never in a cohort predicts with that start;
     one never seen in training starts from the w that it is handed, and trains its v_k towards it. The training loss in
     the history is that of v_k, with the pull. A round costs two local trainings, and sends what FedAvg sends. The
-    paper's text was not at hand; checked against the authors' program (litian96/ditto on GitHub), which counts clients
+    paper's text was not at hand; from memory and the authors' program (litian96/ditto on GitHub), which counts clients
     alike in the mean. Chapter 04.
 
     References

@@ -4,6 +4,8 @@ Caldarola, Mancini, Galasso, Ciccone, Rodolà, Caputo. Cluster-driven graph fede
 CVPR workshops 2021. Equation numbers are the paper's.
 """
 
+import math
+import warnings
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -21,9 +23,10 @@ from ..keys import Key
 from ..losses import weighted_mean
 from ..params import Params, broadcast, row, take
 from ..server.domain_graph import DomainGCN, domain_adjacency
-from ..server.mixture import DOMAINS, occupancy
 
-__all__ = ["FedCG", "FedCGState"]
+__all__ = ["FedCG", "FedCGState", "occupancy"]
+
+DOMAINS = "domains"  #: Purpose in the costs of whatever finds domains.
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,7 @@ class FedCGState:
         Stack of one row: ``W.*`` of the GCN; empty without one.
     student, teacher : Params
         Stacks of one row, varphi and phi, both named ``student.*``; `teacher` is empty where it is a function
-        (`fedlib.algorithms.fedcg_known`).
+        (`fedlib.extensions.known_domains`).
     bias : Tensor of shape (D,)
         Added to the teacher's logits. Zeros here, as in the paper; subclasses balance the domains by it.
         Zeros again with each new teacher.
@@ -95,7 +98,7 @@ class FedCG(Algorithm):
     -----
     FedCG Eq. 1-6, as printed. C is the cohort (the paper's K), N a client's samples, D the domains. The paper names
     neither T nor the first round with Eq. 6; the defaults are a tenth of 100 rounds. A starts as the identity. Teacher
-    and student as printed collapse into one domain: `fedlib.algorithms.fedcg_known.FedCGKnownDomains` has another
+    and student as printed collapse into one domain: `fedlib.extensions.known_domains.FedCGKnownDomains` has another
     teacher. If lambda is held at 0 by a subclass, a round is one of FedAvg, bit for bit.
 
     A client is sent the model, student and teacher, W and A. It sends the model, W and the student; beyond the paper
@@ -215,3 +218,32 @@ class FedCG(Algorithm):
     def new_clients(self, state: FedCGState, data: ClientData, key: Key, rounds: int) -> FedCGState:
         """A new client holds the server's model and student."""
         return state
+
+
+def occupancy(counts: Tensor) -> tuple[Tensor, float]:
+    """How evenly the samples fall into the domains.
+
+    Parameters
+    ----------
+    counts : Tensor of shape (D,)
+        Samples, or sums of weights, of each domain.
+
+    Returns
+    -------
+    share : Tensor of shape (D,)
+        Of each domain in all samples.
+    entropy : float
+        Of `share`, in units of log D: 1 if all domains have as many samples, 0 if one has all. 1 for D = 1.
+
+    Warns
+    -----
+    UserWarning
+        The entropy is below 0.5: most domain modules never learn. Chapter 08.
+    """
+    share = counts / counts.sum()
+    entropy = float(torch.special.entr(share).sum()) / math.log(len(share)) if len(share) > 1 else 1.0
+    if entropy < 0.5:
+        largest = f"one of {len(share)} has {float(share.max()):.0%} of the samples (entropy {entropy:.2f} log D)"
+        remedy = "Find domains with fedlib.extensions.mixture.em_domains"
+        warnings.warn(f"the domains collapsed: {largest}. {remedy}", stacklevel=2)
+    return share, entropy

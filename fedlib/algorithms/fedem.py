@@ -16,7 +16,6 @@ from ..local import clients_at_once
 from ..models import Model
 from ..params import Params, row, take
 from ..server.clusters import different_starts
-from ..server.mixture import responsibilities
 from ..stacked import vmap
 
 __all__ = ["FedEM", "FedEMState", "Mixture"]
@@ -110,7 +109,7 @@ class FedEM(Algorithm):
     pi starts at 1/M. The first model starts from the parameters given, the others from draws in which each tensor keeps
     its mean and its standard deviation: models that start equal stay equal. All models of a client see the same
     batches. The pi of clients that are not in the cohort stay. A q below 1e-30 counts as that. For clients never seen
-    the models stay and pi is fitted, ``rounds`` times. The paper's text was not at hand; checked against the authors'
+    the models stay and pi is fitted, ``rounds`` times. The paper's text was not at hand; from memory and the authors'
     program (omarfoq/FedEM on GitHub), from which the atlas says what differs.
 
     In the costs the operations of the E-step have the purpose "mixture". M models cross the network both ways, and an
@@ -203,3 +202,10 @@ class FedEM(Algorithm):
         for _ in range(rounds):
             pi = self.e_step(losses, pi, data)[1]
         return replace(state, pi=pi)
+
+
+def responsibilities(tempered: Tensor, pi: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
+    """R (K, N, D) from log densities divided by T, and each client's sum of the logarithms of the mixture (K,)."""
+    joint = tempered + pi.log()[:, None]
+    evidence = joint.logsumexp(-1)
+    return (joint - evidence[..., None]).exp() * real[..., None], (evidence * real).sum(1)

@@ -55,7 +55,7 @@ class FedRep(LocalLayers, FedAvg):
     experiments, which take 10 and 1 or 5. Both parts shuffle alike. The mean is weighted by examples. A client that is
     not in the cohort predicts with the head of its last round on the newest representation. A new client trains a head,
     from where all heads started, while the representation stays as it is. The training loss in the history is that of
-    the representation's epochs. The paper's text was not at hand; checked against the authors' program
+    the representation's epochs. The paper's text was not at hand; from memory and the authors' program
     (lgcollins/FedRep on GitHub).
 
     FedPer (Arivazhagan, Aggarwal, Singh, Choudhary, 2019) shares the same layers and trains head and representation at

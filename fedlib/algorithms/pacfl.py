@@ -110,7 +110,7 @@ class PACFL(Clustered):
 
     All clients take part before round 1, with the purpose "clustering" in round 0 of the history; the operations of the
     decompositions are not counted. A client never seen sends its signature and takes the cluster to whose clients its
-    mean angle is smallest. The paper's text was not at hand; checked against the authors' program (MMorafah/PACFL on
+    mean angle is smallest. The paper's text was not at hand; from memory and the authors' program (MMorafah/PACFL on
     GitHub), from which the atlas says what differs. Chapter 07.
 
     References

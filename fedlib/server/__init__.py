@@ -1,1 +1,1 @@
-"""What the server computes from what clients send: clusters, graphs, mixtures."""
+"""What the server computes from what clients send: clusters, graphs."""

@@ -1,4 +1,4 @@
-"""The split tree of clustered federated learning (CFL): its nodes, new clients in it, and past runs replayed."""
+"""The split tree of clustered federated learning (CFL): its nodes, and new clients in it."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -11,7 +11,7 @@ from ..aggregate import membership
 from ..params import Params, broadcast, dot, mix, norm, number_of_rows, row
 from .clusters import cosine_similarity
 
-__all__ = ["Split", "cut_in_two", "grown", "replay", "walk"]
+__all__ = ["Split", "cut_in_two", "grown", "walk"]
 
 
 @dataclass(frozen=True)
@@ -95,13 +95,11 @@ def grown(state: Any, split: Split) -> Any:
     CFLState
     """
     c, new = split.model, number_of_rows(state.models)
-    since = torch.cat([state.since, state.since.new_zeros(1)])
-    since[[c, new]] = 0
     return replace(
         state,
         models={name: torch.cat([p, p[[c]]]) for name, p in state.models.items()},
         assignment=state.assignment.index_fill(0, split.members[split.part == 1], new),
-        since=since,
+        finished=torch.cat([state.finished, state.finished[[c]]]),
         splits=(*state.splits, replace(split, new=new)),
     )
 
@@ -130,31 +128,3 @@ def walk(splits: Iterable[Split], clients: Tensor, first_update: Callable[[Param
         closeness = [dot(update, row(split.directions, side)) / length[side] for side in (0, 1)]
         assignment[(assignment == split.model) & (closeness[1] > closeness[0])] = split.new
     return assignment
-
-
-def replay(algorithm: Any, state: Any) -> tuple[int, int, bool] | None:
-    """Where a finished run would have gone another way with the thresholds of `algorithm`, without training again.
-
-    Parameters
-    ----------
-    algorithm : CFL
-        Its `must_split` decides, as with ``level=1``; thresholds and `rest` may differ from those of the run.
-    state : CFLState
-        The end of the run.
-
-    Returns
-    -------
-    tuple of (int, int, bool), or None
-        Round and model of the first different decision, and whether it is due to be split there for `algorithm`. None:
-        the same decisions throughout, and so the same result. After a different decision nothing is known. Chapter 06
-        maps the cluster scores over both thresholds with it.
-    """
-    born = {0: 0}
-    splits = {(split.round, split.model): split for split in state.splits}
-    for t, c, mean, longest, pace, was_due, _ in state.norms.tolist():
-        due = algorithm.must_split(int(t), int(t) - born[int(c)], mean, longest, pace)
-        if due != bool(was_due):
-            return int(t), int(c), due
-        if split := splits.get((t, c)):
-            born[split.model] = born[split.new] = split.round
-    return None

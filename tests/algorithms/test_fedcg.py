@@ -13,8 +13,9 @@ from twins import client_data, ragged_clients
 
 import fedlib
 from fedlib import Key
-from fedlib.algorithms import FedAvg, FedCG, FedCGKnownDomains
+from fedlib.algorithms import FedAvg, FedCG
 from fedlib.client.domain_net import DomainClassifier, DomainNet, part
+from fedlib.extensions import FedCGKnownDomains
 from fedlib.losses import cross_entropy
 from fedlib.models import CNN, MLP
 from fedlib.params import row

@@ -9,11 +9,12 @@ import torch
 import fedlib
 from book.experiments import fedcg_ablation as chapter
 from book.experiments.worlds import LowRank
-from fedlib.algorithms import FedAvg, FedCGKnownDomains
+from fedlib.algorithms import FedAvg
 from fedlib.client.domain_net import DomainClassifier, DomainNet
+from fedlib.extensions import FedCGKnownDomains
+from fedlib.extensions.mixture import em_domains
 from fedlib.losses import cross_entropy
 from fedlib.params import row
-from fedlib.server.mixture import em_domains
 
 graph = chapter.graph
 pytestmark = pytest.mark.filterwarnings("ignore:FedCG ended with round")  # these runs are short

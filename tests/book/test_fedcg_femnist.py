@@ -8,6 +8,7 @@ import pytest
 import torch
 
 from book.experiments import fedcg_femnist as chapter
+from book.experiments.cfl_variants import RELATIVE
 from book.experiments.worlds import LowRank
 from fedlib import Key
 from fedlib.algorithms import FedCG
@@ -98,10 +99,10 @@ def test_visits_are_equal(here):
     for name in chapter.METHODS:
         _, rounds, cohort = chapter.method(settings(), here, name, 0.1, 20)
         visits[name] = rounds * cohort
-    assert set(visits.values()) == {60} and chapter.method(settings(), here, "CFL", 0.1, 20)[2] == 6
+    assert set(visits.values()) == {60} and chapter.method(settings(), here, RELATIVE, 0.1, 20)[2] == 6
 
 
-@pytest.mark.parametrize("name", ["FedAvg", "FedCG, paper, D = 2", "CFL", "FedCG, told one domain"])
+@pytest.mark.parametrize("name", ["FedAvg", "FedCG, paper, D = 2", RELATIVE, "FedCG, told one domain"])
 def test_a_run_goes_on_from_its_checkpoint(here, checkpoints, monkeypatch, name):
     whole = chapter.run(settings(), name, 0, 0.1, 6, here=here)
     assert not list(checkpoints.iterdir()), "it is gone when the run is done"
@@ -149,7 +150,7 @@ def test_rates_are_chosen_by_validation_writers(here, checkpoints, monkeypatch):
 
     monkeypatch.setattr(chapter, "run", run)
     monkeypatch.setattr(chapter, "world", lambda settings: replace(here, statistics={"clients": 6}))
-    methods = ["FedAvg", "FedCG, paper, D = 4", "FedCG, random domains", "CFL"]
+    methods = ["FedAvg", "FedCG, paper, D = 4", "FedCG, random domains", RELATIVE]
     figures = chapter.measure(settings(methods=methods, seeds=[0, 1]), at_once)
     assert figures["rates"] == {"FedAvg": 0.1, "FedCG, paper, D = 4": 0.1}
     assert {a[1:] for a in asked if a[4] == "validation"} == {(9, r, 40, "validation") for r in (0.03, 0.06, 0.1, 0.3)}
@@ -157,7 +158,7 @@ def test_rates_are_chosen_by_validation_writers(here, checkpoints, monkeypatch):
         (m, s, r, 150) for m in methods for s, r in ((0, 0.1), (1, 0.1), (1, 0.06))
     }  # once more where it diverged
     assert {a[:4] for a in asked if a[4] == "test"} == tested
-    assert figures["CFL"]["accuracy"] == {"0": 0.1, "1": 0.06} and figures["data"] == {"clients": 6}
+    assert figures[RELATIVE]["accuracy"] == {"0": 0.1, "1": 0.06} and figures["data"] == {"clients": 6}
     del asked[:]
     one = chapter.measure(settings(methods=["FedAvg"], rates=[0.001], seeds=[0]), at_once)
     assert one["rates"] == {"FedAvg": 0.001} and len(asked) == 1 and asked[0][4] == "test"

@@ -8,7 +8,7 @@ from importlib import import_module
 from types import SimpleNamespace
 
 from book.experiments import running
-from fedlib import algorithms, datasets
+from fedlib import algorithms, datasets, extensions
 from tools import badges, notebooks
 
 ROOT = notebooks.ROOT
@@ -92,6 +92,7 @@ def test_a_page_of_the_reference_appears_and_goes_with_its_module(tmp_path):
 def test_the_atlas_has_every_algorithm():
     sections = re.findall(r"^## (.+)$", text("atlas"), re.M)
     assert set(algorithms.__all__) <= {name for section in sections for name in section.split(", ")}
+    assert {f"{name} (ours)" for name in extensions.__all__} == {name for name in sections if "(ours)" in name}
 
 
 def test_data_sets_are_used_where_the_page_says():

@@ -9,6 +9,7 @@ SPEED, FLOWER = "scaling_out", "scaling_out_flower"
 NAIVE, PLAIN, ANY = "naive loop", "plain vmap", "fedlib, any module"
 PEERS = "../../benchmarks/results/intel-r-xeon-r-processor_peers"  # the run of which the page speaks
 LIBRARIES = "Flower", "pfl", "BlazeFL", "FedLab", "FedJAX"
+RELATIVE = "CFL, relative lengths"
 WAYS = "HTTP", "HTTP, clients killed", "simulation"
 
 
@@ -40,12 +41,12 @@ def with_lenet(read):
 
 def runs(read):
     figures = read(FLOWER)
-    return [(name, way, figures[name][way]) for name in ("FedAvg", "SCAFFOLD", "CFL") for way in WAYS]
+    return [(name, way, figures[name][way]) for name in ("FedAvg", "SCAFFOLD", RELATIVE) for way in WAYS]
 
 
 def same_model(read):
     """To a few units of the seventh digit; CFL cut in the same rounds, in the same way, and did cut."""
-    cfl = [run for name, _, run in runs(read) if name == "CFL"]
+    cfl = [run for name, _, run in runs(read) if name == RELATIVE]
     return all(run["rounds"] == 6 and 0 <= run["parameters"] < 5e-7 for *_, run in runs(read)) and all(
         run["same splits"] and run["splits"] for run in cfl
     )
@@ -119,7 +120,7 @@ CLAIMS = [
         "SCAFFOLD doubles both.",
         lambda read: leaves(read, "SCAFFOLD") == {"sums": 2 * 4 * 2410 + 4, "rows": 0},
     ),
-    ("Only CFL looks at each client's update", lambda read: leaves(read, "CFL")["rows"] == 4 * 2410 + 16),
+    ("Only CFL looks at each client's update", lambda read: leaves(read, RELATIVE)["rows"] == 4 * 2410 + 16),
     (
         "**A real federation gives the same model**, but for rounding in the seventh digit after the point; "
         "CFL's splits are the same, too.",

@@ -68,7 +68,7 @@ def beside_it(read):
 def default_rule(read):
     """Its splits, accuracy, and clusters."""
     found = read("cfl_photos_some")["others"]
-    one, given = found["five layers: CFL"], found["five layers: true groups"]["accuracy"]
+    one, given = found["five layers: split-half CFL (ours)"], found["five layers: true groups"]["accuracy"]
     best = one["rounds"][int(np.argmax(one["accuracy"]))]
     curve = best == 45 and shows(max(one["accuracy"]), "0.50") and shows(one["accuracy"][-1], "0.47")
     lost = [max(a) - a[-1] for a in (one["accuracy"], given)]

@@ -6,11 +6,12 @@ import statistics
 import numpy as np
 from book.claiming import at, beats, compare, every, level, mean, pair, part, shows, values, verdict
 
-from fedlib.algorithms import CFL
+from fedlib.extensions import SplitHalfCFL
 from fedlib.statistics import cluster_scores
 from tools import scoreboard
 
 PAGE = "book/what_held.md"
+OURS, RELATIVE = "split-half CFL (ours)", "CFL, relative lengths"
 
 HOLDS, OPPOSITE, UNDECIDED = "holds", "the opposite holds", "undecided"
 CLASSES = "Wine", "Wine(c)", "Obesity", "Obesity(c)"  # columns of FedSGCNN's Table 5 with an accuracy
@@ -94,8 +95,8 @@ def splits(read, rule, world):
 
 def four_groups_by_both(read):
     found = read("cfl")
-    few = all(v == 3 for rule in ("CFL", "CFL, lengths") for v in splits(read, rule, "small clients, four groups"))
-    grid = [found["four groups, thresholds 0.15 0.4"]["ARI"]] + [found["CFL"]["ARI"]]
+    few = all(v == 3 for rule in (OURS, RELATIVE) for v in splits(read, rule, "small clients, four groups"))
+    grid = [found["four groups, thresholds 0.15 0.4"]["ARI"]] + [found[OURS]["ARI"]]
     return few and all(v == 1 for row in grid for v in row.values())
 
 
@@ -104,7 +105,7 @@ def parted(rule, seeds):
 
 
 def skewed(read, kind):
-    """Runs of this kind of clients that CFL's default split, and runs."""
+    """Runs of this kind of clients that split-half CFL split, and runs."""
     cases = [c for data in read("cfl_rule_skew").values() for name, c in data.items() if kind in name]
     ends = [run for c in cases for run in c["whole"].values()]
     return sum((run["ARI"] < 1) == (len(run["splits"]) > 0) and len(run["splits"]) > 0 for run in ends), len(ends)
@@ -112,8 +113,8 @@ def skewed(read, kind):
 
 def cost_them(read):
     """Where the rule by lengths split clients that agree, they end below FedAvg."""
-    ends = [values(read("cfl"), f"{rule}, {SMALL}", "test accuracy") for rule in ("CFL, lengths", "FedAvg")]
-    pairs = zip(*ends, splits(read, "CFL, lengths", SMALL), strict=True)
+    ends = [values(read("cfl"), f"{rule}, {SMALL}", "test accuracy") for rule in (RELATIVE, "FedAvg")]
+    pairs = zip(*ends, splits(read, RELATIVE, SMALL), strict=True)
     return [a < b for a, b, number in pairs if number] == [True] * 4
 
 
@@ -124,14 +125,14 @@ def cases_of(read, name, planted):
 
 
 def split_though_alike(read, name, only=None):
-    """Runs of clients that agree which CFL's default split, and runs; of one set or of all."""
+    """Runs of clients that agree which split-half CFL split, and runs; of one set or of all."""
     cases = [c for data, _, c in cases_of(read, name, False) if only in (None, data)]
     ends = [run for c in cases for run in c["whole"].values()]
     return sum((run["ARI"] < 1) + len(run["splits"]) > 0 for run in ends), len(ends)
 
 
 def groups_found(read, name, which=lambda data, kind: True):
-    """Runs of such cases with planted groups in which CFL's default found them, and runs."""
+    """Runs of such cases with planted groups in which split-half CFL found them, and runs."""
     ends = [
         run["ARI"] for data, kind, c in cases_of(read, name, True) if which(data, kind) for run in c["whole"].values()
     ]
@@ -150,12 +151,12 @@ def six_tests(read):
 
 
 def skew_splits_both(read):
-    halves, lengths = (splits(read, rule, "label skew") for rule in ("CFL", "CFL, lengths"))
+    halves, lengths = (splits(read, rule, "label skew") for rule in (OURS, RELATIVE))
     return all(a > 0 and b > 0 for a, b in zip(halves, lengths, strict=True))
 
 
 def a_twentieth_more_bytes(read):
-    return 0.045 < mean(read("cfl"), "CFL", "megabytes") / mean(read("cfl"), "FedAvg", "megabytes") - 1 < 0.055
+    return 0.045 < mean(read("cfl"), OURS, "megabytes") / mean(read("cfl"), "FedAvg", "megabytes") - 1 < 0.055
 
 
 def found_aside(read, data, many):
@@ -200,15 +201,15 @@ def low(read, name, tests, level=0.05, which="chance"):
 
 def whole_on_photos(read):
     """Four groups after 40 rounds, none of them cut in the rest of the 200; the best round."""
-    one = read("cfl_photos_some")["others"]["five layers: CFL"]
+    one = read("cfl_photos_some")["others"][f"five layers: {OURS}"]
     best = one["rounds"][int(np.argmax(one["accuracy"]))]
     return one["splits"] == [20, 40, 40] and one["ARI"] == 1 and (one["rounds"][-1], best) == (200, 45)
 
 
 def half_an_epoch(read):
     """Two halves in ten epochs, every twentieth round, beside one epoch of all examples a round."""
-    rule = CFL(print)
-    return 2 * rule.test_epochs == rule.rest == 20 and a_twentieth_more_bytes(read)
+    rule = SplitHalfCFL(print)
+    return 2 * rule.test_epochs == rule.every == 20 and a_twentieth_more_bytes(read)
 
 
 def first_cuts(read, rule, name):
@@ -499,7 +500,7 @@ def a_little_together(read):
 
 SKEW, NAMES = ("personal_models", "label skew"), ("personal_models", "label names")
 PEOPLE, LONGER = ("personal_models_writers", "writers"), ("personal_models_longer", "writers")
-TUNED, GROUPED = "FedAvg, fine-tuned", ("CFL", "IFCA", "FedEM")
+TUNED, GROUPED = "FedAvg, fine-tuned", (OURS, "IFCA", "FedEM")
 OWN, ALL, NEW = "own", "all classes", "new"
 
 
@@ -519,12 +520,12 @@ def times_the_operations(read):
 
 
 def clusters_chosen_are_true(read):
-    found = [sum(v == 1 for v in values(part(read, NAMES), name, "ARI")) for name in ("CFL", "IFCA")]
+    found = [sum(v == 1 for v in values(part(read, NAMES), name, "ARI")) for name in (OURS, "IFCA")]
     return found == [5, 4]
 
 
 def splits_always(read):
-    return [c > 1 for c in values(part(read, SKEW), "CFL", "clusters")] == [True] * 5
+    return [c > 1 for c in values(part(read, SKEW), OURS, "clusters")] == [True] * 5
 
 
 def lifted(read):
@@ -730,13 +731,15 @@ def femnist_rivals(read):
 
 def femnist_cfl(read):
     """All 163 writers in each of its rounds, so five of them."""
-    return set(values(read(WRITERS), "CFL", "rounds")) == {5} and max(values(read(WRITERS), "CFL", "accuracy")) < 0.2
+    return (
+        set(values(read(WRITERS), RELATIVE, "rounds")) == {5} and max(values(read(WRITERS), RELATIVE, "accuracy")) < 0.2
+    )
 
 
 def seeds_differ_more(read):
     """The spread of a method's seeds against the largest distance of means; SCAFFOLD, FedAvgM and CFL apart."""
     rows = {row: values(read(WRITERS), row, "accuracy") for row in femnist_rows(read)}
-    means = [statistics.mean(found) for row, found in rows.items() if row not in ("SCAFFOLD", "FedAvgM", "CFL")]
+    means = [statistics.mean(found) for row, found in rows.items() if row not in ("SCAFFOLD", "FedAvgM", RELATIVE)]
     return min(max(row) - min(row) for row in rows.values()) > 2 * (max(means) - min(means)) > 0
 
 
@@ -877,8 +880,8 @@ CLAIMS = [
     (
         "Holds, on digits in every seed",
         lambda read: (
-            says(HOLDS, "cfl", "CFL", "FedAvg", "test accuracy")(read)
-            and compare(read("cfl"), ("CFL", "test accuracy"), ("FedAvg", "test accuracy"))["agree"] == 5
+            says(HOLDS, "cfl", OURS, "FedAvg", "test accuracy")(read)
+            and compare(read("cfl"), (OURS, "test accuracy"), ("FedAvg", "test accuracy"))["agree"] == 5
         ),
     ),
     ("and on photos in one run of either network", photos_too),
@@ -886,18 +889,18 @@ CLAIMS = [
         "Under {term}`label skew` the split models are worse in all seeds on tests with all classes; on a client's own "
         "mix that is undecided",
         lambda read: (
-            says(HOLDS, "cfl", "FedAvg, label skew", "CFL, label skew", "test accuracy")(read)
-            and says(UNDECIDED, "cfl", "FedAvg, label skew", "CFL, label skew", "on its own mix")(read)
-            and compare(read("cfl"), ("CFL, label skew", "test accuracy"), ("FedAvg, label skew", "test accuracy"))[
+            says(HOLDS, "cfl", "FedAvg, label skew", f"{OURS}, label skew", "test accuracy")(read)
+            and says(UNDECIDED, "cfl", "FedAvg, label skew", f"{OURS}, label skew", "on its own mix")(read)
+            and compare(read("cfl"), (f"{OURS}, label skew", "test accuracy"), ("FedAvg, label skew", "test accuracy"))[
                 "agree"
             ]
             == 0
         ),
     ),
     ("one by lengths separated clients that agree in four of five seeds, and each time that cost accuracy", cost_them),
-    ("which asks a second half of their examples, did so in none", parted("CFL", 0)),
+    ("which asks a second half of their examples, did so in none", parted(OURS, 0)),
     ("both rules find the four groups in each of five seeds", four_groups_by_both),
-    ("the rule by lengths split in four of five seeds, the rule by halves in none", parted("CFL", 0)),
+    ("the rule by lengths split in four of five seeds, the rule by halves in none", parted(OURS, 0)),
     ("Under label skew both split in every seed", skew_splits_both),
     ("as many operations again as FedAvg, and 5 % more bytes", half_an_epoch),
     (
@@ -1231,17 +1234,17 @@ CLAIMS = [
     ),
     ("IFCA and FedEM stay behind it in every seed", beats(SKEW, [TUNED], ["IFCA", "FedEM"], OWN)),
     (
-        "CFL does so in four of five, which is undecided.",
-        lambda read: pair(read, SKEW, TUNED, "CFL", OWN) == (UNDECIDED, 4),
+        "split-half CFL does so in four of five, which is undecided.",
+        lambda read: pair(read, SKEW, TUNED, OURS, OWN) == (UNDECIDED, 4),
     ),
     ("None of the three can be distinguished from plain FedAvg", level(SKEW, GROUPED, "FedAvg", OWN)),
     (
         "they cannot be distinguished from the fine-tuned single model, neither on their own digits nor for "
         "new clients",
-        level(SKEW, ["CFL, fine-tuned", "IFCA, fine-tuned"], TUNED, OWN, NEW),
+        level(SKEW, [f"{OURS}, fine-tuned", "IFCA, fine-tuned"], TUNED, OWN, NEW),
     ),
     ("on all classes IFCA's are worse", beats(SKEW, [TUNED], ["IFCA, fine-tuned"], ALL)),
-    ("For new clients, too, CFL and IFCA are behind fine-tuning", beats(SKEW, [TUNED], ["CFL", "IFCA"], NEW)),
+    ("For new clients, too, split-half CFL and IFCA are behind fine-tuning", beats(SKEW, [TUNED], [OURS, "IFCA"], NEW)),
     ("FedEM is so on average, which is undecided", on_average(SKEW, TUNED, "FedEM", NEW)),
     (
         "Ditto cannot be distinguished from fine-tuning, for about twice the operations",
@@ -1253,26 +1256,32 @@ CLAIMS = [
     ("where it made training diverge, a third of the learning rate was taken", divided_rates),
     (
         "there FedAvg is the best in every seed",
-        beats(SKEW, ["FedAvg"], [TUNED, "Ditto", "FedRep", "IFCA", "FedEM", "CFL, fine-tuned", "alone"], ALL),
+        beats(SKEW, ["FedAvg"], [TUNED, "Ditto", "FedRep", "IFCA", "FedEM", f"{OURS}, fine-tuned", "alone"], ALL),
     ),
-    ("and ahead of CFL too, which splits in all of them", every(beats(SKEW, ["FedAvg"], ["CFL"], ALL), splits_always)),
     (
-        "on the clients' own digits and on all classes in every seed; for new clients IFCA does so on average, and CFL "
-        "is undecided",
+        "and ahead of split-half CFL too, which splits in all of them",
+        every(beats(SKEW, ["FedAvg"], [OURS], ALL), splits_always),
+    ),
+    (
+        "on the clients' own digits and on all classes in every seed; for new clients IFCA does so on average, and "
+        "split-half CFL is undecided",
         every(
-            beats(NAMES, ["CFL", "IFCA"], [TUNED], OWN, ALL),
-            lambda read: [pair(read, NAMES, name, TUNED, NEW)[0] for name in ("IFCA", "CFL")] == [HOLDS, UNDECIDED],
+            beats(NAMES, [OURS, "IFCA"], [TUNED], OWN, ALL),
+            lambda read: [pair(read, NAMES, name, TUNED, NEW)[0] for name in ("IFCA", OURS)] == [HOLDS, UNDECIDED],
         ),
     ),
     (
         "They come within two points of true groups",
         lambda read: all(
             0 < abs(mean(part(read, NAMES), "true groups", s) - mean(part(read, NAMES), name, s)) < 0.02
-            for name in ("CFL", "IFCA")
+            for name in (OURS, "IFCA")
             for s in (OWN, ALL, NEW)
         ),
     ),
-    ("CFL's clusters are the true groups in every seed, IFCA's in four of the five", clusters_chosen_are_true),
+    (
+        "split-half CFL's clusters are the true groups in every seed, IFCA's in four of the five",
+        clusters_chosen_are_true,
+    ),
     (
         "To fine-tune the models of true groups makes them worse",
         beats(NAMES, ["true groups"], ["true groups, fine-tuned"], OWN, ALL, NEW),
@@ -1285,8 +1294,8 @@ CLAIMS = [
         beats(PEOPLE, ["FedAvg"], [TUNED, "Ditto", "FedRep", "FedEM", "alone"], OWN),
     ),
     (
-        "CFL and IFCA cannot be distinguished from it, on own characters and for new writers",
-        level(PEOPLE, ["CFL", "IFCA"], "FedAvg", OWN, NEW),
+        "Split-half CFL and IFCA cannot be distinguished from it, on own characters and for new writers",
+        level(PEOPLE, [OURS, "IFCA"], "FedAvg", OWN, NEW),
     ),
     (
         "On all classes FedAvg is ahead of all personal models in every seed",

@@ -1,7 +1,10 @@
-"""Domains of single samples, found from sums that clients send: a mixture model of random features, fitted by EM."""
+"""Not from a paper: domains of single samples by federated EM, a mixture model of random features from clients' sums.
+
+Limits: it needs labels and the number of domains; domains must occur in other shares from client to client, and differ
+in the mean features of a class. The server sees each client's mean features.
+"""
 
 import math
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -12,46 +15,19 @@ import torch.nn.functional as F
 from numpy.typing import ArrayLike
 from torch import Tensor
 
+from ..algorithms.fedcg import DOMAINS
+from ..algorithms.fedem import responsibilities
 from ..checks import check_whole
 from ..client.domain_net import each_row
 from ..costs import message_bytes, record, server_time
 from ..data import ClientData, one_class
 from ..keys import Key
-from .clusters import kmeans
+from ..server.clusters import kmeans
 
-__all__ = ["EMResult", "RandomFeatures", "em_domains", "federated_em", "nmi", "occupancy"]
+__all__ = ["EMResult", "RandomFeatures", "em_domains", "federated_em", "nmi"]
 
-DOMAINS = "domains"  #: Purpose in the costs of whatever finds domains.
 MEAN_COUNT, VARIANCE_COUNT = 2.0, 20.0  # samples that the prior of the mixture is worth
 FLOOR = 0.01  # least variance of a component
-
-
-def occupancy(counts: Tensor) -> tuple[Tensor, float]:
-    """How evenly the samples fall into the domains.
-
-    Parameters
-    ----------
-    counts : Tensor of shape (D,)
-        Samples, or sums of weights, of each domain.
-
-    Returns
-    -------
-    share : Tensor of shape (D,)
-        Of each domain in all samples.
-    entropy : float
-        Of `share`, in units of log D: 1 if all domains have as many samples, 0 if one has all. 1 for D = 1.
-
-    Warns
-    -----
-    UserWarning
-        The entropy is below 0.5: most domain modules never learn. Chapter 08.
-    """
-    share = counts / counts.sum()
-    entropy = float(torch.special.entr(share).sum()) / math.log(len(share)) if len(share) > 1 else 1.0
-    if entropy < 0.5:
-        largest = f"one of {len(share)} has {float(share.max()):.0%} of the samples (entropy {entropy:.2f} log D)"
-        warnings.warn(f"the domains collapsed: {largest}. Find domains with {__name__}.em_domains", stacklevel=2)
-    return share, entropy
 
 
 def nmi(true: Sequence[ArrayLike], w: Tensor) -> float:
@@ -324,13 +300,6 @@ def log_density(x: Tensor, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
     """Log N(x; mu_dy, diag v_dy) of each sample in each domain, of shape (K, N, D)."""
     each = [((x - m[y]).square() / v[y]).sum(-1) + v.log().sum(1)[y] for m, v in zip(mean, variance, strict=True)]
     return -0.5 * (torch.stack(each, -1) + x.shape[-1] * math.log(2 * math.pi))
-
-
-def responsibilities(tempered: Tensor, pi: Tensor, real: Tensor) -> tuple[Tensor, Tensor]:
-    """R (K, N, D) from log densities divided by T, and each client's sum of the logarithms of the mixture (K,)."""
-    joint = tempered + pi.log()[:, None]
-    evidence = joint.logsumexp(-1)
-    return (joint - evidence[..., None]).exp() * real[..., None], (evidence * real).sum(1)
 
 
 def weighted_sums(r: Tensor, x: Tensor, y: Tensor, classes: int) -> tuple[Tensor, Tensor, Tensor]:

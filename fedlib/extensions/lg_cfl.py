@@ -1,4 +1,7 @@
-"""CFL where clients read columns of their own: it splits by the layers that all have."""
+"""Not from a paper: split-half CFL where clients read columns of their own; it splits by the layers that all have.
+
+Limits: those of `fedlib.extensions.split_half_cfl`; and groups that differ in their local layers only are not seen.
+"""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -10,26 +13,26 @@ from ..data import ClientData
 from ..keys import Key
 from ..params import Params, sub, take
 from ..server.split_tree import walk
-from .cfl import CFL, CFLState
+from .split_half_cfl import SplitHalfCFL, SplitHalfCFLState
 
 __all__ = ["LGCFL", "LGCFLState"]
 
 
 @dataclass(frozen=True)
-class LGCFLState(LocalLayersState, CFLState):
-    """State of CFL for the shared layers, and the local ones beside it."""
+class LGCFLState(LocalLayersState, SplitHalfCFLState):
+    """State of split-half CFL for the shared layers, and the local ones beside it."""
 
 
 @dataclass(frozen=True)
-class LGCFL(LocalLayers, CFL):
-    """CFL on the shared layers; the local ones stay on their client, as in LG-FedAvg.
+class LGCFL(LocalLayers, SplitHalfCFL):
+    """Split-half CFL on the shared layers; the local ones stay on their client, as in LG-FedAvg.
 
-    Parameters as in `fedlib.algorithms.cfl.CFL`, and
+    Parameters as in `fedlib.extensions.split_half_cfl.SplitHalfCFL`, and
 
     Parameters
     ----------
     local : sequence of str
-        As in `fedlib.algorithms.lg_fedavg.LGFedAvg`; with ``()`` it is CFL.
+        As in `fedlib.algorithms.lg_fedavg.LGFedAvg`; with ``()`` it is `SplitHalfCFL`.
 
     Raises
     ------
@@ -49,6 +52,14 @@ class LGCFL(LocalLayers, CFL):
             raise ValueError(f"local={self.local!r} leaves no layer to share, and CFL none to split by")
         return LGCFLState(**vars(super().init(shared, data, key)), **vars(self.at_home(params, data)))
 
+    def shared(self, params: Params) -> Params:
+        """All but the local layers."""
+        return split_layers(params, self.local)[0]
+
+    def kept(self, params: Params) -> dict[str, Params]:
+        """The local layers."""
+        return {"local": split_layers(params, self.local)[1]}
+
     def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> LGCFLState:
         """A new client walks down the split tree, with local layers fitted to the model of each node.
 
@@ -61,8 +72,7 @@ class LGCFL(LocalLayers, CFL):
             return self.fitted(first, shared, data, key, rounds)
 
         def first_update(shared: Params) -> Params:
-            end = self.local_training(fitted(shared) | shared, data, key).params
-            return sub({name: end[name] for name in shared}, shared)
+            return sub(self.shared(self.local_training(fitted(shared) | shared, data, key).params), shared)
 
         assignment = walk(state.splits, data.n, first_update)
         return replace(state, assignment=assignment, local=fitted(take(state.models, assignment)))

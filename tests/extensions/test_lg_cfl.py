@@ -1,15 +1,17 @@
-"""CFL with local layers: what CFL is for the shared ones."""
+"""Split-half CFL with local layers: what split-half CFL is for the shared ones."""
 
 from dataclasses import dataclass, replace
 
 import numpy as np
 import pytest
 import torch
+from cfl_worlds import conflicting
 from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
 
 import fedlib
 from fedlib import Key
-from fedlib.algorithms import CFL, LGCFL, LGFedAvg
+from fedlib.algorithms import CFL, LGFedAvg
+from fedlib.extensions import LGCFL, SplitHalfCFL
 from fedlib.losses import mse
 from fedlib.models import MLP
 from fedlib.params import number_of_rows
@@ -17,19 +19,25 @@ from fedlib.params import number_of_rows
 PARAMS, PREDICT, _ = twin("MLP")
 LOSS = classification_loss(PREDICT)
 LOCAL = {"lr": 0.1, "batch_size": 8, "epochs": 2}
-OFTEN = {"level": 1, "eps1": 0.8, "eps2": 0.1, "rest": 3}
-RAGGED = client_data(ragged_clients())
+OFTEN = {"level": 0.9, "every": 3, "test_epochs": 4}
+RAGGED, GROUPS = client_data(ragged_clients()), client_data(conflicting())
 
 
 @dataclass(frozen=True)
 class OneCut(LGCFL):
     """Cut once, after a given round."""
 
-    level: float = 1.0
+    level: float = 0.0
     after: int = 10
 
-    def must_split(self, t, since, mean, longest, pace):
-        return t == self.after
+    def decide(self, state, c, *evidence):
+        return state.round == self.after, False
+
+    def cut(self, state, update, c, i):
+        return CFL.cut(self, state, update, c, i)
+
+    def part(self, state, update, i):
+        return CFL.part(self, state, update, i)
 
 
 def fit(algorithm, data=RAGGED, rounds=8, params=PARAMS, **more):
@@ -40,8 +48,10 @@ def same(a, b):
     return a.keys() == b.keys() and all(torch.equal(a[name], b[name]) for name in a)
 
 
-def test_all_shared_is_cfl():
-    ours, theirs = (fit(k(LOSS, **LOCAL, **OFTEN, **s)) for k, s in ((LGCFL, {"local": ()}), (CFL, {})))
+def test_all_shared_is_split_half_cfl():
+    ours, theirs = (
+        fit(k(LOSS, **LOCAL, **OFTEN, **s), GROUPS) for k, s in ((LGCFL, {"local": ()}), (SplitHalfCFL, {}))
+    )
     assert ours.state.splits and torch.equal(ours.state.assignment, theirs.state.assignment)
     assert same(ours.state.models, theirs.state.models) and torch.equal(ours.state.norms, theirs.state.norms)
     costs = ["bytes_down", "bytes_up", "flops", "train_loss"]
@@ -49,13 +59,13 @@ def test_all_shared_is_cfl():
 
 
 def test_never_split_is_lg_fedavg():
-    ours = fit(LGCFL(LOSS, **LOCAL, eps1=0), clients_per_round=5)
+    ours = fit(LGCFL(LOSS, **LOCAL, level=0), clients_per_round=5)
     theirs = fit(LGFedAvg(LOSS, **LOCAL), clients_per_round=5)
     assert largest_difference(ours.state.models, theirs.state.models) <= 1e-12
     assert largest_difference(ours.state.local, theirs.state.local) <= 1e-12
     size = 8 * (4 * 8 + 4)  # the second layer
     assert ours.history["bytes_down"].tolist() == theirs.history["bytes_down"].tolist() == [5 * size] * 8
-    assert ours.history["bytes_up"].tolist() == [5 * (size + 16)] * 8
+    assert ours.history["bytes_up"].tolist() == [5 * (size + 8)] * 8
 
 
 def test_clusters_go_on_as_federations_of_lg_fedavg():
@@ -139,10 +149,10 @@ def test_what_new_clients_are_given_by_hand():
 
 def test_a_run_that_was_lost_goes_on(tmp_path):
     algorithm, file = LGCFL(LOSS, **LOCAL, **OFTEN), fedlib.Checkpoint(tmp_path / "run")
-    whole = fit(algorithm).state
-    fit(algorithm, rounds=5, checkpoint=file)
-    resumed = fit(algorithm, checkpoint=file).state
-    assert len(whole.splits) == len(resumed.splits) >= 2 and torch.equal(whole.assignment, resumed.assignment)
+    whole = fit(algorithm, GROUPS).state
+    fit(algorithm, GROUPS, rounds=5, checkpoint=file)
+    resumed = fit(algorithm, GROUPS, checkpoint=file).state
+    assert len(whole.splits) == len(resumed.splits) >= 1 and torch.equal(whole.assignment, resumed.assignment)
     assert same(whole.models, resumed.models) and same(whole.local, resumed.local)
 
 

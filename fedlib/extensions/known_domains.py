@@ -1,4 +1,8 @@
-"""FedCG with domains that are known, or found before round 1: the mend of its teacher. Chapters 08, 09 and 12."""
+"""Not from a paper: FedCG with domains that are known, or found before round 1, in place of its teacher's.
+
+Limits: the teacher is asked once and sees all clients' samples, so a client that comes later has no domains of its own
+and estimates its shares; and only as good as the teacher are they. Chapters 08, 09 and 12.
+"""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -9,10 +13,10 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from ..algorithm import held
+from ..algorithms.fedcg import FedCG, FedCGState
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params
-from .fedcg import FedCG, FedCGState
 
 __all__ = ["FedCGKnownDomains", "KnownDomainsState"]
 

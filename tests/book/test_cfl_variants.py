@@ -1,0 +1,104 @@
+"""The rules that experiments compare CFL with: relative lengths against plain loops, replays, a schedule."""
+
+from dataclasses import replace
+
+import pytest
+import torch
+from cfl_worlds import LOCAL, LOSS, conflicting, flat, train_one, weakest_cut
+from twins import client_data, largest_difference, ragged_clients, twin
+
+import fedlib
+from book.experiments.cfl_variants import RelativeCFL, ScheduledCFL, SteppedSplitHalfCFL, replay
+from fedlib.extensions import SplitHalfCFL
+from fedlib.params import row
+
+LENGTHS = {"eps1": 0.8, "eps2": 0.1, "rest": 3, "min_size": 2}
+
+
+def recursion(params, clients, rounds, t=0, seed=3):
+    """Depth first: the model of each client after `rounds` rounds, counted along the path."""
+    begun = t
+    while t < rounds:
+        t += 1
+        trained = {c: train_one(params, xy, c, t, seed) for c, xy in clients.items()}
+        total = sum(len(xy[1]) for xy in clients.values())
+        mean = {name: sum(len(clients[c][1]) / total * trained[c][0][name] for c in clients) for name in params}
+        params = {name: p + mean[name] for name, p in params.items()}
+        longest = max(float(flat(u).norm()) for u, _ in trained.values())
+        pace = max(float(flat(u).norm()) / (LOCAL["lr"] * steps) for u, steps in trained.values())
+        due = float(flat(mean).norm()) < LENGTHS["eps1"] * longest and pace >= LENGTHS["eps2"]
+        if due and t - begun >= LENGTHS["rest"] and len(clients) > 1:
+            side = weakest_cut([flat(u) for u, _ in trained.values()])
+            parts = [{c: xy for (c, xy), s in zip(clients.items(), side, strict=True) if s == part} for part in (0, 1)]
+            if min(map(len, parts)) >= LENGTHS["min_size"]:
+                return recursion(params, parts[0], rounds, t, seed) | recursion(params, parts[1], rounds, t, seed)
+    return dict.fromkeys(clients, params)
+
+
+def test_relative_lengths_equal_the_recursion_in_plain_loops():
+    params, clients = twin("MLP")[0], conflicting()
+    algorithm = RelativeCFL(LOSS, **LOCAL, **LENGTHS)
+    state = fedlib.fit(algorithm, params, client_data(clients), 14, seed=3, progress=False).state
+    expected = recursion(params, clients, 14)
+    assert 2 <= len(state.splits) <= 8
+    held = algorithm.client_params(state, torch.arange(len(clients)))
+    for k, client in enumerate(clients):
+        assert largest_difference(row(held, k), expected[client]) <= 1e-10
+
+
+def test_replay_finds_the_first_decision_that_differs():
+    params, data = twin("MLP")[0], client_data(conflicting())
+
+    def run(**thresholds):
+        algorithm = RelativeCFL(LOSS, **LOCAL, **(LENGTHS | thresholds))
+        return algorithm, fedlib.fit(algorithm, params, data, 14, progress=False).state
+
+    algorithm, state = run()
+    rounds = [cut.round for cut in state.splits]
+    assert len(rounds) >= 2 and replay(algorithm, state) is None
+    settings = [{"eps1": e} for e in (0, 0.1, 0.2, 0.3, 0.5, 0.8)] + [{"eps2": e} for e in (0, 0.2, 0.4, 0.8, 9)]
+    seen = set()
+    for other in [*settings, {"rest": 1}, {"rest": 8}]:
+        again, truth = run(**other)
+        departs = replay(again, state)
+        seen.add(departs is None)
+        if departs is None:
+            assert torch.equal(truth.norms, state.norms) and torch.equal(truth.assignment, state.assignment)
+            assert [cut.round for cut in truth.splits] == rounds
+        else:
+            t, model, splits = departs
+            before = truth.norms[:, 0] < t
+            assert torch.equal(truth.norms[before], state.norms[state.norms[:, 0] < t])
+            due = [state.norms[(state.norms[:, :2] == torch.tensor([t, model])).all(1), 5] for state in (truth, state)]
+            assert due[0].tolist() == [splits] and due[1].tolist() == [not splits]
+    assert seen == {True, False}
+    often, state = run(eps1=2.0, eps2=0.0, min_size=1)  # split whenever the clusters have rested
+    assert len(state.splits) > 4 and replay(often, state) is None
+
+
+def test_a_cut_that_leaves_too_few_is_refused():
+    params, clients = twin("MLP")[0], conflicting(groups=2, each=1)
+    run = {"params": params, "data": client_data(clients), "rounds": 3, "progress": False}
+    settings = {"eps1": 10.0, "eps2": 0.1, "rest": 1, "min_size": 1}
+    assert len(fedlib.fit(RelativeCFL(LOSS, **LOCAL, **settings), **run).state.splits) == 1
+    assert not fedlib.fit(RelativeCFL(LOSS, **LOCAL, **(settings | {"min_size": 2})), **run).state.splits
+
+
+def test_a_schedule_splits_one_cluster_at_a_time():
+    algorithm = ScheduledCFL(LOSS, **LOCAL, schedule=(1, 2, 4), min_size=1)
+    state = fedlib.fit(algorithm, twin("MLP")[0], client_data(conflicting()), 5, progress=False).state
+    assert [cut.round for cut in state.splits] == [1, 2, 4]
+
+
+@pytest.mark.filterwarnings("ignore:CFL tested no cluster")
+def test_steps_cost_eight_bytes_and_change_nothing_else():
+    params, data, settings = twin("MLP")[0], client_data(ragged_clients()), LOCAL | {"every": 2, "test_epochs": 1}
+    ends = [
+        fedlib.fit(kind(LOSS, **settings), params, data, 3, progress=False)
+        for kind in (SplitHalfCFL, SteppedSplitHalfCFL)
+    ]
+    plain, stepped = (end.history["bytes_up"].to_numpy() for end in ends)
+    assert (stepped - plain == 8 * len(data)).all()
+    a, b = (replace(end.state, norms=None) for end in ends)
+    assert torch.equal(a.halves, b.halves) and torch.equal(ends[0].state.norms[:, :4], ends[1].state.norms[:, :4])
+    assert all(torch.equal(p, b.models[name]) for name, p in a.models.items())
