@@ -193,12 +193,22 @@ def test_the_own_model_never_leaves_its_client(mine):
 def test_into_the_library(tmp_path):
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "fedlib", tmp_path / "fedlib", ignore=ignored)
+    shutil.copytree(ROOT / "book/experiments", tmp_path / "book/experiments", ignore=ignored)
     (tmp_path / "tests/algorithms").mkdir(parents=True)
-    for name in ("conftest", "emulated_device", "every", "twins", "test_invariances", "test_second_device"):
+    for name in (
+        "cfl_worlds",
+        "conftest",
+        "emulated_device",
+        "every",
+        "twins",
+        "test_invariances",
+        "test_second_device",
+    ):
         shutil.copy(ROOT / f"tests/{name}.py", tmp_path / "tests")
     for name in ("pyproject.toml", "book/atlas.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)
         shutil.copy(ROOT / name, tmp_path / name)
+    shutil.copy(ROOT / "book/results.py", tmp_path / "book")
     for name, folder in COPIES:
         (tmp_path / folder / name).write_text(FILES[name], encoding="utf8")
     for path, hunk in CHANGES:

@@ -201,7 +201,7 @@ def test_a_chapter_fits_a_class_of_ninety_minutes(notebook):
         "words": (words, 2000),
         "lines to read": (sum(map(lines_of, read)), 160),
         "longest cell": (max(map(lines_of, read)), 25),
-        "folded lines": (sum(map(lines_of, folded)), 80),
+        "folded lines": (sum(map(lines_of, folded)), 90),
         "cells of stored evidence": (len(evidence), 1),
         "lines of stored evidence": (sum(map(lines_of, evidence)), 6),
         "figures": (sum("figure" in c.metadata.get("mystnb", {}) for c in code), 5),
