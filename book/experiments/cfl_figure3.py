@@ -8,7 +8,7 @@ core a run takes 45 minutes or more, on a GPU a minute or two.
 
 import os
 import pathlib
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -64,7 +64,10 @@ def run(arm: str, photos: datasets.Arrays, settings: Mapping[str, Any], seed: in
     even = partition.iid(y, settings["clients"], seed)
     dealt = partition.label_permutation(even, digits.GROUPS, seed=seed, cyclic=False)
     data = dealt.clients(photos.x[rows], y, classes=10)
-    algorithm = WatchedCFL(loss, **digits.LOCAL | {"predict": predict}, schedule=tuple(settings["schedule"]))
+    local = digits.LOCAL | {"predict": predict}
+    algorithm = WatchedCFL(
+        loss, **local, schedule=tuple(settings["schedule"]), min_size=1
+    )  # the paper has no least size
     shares = digits.shares_of(data)
     note = digits.score_clients(predict, dealt, photos.x_test, photos.y_test, shares, settings["every"])
     try:
@@ -101,13 +104,13 @@ def over_rounds(arm: str, photos: datasets.Arrays, settings: Mapping[str, Any], 
     return figures
 
 
-def measure(settings: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
+def measure(settings: Mapping[str, Any], keep: Keep, arms: Sequence[str]) -> dict[str, Any]:
     """Arm -> seed -> accuracy over rounds, splits, groups found."""
     photos = datasets.load(settings["data"])  # before anything is trained
     seeds = range(settings["seed"], settings["seed"] + settings["seeds"])
     return {
         arm: {str(s): keep(f"{arm}, seed {s}", over_rounds, arm, photos, settings, s, arms=[arm]) for s in seeds}
-        for arm in ARMS
+        for arm in arms
     }
 
 
@@ -138,6 +141,7 @@ PRESETS = {
         measure=measure,
         probe=lambda: {arm: probe_arm(arm) for arm in ARMS},
         data=("cifar10_jpeg",),
+        by_arm=True,
     ),
 }
 
