@@ -2,7 +2,7 @@
 
 ``from-chapter`` is the figure that a cell of an executed chapter drew, such as ``06_cfl#slider``: the interactive one
 if there is one. ``chapter-cards`` is a card for each chapter, with the figure of its cell with the tag ``card`` and the
-minutes that its own card names. ``key-figures`` are numbers from the files of results. A chapter that has not been run
+question that it answers. ``key-figures`` are numbers from the files of results. A chapter that has not been run
 has no picture.
 """
 
@@ -19,6 +19,24 @@ from drawn import inlined
 from sphinx import addnodes
 
 PEERS = "benchmarks/results/intel-r-xeon-r-processor_peers.json"  # the run of which the first page speaks
+
+
+QUESTIONS = {
+    "01_fedavg": "Why may one average networks?",
+    "02_clients_differ": "In which ways do clients differ, and can one model serve them all?",
+    "03_taming_drift": "What goes wrong when clients train for long, and what helps?",
+    "04_personal_models": "When is a personal model better, and how is it compared fairly?",
+    "05_cfl_geometry": "How do updates show which clients disagree?",
+    "06_cfl": "When should a federation split?",
+    "07_clustering_rivals": "Do we have to wait for a split?",
+    "08_fedcg_domains": "Can domains be found without labels for them?",
+    "09_fedcg_graph": "Should modules of domains learn from each other?",
+    "10_feature_spaces": "What can be averaged when columns or networks differ?",
+    "11_who_helps_whom": "Can one foresee which clients help each other?",
+    "12_scoreboard": "Which method suits which federation?",
+    "13_scaling_out": "What makes training fast, and what if one machine is not enough?",
+    "14_privacy": "What does the server learn from an update, and what helps?",
+}
 
 
 def executed(root, name):
@@ -55,7 +73,8 @@ class FromChapter(Directive):
         for cell in executed(root, name)["cells"]:
             if cell["id"] == place:
                 shown = outputs_of(cell)
-                drawn = shown.get("text/html") if "<script" in shown.get("text/html", "") else picture(cell, "front")
+                html = shown.get("text/html", "")
+                drawn = html if "<figure" in html else picture(cell, "front")
                 return [nodes.raw("", drawn, format="html")]
         return []
 
@@ -71,7 +90,6 @@ class ChapterCards(Directive):
             cells = json.loads(path.read_text(encoding="utf8"))["cells"]
             title = next("".join(c["source"]) for c in cells if c["id"] == "title")
             heading = re.match(r"# (.+)", title)[1]
-            minutes = sum(60 if "hour" in m else int(m.split()[0]) for m in minutes_of(title))
             run = executed(root, path.stem)["cells"]
             drawn = [c for c in run if "image/svg+xml" in outputs_of(c)]
             best = next((c for c in drawn if "card" in c["metadata"].get("tags", ())), (drawn or [None])[0])
@@ -81,14 +99,8 @@ class ChapterCards(Directive):
                 reftarget=f"/notebooks/{path.stem}", refwarn=True, refdoc=self.state.document.settings.env.docname,
             )  # fmt: skip
             shown = nodes.raw("", f'<div class="picture" aria-hidden="true">{svg}</div>', format="html")
-            cards += nodes.container("", shown, nodes.paragraph("", "", link, nodes.Text(f" {minutes} minutes")))
+            cards += nodes.container("", shown, nodes.paragraph("", "", link, nodes.Text(f" {QUESTIONS[path.stem]}")))
         return [cards]
-
-
-def minutes_of(title):
-    """The times that a chapter's card names, each in words."""
-    said = re.search(r"\| \*\*Time\*\* \| (.+?) \|", title)[1]
-    return re.findall(r"\d+ minutes|an hour|(?<=, )\d+(?= for)", said)
 
 
 class KeyFigures(Directive):

@@ -245,14 +245,11 @@ def test_the_first_page_and_the_readme_show_the_same_numbers(monkeypatch):
     assert bold == list(shown)[:3]
 
 
-def test_minutes_of_a_chapter(monkeypatch):
+def test_each_chapter_has_its_question(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "book/_ext"))
-    front = extension("front")
-    card = "| **Time** | about 25 minutes to read, one to run, 45 for the exercises |"
-    assert front.minutes_of(card) == ["25 minutes", "45"]
-    for path in notebooks.paths():
-        title = next(c.source for c in notebooks.read(path).cells if c.id == "title")
-        assert front.minutes_of(title), path.stem
+    asked = extension("front").QUESTIONS
+    assert list(asked) == [path.stem for path in notebooks.paths()]
+    assert all(question.endswith("?") for question in asked.values())
 
 
 def test_a_card_shows_the_figure_that_a_chapter_marks(tmp_path, monkeypatch):
