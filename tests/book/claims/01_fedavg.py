@@ -76,8 +76,8 @@ def step(skewed, text):
 SKEW, ALL = "skew: two digits each", "skew: two digits each, all clients"
 
 CLAIMS = [
-    ("With a common start the mean of two networks is better than either.", average("same", better=True)),
-    ("With two starts it is worse than both.", average("own", better=False)),
+    ("With a common start, the mean of two networks is better than either.", average("same", better=True)),
+    ("With two starts, it is worse than both.", average("own", better=False)),
     (
         "A network trained on all of them at once (dashed) is better still.",
         every(
@@ -86,8 +86,8 @@ CLAIMS = [
         ),
     ),
     (
-        "The more steps the clients take in a round, the fewer rounds it takes to the dotted lines, 85 % and 90 % of "
-        "the test examples.",
+        "The more steps the clients take in a round, the fewer rounds they need to reach the dotted lines, 85 % and "
+        "90 % of the test examples.",
         every(fewer_with_more_work(IID), fewer_with_more_work(HIGH)),
     ),
     (
@@ -96,10 +96,10 @@ CLAIMS = [
             mean(read(NAME), "FedSGD", f"rounds, {IID}") > 3 * mean(read(NAME), "FedAvg, E = 1", f"rounds, {IID}")
         ),
     ),
-    ("if each may use its own best learning rate", the_cells_rates),
-    ("no best rate was the lowest or the highest of its five", no_best_rate_is_at_an_end),
+    ("if each may use its best learning rate", the_cells_rates),
+    ("No best rate was the lowest or the highest of its five", no_best_rate_is_at_an_end),
     (
-        "Label skew slows FedAvg down and makes its curve restless; with all forty clients in each round the unrest is "
+        "Label skew slows FedAvg down and makes its curve zigzag. With all forty clients in each round, the zigzag is "
         "gone.",
         every(
             holds(("skew: IID", "first rounds"), (SKEW, "first rounds")),
@@ -109,11 +109,11 @@ CLAIMS = [
         ),
     ),
     (
-        "make a network that gets most of all ten right",
+        "together they train a network that recognises most examples of all ten",
         lambda read: mean(read(NAME), SKEW, "last rounds") > 0.7,
     ),
     (
-        "the smooth curve, too, rises more slowly than the IID one",
+        "the smooth curve rises more slowly than the IID one",
         holds(("skew: IID", "first rounds"), (ALL, "first rounds")),
     ),
     (
@@ -124,7 +124,7 @@ CLAIMS = [
         ),
     ),
     (
-        "For 90 % everybody needs more rounds, in the same order: 61.1, 16.7 and 7.3.",
+        "For 90 %, all three need more rounds, in the same order (61.1, 16.7 and 7.3).",
         every(
             printed(("61.1", "16.7", "7.3"), HIGH),
             fewer_with_more_work(HIGH),
@@ -132,7 +132,7 @@ CLAIMS = [
         ),
     ),
     (
-        "Under label skew work at home is worth less: 24.7 and 17.4 rounds instead of FedSGD's 43.1.",
+        "Under label skew, local work is worth less, with 24.7 and 17.4 rounds instead of FedSGD's 43.1.",
         every(
             printed(("43.1", "24.7", "17.4"), SKEWED),
             fewer_with_more_work(SKEWED),
@@ -144,16 +144,16 @@ CLAIMS = [
         ),
     ),
     (
-        "Over ten seeds the mean of two networks was better than the first of them with a common start",
+        "Over ten seeds, the mean of two networks with a common start was better than the first of them",
         lambda read: (
             compare(read(NAME), ("average, same start", "accuracy"), ("a network", "accuracy"))["seeds"] == 10
             and verdict(read(NAME), ("average, same start", "accuracy"), ("a network", "accuracy")) == "holds"
         ),
     ),
     ("by 1.5 points of accuracy on average", points("average, same start", "a network", "1.5")),
-    ("and worse with two starts, by 4.0 points", points("a network", "average, own starts", "4.0")),
+    ("With two starts, it was worse, by 4.0 points", points("a network", "average, own starts", "4.0")),
     (
-        "it ended 1.1 points above the first network, though not below its loss (0.50 against 0.49)",
+        "it was 1.1 points better than the first network, although its loss was not lower (0.50 against 0.49)",
         every(
             points("average, own starts, matched", "a network", "1.1"),
             lambda read: shows(mean(read(NAME), "average, own starts, matched", "loss"), "0.50"),
@@ -161,18 +161,19 @@ CLAIMS = [
         ),
     ),
     (
-        "One network on all 1,000 examples stayed 0.8 points ahead of the mean with a common start.",
+        "One network trained on all 1,000 examples was still 0.8 points better than the mean with a common start.",
         points("a network on both", "average, same start", "0.8"),
     ),
     (
-        "In rounds 22 to 40, of which every second was scored, the accuracy changed by 2.3 points on average under "
-        "label skew, by 0.4 with all forty clients in each round, and as little with IID clients of whom ten take part",
+        "We scored every second round from 22 to 40. Under label skew, the accuracy changed by 2.3 points on average "
+        "from one scored round to the next. With all forty clients in each round, it changed by 0.4, as little as with "
+        "IID clients of whom ten take part",
         every(step(SKEW, "2.3"), step(ALL, "0.4"), step("skew: IID", "0.4"), holds((SKEW, "step"), (ALL, "step"))),
     ),
 ]
 
 GIVEN = [
     "cross the lower dotted line, 85 % of the test examples,",
-    "until the server's model gets 85 % or 90 % of the test examples right, means with 95 % intervals",
-    "For 85 % on IID clients",
+    "until the server's model gets 85 % or 90 % of the test examples right, as means with 95 % intervals",
+    "for 85 % on IID clients",
 ]

@@ -35,7 +35,7 @@ CLAIMS = [
         almost_half,
     ),
     (
-        "with five starts of the network",
+        "for five initialisations of the network",
         lambda read: len(set(values(writers(read), "the deal", "gradient dissimilarity"))) == 5,
     ),
     ("Writers are the mild end of the scale.", lambda read: gain(read, "pooled") > 0.02),
@@ -44,7 +44,7 @@ CLAIMS = [
         lambda read: 0.8 < 1 - mean(writers(read), "FedAvg", "negative transfer") < 0.87,
     ),
     (
-        "the worst tenth stands at 0.80, against 0.56 of the worst tenth alone",
+        "the worst tenth reaches 0.80, compared with 0.56 for the worst tenth alone",
         lambda read: all(
             shows(mean(writers(read), name, "worst decile"), text)
             for name, text in (("FedAvg", "0.80"), ("alone", "0.56"))

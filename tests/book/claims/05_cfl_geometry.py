@@ -67,25 +67,29 @@ CLAIMS = [
         lambda read: fails(read, "XOR, linear", "diverging conditionals, linear"),
     ),
     (
-        "the rule cuts once and rightly, and it leaves the network that solves XOR alone.",
+        "the rule splits once and along the true clusters, and it leaves the network that solves XOR alone.",
         lambda read: one_right_cut(read, *INCONGRUENT) and no_cut(read),
     ),
     (
-        "In every seed Eq. 6 would have cut that network's clients into the two clusters all the same",
+        "In every seed Eq. 6 would still have split that network's clients into the two clusters",
         would_cut_all_the_same,
     ),
-    ("without the second condition (last row) all of these runs are cut. The accuracy does not suffer", needless_cuts),
     (
-        "in a stored run it found the true clusters with 32 examples in all of 2,000 draws, "
-        "though the mean cosine within a cluster is 0.36.",
+        "Without the condition on the longest update (last row), all of these runs are split. "
+        "The accuracy does not suffer",
+        needless_cuts,
+    ),
+    (
+        "In a stored run it found the true clusters with 32 examples in all of 2,000 draws, "
+        "although the mean cosine within a cluster is 0.36.",
         lambda read: (
             all(values(read(NAME), "32 examples", m) == [1.0] * 10 for m in LINKAGES)
             and shows(mean(read(NAME), "32 examples", "within"), "0.36")
         ),
     ),
-    ("With eight it mostly fails", mostly_fail),
+    ("With eight examples it mostly fails", mostly_fail),
     (
-        'the noisiest were cut so in 56 % of draws, by the mean cosine (`method="average"`) in 7 %',
+        'Eq. 6 split off a single client in 56 % of draws, and the mean cosine (`method="average"`) did so in 7 %',
         lambda read: all(
             shows(100 * mean(read(NAME), f"{method}, noise 3.0", "one client apart"), text)
             for method, text in (("exact", "56"), ("average", "7"))
@@ -94,7 +98,8 @@ CLAIMS = [
 ]
 
 GIVEN = [
-    "after 20 rounds at least, the mean update is below 0.15 of the longest, and the longest at least 0.4 times",
+    "at least 20 rounds have passed, the mean update is below 0.15 of the longest, "
+    "and the longest is at least 0.4 times",
     "Intervals are 95 %",
-    "when mean cosines within a cluster fall below 0.9, below 0.5, or later still",
+    "when mean cosines within a cluster fall below 0.9, below 0.5, or even later",
 ]

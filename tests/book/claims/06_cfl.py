@@ -95,11 +95,11 @@ CLAIMS = [
         chapter(four_groups),
     ),
     (
-        "one model for all is stuck below one in four",
+        "a single model for all clients is stuck below one in four",
         chapter(lambda f: five(values(f, "FedAvg", "test accuracy"), lambda v: 0.2 < v < 0.25)),
     ),
     (
-        "it split in none of the five runs and *is* FedAvg",
+        "it split in none of the five runs, so it *is* FedAvg",
         chapter(
             lambda f: (
                 five(values(f, CFL, "splits"), lambda v: v == 0)
@@ -108,14 +108,16 @@ CLAIMS = [
         ),
     ),
     (
-        "The rule by lengths split in four of the five, and each time cost accuracy on all digits, up to 2.3 points",
+        "The rule by lengths split in four of the five, and each time this cost accuracy on all digits, "
+        "up to 2.3 points",
         chapter(by_lengths),
     ),
     ("split-half CFL split no congruent clients in 195 runs", congruent),
     ("with three sets of images and three networks", kinds),
-    ("and ended with the true groups in all 135 runs that had some", kinds),
+    ("It found the true groups in all 135 runs that had some", kinds),
     (
-        "With 600 of CIFAR-10's photos a client it found them in 29 of 30 runs, with a hundred or two in 37 of 45.",
+        "With 600 of CIFAR-10's photos per client it found them in 29 of 30 runs, "
+        "and with one or two hundred in 37 of 45.",
         photos,
     ),
     (
@@ -123,11 +125,11 @@ CLAIMS = [
         chapter(lambda f: five(values(f, SKEW[1], "splits"), lambda v: v > 0)),
     ),
     (
-        "On all digits that costs about twelve points",
+        "On all digits this costs about twelve points",
         chapter(lambda f: five(gaps(f, *SKEW), lambda v: v > 0) and shows(100 * sum(gaps(f, *SKEW)) / 5, "12")),
     ),
     (
-        "On clients' own mixes five seeds cannot tell it from FedAvg.",
+        "On clients' own mixes, five seeds cannot distinguish it from FedAvg.",
         chapter(
             lambda f: (
                 verdict(f, (SKEW[1], SCORES[1]), (SKEW[0], SCORES[1])) == "undecided"
@@ -136,13 +138,13 @@ CLAIMS = [
         ),
     ),
     (
-        "so the abstract's *always* does not hold with finite data and such thresholds",
+        "The abstract's *always* therefore does not hold with finite data and such thresholds",
         chapter(by_lengths),
     ),
 ]
 
 GIVEN = [
-    "five stored runs of 110 rounds: means with 95 % intervals",
+    "five stored runs of 110 rounds (means with 95 % intervals)",
     "below the line at 0.15",
     "above the line at 0.4",
     "below 0.15 and its cross above 0.4 (lines)",
