@@ -115,32 +115,32 @@ def random_domains(read):
 CLAIMS = [
     ("Without any graph they beat FedAvg in all five seeds.", modules_help),
     (
-        "$A$ costs 13 points after a hundred rounds, and ReLU 11, both in every seed. After 300 rounds what is left "
-        "of $A$'s cannot be told from zero.",
+        "$A$ costs 13 points after a hundred rounds and ReLU 11, both in every seed. After 300 rounds the remaining "
+        "effect of $A$ cannot be distinguished from zero.",
         lambda read: mixing_costs_time(read) and relu_costs_time(read),
     ),
     (
-        "(0.902, and 0.894 with modules, in an earlier study, `fedcg_graph`), and worse where images are few: for the "
-        "rarest style of clothes 0.39 against 0.70",
+        "(0.902, and 0.894 with modules), but worse where images are few. For the rarest style of clothes it reaches "
+        "0.39, compared with 0.70.",
         networks_of_their_own,
     ),
     (
-        "The earlier study, with few images, has it 6 to 10 points ahead for the *rarest* style, which this one does "
+        "In the earlier study, with few images, it is 6 to 10 points ahead for the *rarest* style, which this one does "
         "not confirm.",
         rarest_style_earlier,
     ),
-    ("with styles 0.11 to 0.23 in a stored run", opinion),
+    ("With styles, its off-diagonal entries range from 0.11 to 0.23 in a stored run", opinion),
     (
-        "is ahead of FedAvg early on in every seed, and in the end far below known domains: 0.763 "
-        "(`fedcg_ablation_others`) and 0.857.",
+        "is ahead of FedAvg early on in every seed, but in the end it reaches only 0.763, far below the 0.857 of known "
+        "domains.",
         one_module,
     ),
-    ("with turns it still costs eleven points early on", equal_start),
-    ("one run of FedCG ends 3.9 points above FedAvg, and with all images in one domain", on_femnist),
-    ("$W$ adds half a point, ReLU costs 1.6.", other_parts),
-    ("All three together stay 2.6 points below modules without a graph.", whole_graph),
+    ("with rotations, $A$ still costs eleven points early on", equal_start),
+    ("one run of FedCG ends 3.9 points above FedAvg, but with all images in one domain", on_femnist),
+    ("$W$ adds half a point, and ReLU costs 1.6.", other_parts),
+    ("All three together remain 2.6 points below modules without a graph.", whole_graph),
     (
-        "finds the whole graph ahead neither in the last layer nor in the last convolution (undecided in both)",
+        "the whole graph is not significantly ahead in the last layer or the last convolution (undecided in both)",
         no_gain_with_styles,
     ),
     ("With *random* domains $A$ helps late in training, by 1.6 points in this setting", random_domains),
