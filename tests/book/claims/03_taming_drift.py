@@ -71,27 +71,27 @@ def rate_matters_as_much(read):
 
 CLAIMS = [
     (
-        "The same federation, with five seeds and 60 rounds, stored",
+        "a stored experiment with the same federation, five seeds and 60 rounds",
         lambda read: len(set(values(skew(read), "FedAvg", SCORE))) == 5,
     ),
     (
-        "It starts faster than FedAvg (first twenty rounds) and gets higher, in five of five seeds, and in four of "
-        "them its last ten rounds vary less",
+        "It learns faster than FedAvg (first twenty rounds) and reaches a higher accuracy in five of five seeds. In "
+        "four of them, its last ten rounds also vary less",
         at_the_same_rate,
     ),
     (
-        "FedAvg's best rate was 0.3 in all five seeds; SCAFFOLD's ranged from 0.03 to 0.3",
+        "FedAvg's best rate was 0.3 in all five seeds, while SCAFFOLD's ranged from 0.03 to 0.3",
         lambda read: (
             values(skew(read), "FedAvg", "lr") == [0.3] * 5
             and {min(v := values(skew(read), "SCAFFOLD", "lr")), max(v)} == {0.03, 0.3}
         ),
     ),
     (
-        "in two seeds an end of its list, so a longer list might still find it a better one",
+        "In two seeds it was at one end of its list, so a longer list might contain a better rate",
         lambda read: sum(lr in (0.03, 0.3) for lr in values(skew(read), "SCAFFOLD", "lr")) == 2,
     ),
     (
-        "0.885 instead of 0.864, against 0.893 for SCAFFOLD, and five seeds cannot tell these two apart",
+        "from 0.864 to 0.885. SCAFFOLD reaches 0.893, and five seeds cannot distinguish the two methods",
         lambda read: (
             shows(mean(skew(read), "FedAvg", SCORE), "0.885")
             and shows(mean(skew(read), "FedAvg, lr 0.1", SCORE), "0.864")
@@ -100,17 +100,17 @@ CLAIMS = [
         ),
     ),
     (
-        "over the last ten rounds SCAFFOLD's mean is 0.888 and FedAvg's 0.865, and it is higher in every seed",
+        "Over the last ten rounds SCAFFOLD's mean is 0.888 against FedAvg's 0.865, and higher in every seed",
         end_of_the_curve,
     ),
-    ("SCAFFOLD less FedAvg is undecided again, −0.005 ± 0.016", equal_bytes),
+    ("the difference between SCAFFOLD and FedAvg is again not significant, −0.005 ± 0.016", equal_bytes),
     (
-        "FedProx is level with FedAvg, −0.002 ± 0.004: validation chose weak bands, $\\mu$ = 0.01 or 0.1",
+        "FedProx is level with FedAvg, −0.002 ± 0.004, and validation chose weak bands for it ($\\mu$ = 0.01 or 0.1)",
         fedprox_is_level,
     ),
-    ("after sixty, below, it is nearly three times as large at one rate", lead_over_rates),
+    ("After sixty (table below), it is nearly three times as large at one rate", lead_over_rates),
     (
-        "On these digits FedAvg stays usable",
+        "On these digits, FedAvg remains usable",
         lambda read: min(at(skew(read), "FedAvg", "last round").values()) > 0.8,
     ),
     ("its learning rate matters as much as the choice of method", rate_matters_as_much),
