@@ -97,12 +97,12 @@ SERVERS = every(
 CLAIMS = [
     # ---- the live columns, whose words hold of the stored seeds as well ----
     (
-        "Turned images: PACFL does as well as the true groups, and random groups fall behind one model for all.",
+        "With rotated images, PACFL does as well as the true groups, and random groups fall behind one model for all.",
         every(same_scores("rotations", "PACFL", "true groups"), so(OPPOSITE, "rotations", "random groups")),
     ),
-    ("a client that goes on alone with twenty images loses some", so(OPPOSITE, "rotations", "FedAvg, fine-tuned")),
+    ("a client that continues alone with twenty images forgets some", so(OPPOSITE, "rotations", "FedAvg, fine-tuned")),
     (
-        "Other names: PACFL is level with FedAvg, far below clients alone. "
+        "With permuted labels, PACFL is level with FedAvg, far below clients alone. "
         "The right groups bring more than anything else.",
         every(
             same_scores("label names", "PACFL", "FedAvg"),
@@ -113,7 +113,7 @@ CLAIMS = [
         ),
     ),
     (
-        "so it puts everybody into one cluster",
+        "so it makes one cluster",
         as_many_as("label names", "PACFL", 1.0),
     ),
     (
@@ -123,7 +123,7 @@ CLAIMS = [
     # ---- the grid ----
     ("No method is orange everywhere", no_row_is_orange),
     (
-        "With equal clients, unequal sizes, real writers and styles no method that finds clusters of clients beats "
+        "With equal clients, unequal sizes, real writers and styles, no method that finds clusters of clients beats "
         "FedAvg.",
         none_beats((*AGREE, "styles"), FINDERS),
     ),
@@ -141,7 +141,7 @@ CLAIMS = [
         every(so(HOLDS, "writers", "SCAFFOLD"), so(HOLDS, "label skew", "SCAFFOLD")),
     ),
     (
-        "With equal clients nothing beats FedAvg",
+        "With equal clients, nothing beats FedAvg",
         lambda read: not any(against(read, "equal clients", m) == HOLDS for m in others(read, "equal clients")),
     ),
     (
@@ -149,8 +149,8 @@ CLAIMS = [
         every(points("-6.0", "equal clients", "FedGroup"), as_many_as("equal clients", "FedGroup", 4.0)),
     ),
     (
-        "Fine-tuning has the highest mean, 0.920, and beats FedAvg by 3.0 points; "
-        "it cannot be distinguished from FedAdam",
+        "Fine-tuning has the highest mean, 0.920, and beats FedAvg by 3.0 points, but it "
+        "cannot be distinguished from FedAdam",
         every(
             highest("label skew", "FedAvg, fine-tuned"),
             prints("0.920", "label skew", "FedAvg, fine-tuned"),
@@ -160,17 +160,17 @@ CLAIMS = [
         ),
     ),
     (
-        "PACFL, which takes other digits for other images, loses 11 points",
+        "PACFL, which mistakes different digits for different kinds of images, loses 11 points",
         every(points("-11", "label skew", "PACFL"), so(OPPOSITE, "label skew", "PACFL")),
     ),
     (
-        "the same five epochs at home cost 2.1 points",
+        "the same five local epochs cost 2.1 points",
         every(
             points("-2.1", "equal clients", "FedAvg, fine-tuned"), so(OPPOSITE, "equal clients", "FedAvg, fine-tuned")
         ),
     ),
     (
-        "PACFL finds the true groups in all five seeds and has their accuracy, 0.824, against 0.631 of FedAvg",
+        "PACFL finds the true groups in all five seeds and has their accuracy, 0.824, against FedAvg's 0.631",
         every(
             lambda read: values(grid(read), "rotations", "PACFL", "ARI") == [1.0] * 5,
             same_scores("rotations", "PACFL", "true groups"),
@@ -183,8 +183,8 @@ CLAIMS = [
         every(so(UNDECIDED, "rotations", "pFedGraph", other="PACFL"), so(HOLDS, "rotations", "pFedGraph")),
     ),
     (
-        "Split-half CFL finds the groups in three seeds and leaves two together in the others; it gains 14.5 points on "
-        "FedAvg, and is behind PACFL",
+        "Split-half CFL finds the groups in three seeds and leaves two together in the others. It gains 14.5 points on "
+        "FedAvg, but is behind PACFL",
         every(
             lambda read: sorted(values(grid(read), "rotations", OURS, "clusters")) == [3, 3, 4, 4, 4],
             lambda read: values(grid(read), "rotations", OURS, "ARI").count(1.0) == 3,
@@ -207,7 +207,7 @@ CLAIMS = [
         ),
     ),
     (
-        "PACFL has FedAvg's accuracy to the last digit: it sees nothing to split",
+        "PACFL has FedAvg's accuracy to the last digit, because it sees nothing to split",
         every(same_scores("label names", "PACFL", "FedAvg"), as_many_as("label names", "PACFL", 1.0)),
     ),
     (
@@ -223,23 +223,23 @@ CLAIMS = [
         every(points("-13.0", "columns without names", "FedAvg", "alone"), so(HOLDS, "columns without names", "alone")),
     ),
     (
-        "To keep the first layer at home and share the rest (LG-FedAvg; here split-half CFL and both controls, too) "
-        "avoids that, but cannot be distinguished from training alone either",
+        "Keeping the first layer local and sharing the rest (LG-FedAvg; here also split-half CFL and both controls) "
+        "avoids that, but cannot be distinguished from training alone",
         every(
             so(HOLDS, "columns without names", "LG-FedAvg"),
             so(UNDECIDED, "columns without names", "LG-FedAvg", other="alone"),
         ),
     ),
     (
-        "the true groups, too, are 1.7 points above *alone*, and undecided",
+        "Even the true groups are 1.7 points above *alone*, which is not significant",
         every(
             points("1.7", "columns without names", "true groups", "alone"),
             so(UNDECIDED, "columns without names", "true groups", other="alone"),
         ),
     ),
     (
-        "FeSEM, k-means and FedGroup (chapter 7) make as many clusters as they are told, the true number where there "
-        "are groups, and lose where clients are equal.",
+        "FeSEM, k-means and FedGroup (chapter 7) make as many clusters as they are told, which is the true number "
+        "where there are groups, and they lose where clients are equal.",
         every(
             so(OPPOSITE, "equal clients", "FeSEM", "k-means", "FedGroup"),
             *(as_many_as("equal clients", method, 4.0) for method in ("FeSEM", "k-means", "FedGroup")),
@@ -247,8 +247,8 @@ CLAIMS = [
         ),
     ),
     (
-        "Split-half CFL cuts in *rotations* and *label names* alone: in seven columns too few take part, and in "
-        "*columns without names* it is LG-FedAvg.",
+        "Split-half CFL splits only in *rotations* and *label names*, because in seven columns too few take part, "
+        "and in *columns without names* it is LG-FedAvg.",
         every(
             as_many_as("label names", OURS, 4.0),
             *(as_many_as(kind, OURS, 1.0) for kind in KINDS if kind not in ("rotations", "label names")),
@@ -258,8 +258,8 @@ CLAIMS = [
     ("FedAvg's best was the largest in six columns", largest_rate),
     ("in the first six columns they lose 12 to 46 points", keep_layers_at_home),
     (
-        "FedAdam and, in two columns, SCAFFOLD help one model, FedProx in none, "
-        "and they cannot help where one model is wrong.",
+        "FedAdam and, in two columns, SCAFFOLD help one model, and FedProx in none. "
+        "None can help where one model is wrong.",
         every(
             lambda read: sum(against(read, kind, "SCAFFOLD") == HOLDS for kind in grid(read)) == 2,
             none_beats(KINDS, ("FedProx",)),
@@ -269,4 +269,4 @@ CLAIMS = [
     ),
 ]
 
-GIVEN = ["In brackets the 95 % interval of the difference holds 0"]
+GIVEN = ["For a number in brackets, the 95 % interval of the difference contains 0"]
