@@ -64,7 +64,8 @@ def near_chance(read):
 
 CLAIMS = [
     (
-        "True groups have an $R^2$ of 0.51, clients alone 0.35, and all together 0.15, in this order in every seed.",
+        "The true groups reach an $R^2$ of 0.51, clients alone 0.35, and all together 0.15, "
+        "in this order in every seed.",
         every(
             printed("0.51", "true groups", "R2"),
             printed("0.35", "standalone", "R2"),
@@ -78,11 +79,11 @@ CLAIMS = [
         lambda read: shows(100 * mean(read(NAME)[OPPOSITE], "pairs", "share that loses across"), "97"),
     ),
     (
-        "has an AUC of 0.69, clearly more than one half",
+        "has an AUC of 0.69, clearly above one half",
         every(printed("0.69", PAPER, GROUPS), beats(PAPER, 0.5, GROUPS)),
     ),
     (
-        "But at ten epochs the cosine, which measures and learns nothing, has 0.82, and after a hundred 0.96.",
+        "But the cosine, which measures and learns nothing, reaches 0.82 at ten epochs and 0.96 after a hundred.",
         every(
             printed("0.82", EARLY, GROUPS),
             printed("0.96", LATE, GROUPS),
@@ -91,16 +92,16 @@ CLAIMS = [
         ),
     ),
     (
-        "from networks of 10 and of 100 epochs, has 0.92, level with the cosine (undecided)",
+        "from networks of 10 and of 100 epochs, reaches 0.92 and cannot be distinguished from the cosine",
         every(printed("0.92", BOOK, GROUPS), undecided(BOOK, LATE, GROUPS)),
     ),
     (
-        "L2 distances do as well as the cosine; lengths say nothing (0.50 over forty further seeds).",
+        "L2 distances do as well as the cosine, whereas lengths say nothing (0.50 over forty further seeds).",
         every(undecided("L2, 100 epochs", LATE, GROUPS, 0.05), lengths_say_nothing),
     ),
-    ("made one cluster in all five seeds: it *was* one federation of all", every_run_is_one_federation),
+    ("made one cluster in all five seeds, so it *was* one federation of all", every_run_is_one_federation),
     (
-        "it is far better than that, but whether it is better than training alone is undecided",
+        "it is far better than that, but cannot be distinguished from training alone",
         every(
             beats(PAPER, "LG-FedAvg", seeds=5),
             lambda read: mean(read(NAME)[OPPOSITE], PAPER, "R2") > 3 * mean(read(NAME)[OPPOSITE], "LG-FedAvg", "R2"),
@@ -112,7 +113,7 @@ CLAIMS = [
         every(beats(LATE, "standalone", seeds=5), beats("pFedGraph", "standalone", seeds=5)),
     ),
     (
-        "worse in every seed (0.28), though in four its groups are nearly right.",
+        "It is worse than training alone in every seed (0.28), although in four its groups are nearly right.",
         every(
             beats("standalone", "CFL, one cut", seeds=5),
             printed("0.28", "CFL, one cut", "R2"),
@@ -125,9 +126,9 @@ CLAIMS = [
             mean(read("fedsgcnn_paper")["Tables 2 and 3, own 4 rows"], "SGCNN, 20 clients", "accuracy"), "0.49"
         ),
     ),
-    ("no distance in that experiment is clearly better than guessing about the groups", nobody_tells_the_groups),
+    ("no distance in that experiment is clearly better than guessing the groups", nobody_tells_the_groups),
     (
-        "its predictor stays near chance: the AUC for pairs that lose is 0.50 on Boston Housing and 0.48 on diabetes",
+        "its predictor is near chance. The AUC for pairs that lose is 0.50 on Boston Housing and 0.48 on diabetes",
         near_chance,
     ),
 ]

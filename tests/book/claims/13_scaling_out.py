@@ -103,8 +103,8 @@ CLAIMS = [
     ),
     (
         "the stack by hand was 15 times as fast as the loop on the small network (10 times as fast as a tuned loop), "
-        "and on LeNet-5 only 0.6 times as fast, so slower. Local training by fedlib alone was 17 and 1.5 times as "
-        "fast.",
+        "but on LeNet-5 only 0.6 times as fast, that is, slower. Local training by fedlib alone was 17 and 1.5 times "
+        "as fast.",
         lambda read: (
             shows(read(SPEED)["gains"]["W2"]["tuned loop"][PLAIN]["median"], "10")
             and shows(gain(read, "W2", PLAIN), "15")
@@ -115,12 +115,12 @@ CLAIMS = [
         ),
     ),
     (
-        "with convolutions there is far less to gain than with the small network.",
+        "With convolutions there is far less to gain than with the small network.",
         lambda read: all(0 < 4 * gain(read, "W3", c, "highest") < gain(read, "W2", c, "lowest") for c in (PLAIN, ANY)),
     ),
     (
-        "chunks of a hundred needed less than 16 MiB beyond data and libraries and 2.6 seconds; one stack of all "
-        "needed 844 MiB, and was slower again, with 3.7.",
+        "chunks of a hundred needed less than 16 MiB beyond data and libraries and 2.6 seconds. One stack of all "
+        "needed 844 MiB and was slower again, with 3.7 seconds.",
         memory,
     ),
     ("Most of the time is saved with a hundred clients in a chunk.", small_chunks_cost),
@@ -134,8 +134,8 @@ CLAIMS = [
     ),
     ("Only CFL looks at each client's update", lambda read: leaves(read, RELATIVE)["rows"] == 4 * 2410 + 16),
     (
-        "**A real federation gives the same model**, but for rounding in the seventh digit after the point; "
-        "CFL's splits are the same, too.",
+        "**A real federation gives the same model**, except for rounding in the seventh digit after the point, "
+        "and CFL's splits are also the same.",
         same_model,
     ),
     ("All killed clients came back, and nothing of the run was lost.", lambda read: all_came_back(read)),
@@ -144,7 +144,7 @@ CLAIMS = [
         "FedJAX, which compiles a step, 3.4 times.",
         beside_others,
     ),
-    ("With LeNet-5 the factors lie between 1.8 and 4.3.", with_lenet),
+    ("With LeNet-5 the factors are between 1.8 and 4.3.", with_lenet),
 ]
 
 GIVEN = []
