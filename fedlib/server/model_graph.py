@@ -145,7 +145,7 @@ class SiameseGCN(nn.Module):
         return self.compare(self.both(*self.embed(graphs)[pairs].unbind(1))).squeeze(1)
 
     def both(self, a: Tensor, b: Tensor) -> Tensor:
-        """Features of the pairs whose vectors are a and b (P, ...): |a - b| and a * b, side by side."""
+        """Features of the pairs whose vectors are a and b (P, ...): ``|a - b|`` and ``a * b``, side by side."""
         return torch.cat([(a - b).abs(), a * b], 1)
 
     def loss(self, output: Tensor, gain: Tensor) -> Tensor:
