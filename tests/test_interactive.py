@@ -18,7 +18,7 @@ from book import figures
 from book.experiments.cfl_variants import RelativeCFL, replay
 from book.experiments.scoreboard import METHODS
 from fedlib import Key, models
-from fedlib.algorithms import FedAvg, FedProx, Scaffold
+from fedlib.algorithms import CFL, FedAvg, FedProx, Scaffold
 from fedlib.extensions import SplitHalfCFL
 from fedlib.losses import mse
 from fedlib.server.clusters import bipartition, cosine_similarity
@@ -301,7 +301,7 @@ def test_the_playground_has_the_numbers_of_the_library(browser, preset, hidden):
         return mse(model(params, x), y, w) / 2
 
     data = fedlib.stack_clients(list(points[..., :2]), list(points[..., 2]))
-    algorithm = FedAvg(loss, lr=0.05, batch_size=None, epochs=1)
+    algorithm = CFL(loss, eps1=0.0, eps2=0.0, lr=0.05, batch_size=None, epochs=1)  # which never splits
     state = fedlib.fit(algorithm, start, data, steps, device="cpu", progress=False).state
     update = algorithm.train(state, data, torch.arange(8), Key(0, steps + 1)).per_client["update"]
     gradient = torch.cat([p.flatten(1) for p in update.values()], 1) / -0.05
