@@ -49,7 +49,7 @@ def over_processes(algorithm: Algorithm) -> Algorithm:
     """
     if not _several():
         return algorithm
-    kind, settings = type(algorithm), {f.name: getattr(algorithm, f.name) for f in fields(algorithm)}
+    kind, settings = type(algorithm), {f.name: getattr(algorithm, f.name) for f in fields(algorithm) if f.init}
     together = type(kind.__name__, (_Together, kind), {"inner": algorithm})
     return together(**settings | {"chunk_size": sys.maxsize})  # the whole cohort: each process cuts its share itself
 
