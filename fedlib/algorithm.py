@@ -31,7 +31,7 @@ def held(by: Literal["server and clients", "server and its cluster", "client"]) 
     "server and clients": all clients of a cohort are sent the whole of it. "server and its cluster": a stack of M rows
     of which a client is sent the row of its ``assignment``. "client": a stack of K rows, each held by its client, and
     by nobody else. Write ``models: Params = field(metadata=held("server and clients"))``. `fedlib.engines.flower` sends
-    what stands there (chapter 13).
+    what stands there (chapter 16).
     """
     return {"held": by}
 

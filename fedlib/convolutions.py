@@ -2,7 +2,7 @@
 
 Clients become channels, in the memory layout that the device convolves fastest. One product goes another way on a
 processor without AVX-512: the gradient of filters with a few input channels, where torch's grouped convolution is
-several times slower than one client after another (chapter 13). The way follows from the shapes, so two runs on one
+several times slower than one client after another (chapter 16). The way follows from the shapes, so two runs on one
 machine, with as many threads, are equal to the last bit.
 """
 

@@ -100,7 +100,7 @@ def fit(
     -----
     The same seed gives the same result for any order of the clients, and for evaluation on or off. On a CPU all cores
     work: torch's kernels take a thread for each, unless ``OMP_NUM_THREADS`` or `torch.set_num_threads` says otherwise.
-    Chapters 01 and 13.
+    Chapters 01 and 16.
 
     Examples
     --------

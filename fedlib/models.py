@@ -56,7 +56,7 @@ class Model:
     May be called from several threads at once. In ``forward`` parameters are attributes of their layers; what
     ``self.parameters()`` gives holds no numbers. Dropout and other layers that behave differently in training do so
     while `fedlib.federation.fit` trains, unless the module came in evaluation mode, and nowhere else; `fedlib.chance`
-    says what their random numbers depend on. Chapter 01; chapter 13 compares its speed with a loop over clients.
+    says what their random numbers depend on. Chapter 01; chapter 16 compares its speed with a loop over clients.
     """
 
     def __init__(self, module: nn.Module, init: Callable[[nn.Module], Any] | None = None) -> None:

@@ -45,7 +45,7 @@ def vmap(
     seeds: Tensor | None = None,
     step: int = 0,
 ) -> Callable[..., Any]:
-    """`torch.vmap` with the kernels of this module (chapter 13), and with random numbers (`fedlib.chance`).
+    """`torch.vmap` with the kernels of this module (chapter 16), and with random numbers (`fedlib.chance`).
 
     Parameters
     ----------

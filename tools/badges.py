@@ -25,7 +25,7 @@ PAGES = (
 )
 ELSEWHERE = ("astral-sh/", "kynan/", "pre-commit/", "actions/")  # other projects' repositories
 PLACEHOLDER = "https://github.com/ORG/fedlib"
-GRAPHS = ("11_who_helps_whom",)  # need torch-geometric, which Colab lacks
+GRAPHS = ("12_who_helps_whom",)  # need torch-geometric, which Colab lacks
 BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
 
 SETUP = """# @title Set-up: fetch this release on Colab; elsewhere, find the clone

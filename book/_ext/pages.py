@@ -1,6 +1,6 @@
 """Sphinx extension: links to a place in a chapter, and tables that are made of data files and of the library.
 
-``{chapter}`09_fedcg_graph#Why``` leads to the heading "Why" of that notebook, or to the cell whose id is given: to its
+``{chapter}`10_fedcg_graph#Why``` leads to the heading "Why" of that notebook, or to the cell whose id is given: to its
 figure if it draws one, else to the heading above it. ``paper-map`` is the table of one paper in ``book/paper``,
 ``data-sets`` the table of the data sets that fedlib knows, ``stored`` a table of a stored result. What is not there is
 a warning, so the build fails.

@@ -19,8 +19,8 @@ SYNONYMS = {  # what readers also search for, where it is not written so
     "02_clients_differ": "noniid, heterogeneity, heterogeneous",
     "04_personal_models": "pfl, personalized, personalization, personalisation",
     "06_cfl": "clustering, clustered",
-    "12_scoreboard": "benchmark, leaderboard, comparison",
-    "13_scaling_out": "gpu, cuda, distributed, speed",
+    "15_choosing": "benchmark, leaderboard, comparison",
+    "16_scaling_out": "gpu, cuda, distributed, speed",
     "14_privacy": "security, secure aggregation, differential privacy, gradient inversion, attack, epsilon",
 }
 ENOUGH, MOST = 60, 200  # characters of a description

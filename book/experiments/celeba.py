@@ -1,4 +1,4 @@
-"""LEAF's network for CelebA, which normalises by batches, and the same with a module for each domain (chapter 9)."""
+"""LEAF's network for CelebA, which normalises by batches, and the same with a module for each domain (chapter 10)."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace

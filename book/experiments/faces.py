@@ -34,7 +34,7 @@ STATS = Stats(202_599, 0, (3, _SIDE, _SIDE), 2, _PAGE, "non-commercial research 
 
 @dataclass(frozen=True, eq=False)
 class Faces(Arrays):
-    """Photos of celebrities (chapter 09).
+    """Photos of celebrities (chapter 10).
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Faces(Arrays):
 
 
 def identities(root: str | Path | None = None) -> np.ndarray:
-    """Which celebrity each photo shows, int64 (R,) (chapter 09); needs the file identity_CelebA.txt only.
+    """Which celebrity each photo shows, int64 (R,) (chapter 10); needs the file identity_CelebA.txt only.
 
     ``client_statistics(identities(), min_rows=5)`` is the first row of FedCG's Table 1. Parameters and errors are those
     of `celeba_clients`.
@@ -65,7 +65,7 @@ def identities(root: str | Path | None = None) -> np.ndarray:
 def celeba_clients(
     root: str | Path | None = None, fraction: Sequence[float] = (0.1, 0.2), min_rows: int = 5, seed: int = 0
 ) -> Faces:
-    """Draw celebrities for training and others for the test, and read their photos (chapter 09).
+    """Draw celebrities for training and others for the test, and read their photos (chapter 10).
 
     Parameters
     ----------
@@ -143,7 +143,7 @@ def _photos(place: Path, names: Sequence[str]) -> np.ndarray:
 def split_users(
     user: ArrayLike, shares: Sequence[float] = (0.6, 0.2, 0.2), min_rows: int = 1, seed: int = 0
 ) -> tuple[np.ndarray, ...]:
-    """Split users into groups, no user in two of them: for training and for tests on unseen users (chapter 09).
+    """Split users into groups, no user in two of them: for training and for tests on unseen users (chapter 10).
 
     Parameters
     ----------
@@ -182,7 +182,7 @@ def split_users(
 
 
 def client_statistics(user: ArrayLike, min_rows: int = 1) -> dict[str, float]:
-    """Clients, samples, and mean and standard deviation of the samples a client: FedCG's Table 1 (chapter 09).
+    """Clients, samples, and mean and standard deviation of the samples a client: FedCG's Table 1 (chapter 10).
 
     Parameters
     ----------

@@ -1,4 +1,4 @@
-"""Chapter 10: clients whose tables have different columns.
+"""Chapter 11: clients whose tables have different columns.
 
 ``full`` asks, on five seeds: does sharing all but the first layer (LG-FedAvg) beat training alone and averaging
 everything, on two tables and with two ways to code their columns? How does that depend on the rows of a client? What

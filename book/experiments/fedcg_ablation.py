@@ -1,4 +1,4 @@
-"""Chapter 9: which part of FedCG's graph helps and which costs: A, W and ReLU, each on and off, in two layers.
+"""Chapter 10: which part of FedCG's graph helps and which costs: A, W and ReLU, each on and off, in two layers.
 
 V-hat = sigma(A V W) has three parts. All eight combinations are trained for 300 rounds, with modules in the last
 convolution or in the last layer, and scored every 20 rounds:

@@ -1,6 +1,6 @@
 """Who gains by federating with whom, foretold from two clients: scores of a prediction, and the predictors.
 
-Shared by the experiments of chapter 11 and the scoreboard; it is none itself.
+Shared by the experiments of chapter 12 and the scoreboard; it is none itself.
 """
 
 import itertools

@@ -1,4 +1,4 @@
-"""Chapter 13: how much faster a stack of clients is than a loop, what chunks and processes cost, and Flower.
+"""Chapter 16: how much faster a stack of clients is than a loop, what chunks and processes cost, and Flower.
 
 Preset ``full`` measures, on one core,
 
@@ -519,7 +519,7 @@ def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
 def measure_paper(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
     """A thousand clients on a GPU."""
     if not torch.cuda.is_available():
-        raise OSError("preset paper of chapter 13 times a GPU, and PyTorch finds none")
+        raise OSError("preset paper of chapter 16 times a GPU, and PyTorch finds none")
     return {"card": keep("card", on_a_card, settings["clients"], settings["looped"], settings["seed"])}
 
 
@@ -527,7 +527,7 @@ def measure_flower(settings: dict[str, Any], keep: running.Keep) -> dict[str, An
     """Each algorithm in Flower: clients killed in mid-run, undisturbed, and in Flower's simulation."""
     if "transport" not in settings:
         raise ImportError(
-            'preset flower of chapter 13 runs Flower: pip install "fedlib-book[flower]", or --editable ".[flower]"'
+            'preset flower of chapter 16 runs Flower: pip install "fedlib-book[flower]", or --editable ".[flower]"'
         )
     figures: dict[str, Any] = {}
     for name, algorithm in flower_run.ALGORITHMS.items():

@@ -27,7 +27,7 @@ PLANTS = ("scale", "offset", "sign")
 
 @dataclass(frozen=True, eq=False)
 class Table:
-    """A data set of numbers in columns (chapter 10).
+    """A data set of numbers in columns (chapter 11).
 
     Parameters
     ----------
@@ -54,7 +54,7 @@ class Table:
 
 
 def table(name: str, without: Iterable[str] = ()) -> Table:
-    """Read a table (chapter 10).
+    """Read a table (chapter 11).
 
     Parameters
     ----------
@@ -96,7 +96,7 @@ def table(name: str, without: Iterable[str] = ()) -> Table:
 
 @dataclass(frozen=True)
 class Setting:
-    """An experiment of the FedSGCNN paper: its Table 4 and section 5.1.3 (chapter 11).
+    """An experiment of the FedSGCNN paper: its Table 4 and section 5.1.3 (chapter 12).
 
     Parameters
     ----------
@@ -150,7 +150,7 @@ SETTINGS = {
 
 @dataclass(frozen=True, eq=False)
 class TabularClients:
-    """What `deal` returns: K clients with columns of their own (chapter 10).
+    """What `deal` returns: K clients with columns of their own (chapter 11).
 
     Attributes
     ----------
@@ -192,7 +192,7 @@ def deal(
     strength: float = 0.0,
     seed: int = 0,
 ) -> TabularClients:
-    """Share rows and columns of a table out among clients (chapters 10 and 11).
+    """Share rows and columns of a table out among clients (chapters 11 and 12).
 
     Parameters
     ----------

@@ -308,7 +308,7 @@ def who_helps_whom(
     kinds: ArrayLike | None = None,
     eps: float | None = None,
 ) -> Figure:
-    """What pairs of clients gain, how far apart a prediction says they are, and what DBSCAN makes of it (chapter 11).
+    """What pairs of clients gain, how far apart a prediction says they are, and what DBSCAN makes of it (chapter 12).
 
     Parameters
     ----------
@@ -485,7 +485,7 @@ _DIFFER_BY = {
 
 
 def chooser(figures: Mapping[str, Any], controls: Sequence[str] = ("true groups", "random groups")) -> Figure:
-    """Methods that may see and send so much, ordered by accuracy in the reader's kind of federation (chapter 12).
+    """Methods that may see and send so much, ordered by accuracy in the reader's kind of federation (chapter 15).
 
     Parameters
     ----------

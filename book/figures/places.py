@@ -27,8 +27,10 @@ CHAPTERS = {  # the places that a chapter is about; a chapter that is not here i
     7: [("whole model", "a group")],
     8: [("components", "a group")],
     9: [("components", "a group")],
-    10: [("some layers", "all + own"), ("class means", "all + own")],
-    11: [("some layers", "a group"), ("whole model", "neighbours")],
+    10: [("components", "a group")],
+    11: [("some layers", "all + own")],
+    12: [("some layers", "a group"), ("whole model", "neighbours")],
+    13: [("class means", "all + own")],
 }
 _LEFT, _TOP, _WIDE, _LINE = 76, 22, 72, 15  # of the first cell, and the size of cells and lines
 

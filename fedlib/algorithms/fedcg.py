@@ -102,7 +102,7 @@ class FedCG(Algorithm):
     teacher. If lambda is held at 0 by a subclass, a round is one of FedAvg, bit for bit.
 
     A client is sent the model, student and teacher, W and A. It sends the model, W and the student; beyond the paper
-    also how many of its samples each domain has, which only `share` needs. Chapters 08 and 09.
+    also how many of its samples each domain has, which only `share` needs. Chapters 08 and 10.
 
     References
     ----------

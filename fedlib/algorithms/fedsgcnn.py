@@ -92,7 +92,7 @@ class FedSGCNN(LGFedAvg):
     before round 1 has no effect on it: all clients start again from the common start. The costs are in round 0 of the
     history, with the purposes "transfer" (measured pairs) and "clustering" (snapshots and trials). One cluster and
     ``mmd=0`` is LG-FedAvg; where each client is alone, nothing is shared: check `state.assignment` before you read a
-    result, and `state.distance` for pairs so near to eps that rounding decides. Chapter 11.
+    result, and `state.distance` for pairs so near to eps that rounding decides. Chapter 12.
 
     References
     ----------

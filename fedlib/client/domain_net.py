@@ -80,7 +80,7 @@ class DomainNet:
     -----
     To the parameters of `net` and, behind ``student.``, of `classifier` come ``V.dense1.weight`` (D, o, i),
     ``V.dense1.bias`` (D, o) and ``lam.dense1`` () for each layer. All lambdas start at 1; at 0 the network is the plain
-    one. Chapter 09.
+    one. Chapter 10.
     """
 
     net: Model

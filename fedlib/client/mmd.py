@@ -48,7 +48,7 @@ def mmd2(
     The bandwidth b is the lower median of d^2 over all pairs of two different real rows of the joint sample, at least
     1e-6 (for constant embeddings); no gradient flows through it. The mean over a sample includes the pairs of a row
     with itself (biased), hence a value above 0 for two samples of one distribution, by about 1/n + 1/m. Works under
-    `torch.vmap`. The paper names no kernel. Chapter 10.
+    `torch.vmap`. The paper names no kernel. Chapter 11.
     """
     if kernel not in ("rbf", "linear"):
         raise ValueError(f"kernel must be 'rbf' or 'linear', got {kernel!r}")
@@ -84,7 +84,7 @@ def mmd(x: Tensor, y: Tensor, wx: Tensor | None = None, wy: Tensor | None = None
 
     Notes
     -----
-    Chapter 10.
+    Chapter 11.
     """
     return (mmd2(x, y, wx, wy, kernel) + 1e-12).sqrt()
 

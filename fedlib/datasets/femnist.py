@@ -23,7 +23,7 @@ Rows = tuple[list[str], np.ndarray, np.ndarray]  # writers, images (R, 784) from
 
 
 def leaf(path: str | Path, writers: Sequence[str] | None = None) -> Arrays:
-    """Load FEMNIST from the JSON files of LEAF's ``preprocess.sh`` (chapter 09).
+    """Load FEMNIST from the JSON files of LEAF's ``preprocess.sh`` (chapter 10).
 
     Parameters
     ----------

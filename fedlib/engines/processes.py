@@ -45,7 +45,7 @@ def over_processes(algorithm: Algorithm) -> Algorithm:
     Notes
     -----
     Work before round 1 is done by each process for itself. Of what processes send each other nothing but numbers and
-    texts is unpickled. Chapter 13.
+    texts is unpickled. Chapter 16.
     """
     if not _several():
         return algorithm

@@ -42,7 +42,7 @@ class LGCFL(LocalLayers, SplitHalfCFL):
     Notes
     -----
     FedSGCNN section 5.1.2 calls CFL "not readily applicable" where feature spaces differ. All clients share the later
-    layers, though, and a split needs no more than their updates. Chapter 11.
+    layers, though, and a split needs no more than their updates. Chapter 12.
     """
 
     def init(self, params: Params, data: ClientData, key: Key) -> LGCFLState:

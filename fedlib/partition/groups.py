@@ -152,7 +152,7 @@ def style(
 def feature_subsets(
     base: Partition, columns: int, k: int | tuple[int, int], groups: int = 1, seed: int = 0
 ) -> Partition:
-    """Each client sees some of the columns of a table only (chapter 10).
+    """Each client sees some of the columns of a table only (chapter 11).
 
     Parameters
     ----------

@@ -306,7 +306,7 @@ def shuffle_within(cluster: Tensor, bits: Tensor, clusters: int) -> tuple[Tensor
     order : Tensor of shape (N,), int64
         Positions, cluster by cluster.
     first, size : Tensor of shape (M,), int64
-        Where each cluster begins in `order`, and how many are in it. Chapter 10.
+        Where each cluster begins in `order`, and how many are in it. Chapter 11.
     """
     order, size = bits.argsort(stable=True), torch.bincount(cluster, minlength=clusters)
     return order[cluster[order].argsort(stable=True)], size.cumsum(0) - size, size

@@ -32,7 +32,7 @@ def dbscan(distance: Tensor | ArrayLike, eps: float, min_samples: int = 2) -> Te
 
     Notes
     -----
-    The paper states neither eps nor min_samples nor what becomes of noise. Chapter 11.
+    The paper states neither eps nor min_samples nor what becomes of noise. Chapter 12.
     """
     from sklearn.cluster import DBSCAN
 
@@ -58,7 +58,7 @@ def linkage(distance: Tensor | ArrayLike, clusters: int | None = None, threshold
     Returns
     -------
     Tensor of shape (K,), int64
-        Clusters are numbered in the order of their first clients. Chapter 11.
+        Clusters are numbered in the order of their first clients. Chapter 12.
 
     Raises
     ------
@@ -77,7 +77,7 @@ def linkage(distance: Tensor | ArrayLike, clusters: int | None = None, threshold
 
 
 def same_sizes(assignment: Tensor | Sequence[int], seed: int) -> Tensor:
-    """Random clusters of the same sizes: the control beside every clustering. Chapter 11."""
+    """Random clusters of the same sizes: the control beside every clustering. Chapter 12."""
     given = torch.as_tensor(assignment)
     return given[Key(seed).bits(torch.arange(len(given)), "random clusters").argsort(stable=True).to(given.device)]
 

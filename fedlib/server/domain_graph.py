@@ -42,7 +42,7 @@ def domain_adjacency(modules: Params | Tensor, beta: float = 0.5) -> Tensor:
     Eq. 6 divides by the distance of two domains, which may be 0. Here a distance counts as 1/1000 of the mean distance
     at least: above this the equation holds exactly. If all domains are equal, each row is uniform beside its diagonal.
     One domain has A = [[1]], where the paper's formula gives [[beta]]. Domains that start from different random draws
-    are about equally far apart, and A is then nearly uniform. Chapter 09.
+    are about equally far apart, and A is then nearly uniform. Chapter 10.
     """
     if not 0 <= beta <= 1:
         raise ValueError(f"beta must be from 0 to 1; got {beta}")
@@ -76,7 +76,7 @@ class DomainGCN:
     -----
     A subclass may define another W by `init` and `propagate`. Each client trains and sends W: q^2 numbers, or
     2 q^2 / factor. For inference V-hat can be computed once. With W = I, A = I and without `relu`, V-hat = V.
-    A is taken as it is: rows that sum to more than 1 are not divided by their sums. Chapter 09.
+    A is taken as it is: rows that sum to more than 1 are not divided by their sums. Chapter 10.
     """
 
     weights: Literal["full", "bottleneck"] = "full"

@@ -73,7 +73,7 @@ def model_graph(stack: Params, layers: Sequence[str]) -> ModelGraphs:
     Notes
     -----
     The paper does not say what describes a node or an edge (section 4.2, Step 4). Signed weights have signed degrees,
-    whose roots are NaN; so positive and negative weights are two kinds of edges. Chapter 11.
+    whose roots are NaN; so positive and negative weights are two kinds of edges. Chapter 12.
     """
     weights = [stack[f"{name}.weight"] for name in layers]
     chain = all(w.ndim == 3 for w in weights) and all(w.shape[1] == v.shape[2] for w, v in pairwise(weights))
@@ -112,7 +112,7 @@ class SiameseGCN(nn.Module):
     -----
     Section 4.1 of the paper: "two GCN layers with one fully connected layer". Nodes are averaged layer by layer, so
     the order of the neurons in a layer does not matter; all pair features are symmetric. A subclass may have others, or
-    another `loss`. Chapter 11.
+    another `loss`. Chapter 12.
     """
 
     rate, decay = 0.01, 0.0  # of Adam
@@ -248,7 +248,7 @@ def train_siamese(
     -----
     Section 4.1 and Step 4 of the paper: Adam with learning rate .01 for 100 rounds of 10 epochs, all of them; nobody is
     held out to stop earlier. Node features are standardised layer by layer by those of the training clients.
-    Chapter 11.
+    Chapter 12.
     """
     check_whole(epochs, "epochs")
     gain = torch.as_tensor(gain)

@@ -121,7 +121,7 @@ def positive_transfer(
     A pair gets what `fedlib.federation.fit` gives for its two clients and ``seed + r``: draws follow the clients' ids,
     so a client has the same mini-batches with each partner and alone. Only the centroid of the MMD is drawn by the
     number of the pair. Clients in no pair do not train. All costs, bytes of models among them, go into the open costs
-    with the purpose "transfer". One stack holds 2P models. Chapter 11.
+    with the purpose "transfer". One stack holds 2P models. Chapter 12.
     """
     check_whole(rounds, "rounds")
     dtype = next(iter(starts[0].values())).dtype
@@ -165,7 +165,7 @@ def federated_score(
     train : ClientData
         Unlike in `fedlib.federation.fit`, in the order of the algorithm's clients, who may be the same many times over.
     purpose : str
-        Of the costs. Chapter 11.
+        Of the costs. Chapter 12.
     """
     dtype = next(iter(start.values())).dtype
     train, validation = train.to(train.n.device, dtype), validation.to(train.n.device, dtype).sorted()
@@ -204,7 +204,7 @@ def best_clusters(
     Returns
     -------
     Tensor of shape (K,), int64
-        Of equally good ones the first. Chapter 11.
+        Of equally good ones the first. Chapter 12.
     """
 
     def trial(assignment: Tensor) -> float:

@@ -1,4 +1,4 @@
-"""Chapter 9's arms side by side are those that FedCG trains one by one; found domains are those of a whole run."""
+"""Chapter 10's arms side by side are those that FedCG trains one by one; found domains are those of a whole run."""
 
 from functools import partial
 

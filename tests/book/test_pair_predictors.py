@@ -1,4 +1,4 @@
-"""Chapter 11's distances and scores of pairs, which its experiment holds, against plain loops."""
+"""Chapter 12's distances and scores of pairs, which its experiment holds, against plain loops."""
 
 import math
 from itertools import permutations

@@ -147,7 +147,7 @@ def test_ours_is_read_from_the_result_file(copies):
 
 
 def test_what_the_page_counts(rows):
-    """Chapter 12 says how many figures there are, and of what kind."""
+    """Chapter 15 says how many figures there are, and of what kind."""
     assert len(rows) == 125
     good = rows[rows["verdict"] == "reproduced"]
     assert (good["method"] == "data").mean() > 0.5

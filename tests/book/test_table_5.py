@@ -1,4 +1,4 @@
-"""Chapter 11's many federations side by side against `fedlib.fit`, one by one, and its readings against plain loops."""
+"""Chapter 12's many federations side by side against `fedlib.fit`, one by one, and its readings against plain loops."""
 
 from dataclasses import replace
 from functools import partial

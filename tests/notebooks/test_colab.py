@@ -89,7 +89,7 @@ def test_setup_never_fetches_the_head_of_a_branch(machine, tmp_path):
 
 
 def test_setup_installs_what_colab_lacks_and_nothing_else():
-    used = {"11_who_helps_whom"}
+    used = {"12_who_helps_whom"}
     for path in PATHS:
         installed = colab.installed_by(badges.setup_cell(path.stem, ADDRESS, "1"))
         assert installed == ({"torch-geometric"} if path.stem in used else set())
@@ -134,7 +134,7 @@ def test_setup_finds_the_clone_from_any_folder_in_it(tmp_path):
 
 
 def test_a_whole_chapter_runs_as_a_students_copy(machine, tmp_path, monkeypatch):
-    """Chapter 10 with small parameters, from an empty folder."""
+    """Chapter 11 with small parameters, from an empty folder."""
     for name, value in machine.items():
         monkeypatch.setenv(name, value)
     notebook = student.marked(notebooks.read(PATHS[6]))
@@ -163,7 +163,7 @@ def test_the_packages_we_ask_for_are_on_colab_in_a_version_that_we_support():
 @pytest.mark.parametrize("path", PATHS, ids=lambda p: p.stem)
 def test_asks_for_a_gpu_only_where_one_helps(path):
     metadata = notebooks.read(path).metadata
-    wanted = {"accelerator": "GPU"} if path.stem == "13_scaling_out" else {}
+    wanted = {"accelerator": "GPU"} if path.stem == "16_scaling_out" else {}
     assert {k: v for k, v in metadata.items() if k == "accelerator"} == wanted
     assert metadata.colab == ({"gpuType": "T4", "provenance": []} if wanted else {"provenance": []})
 

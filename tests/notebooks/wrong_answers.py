@@ -306,7 +306,7 @@ WRONG = {
             ("no seed", "RandomState(seed)", "RandomState()", "same seed"),
         ],
     },
-    "09_fedcg_graph": {
+    "10_fedcg_graph": {
         "1": [
             ("ReLU lets it through", "(False, True, False)", "(True, True, False)", "ReLU lets no gradient through"),
             ("zero never learns", "(False, True, False)", "(False, False, False)", "without ReLU"),
@@ -332,7 +332,7 @@ WRONG = {
             ("what is left out", '"none": 0', '"none": q', "costs nothing"),
         ],
     },
-    "10_feature_spaces": {
+    "11_different_columns": {
         "1": [
             (
                 "FedAvg too",
@@ -384,7 +384,7 @@ WRONG = {
             ("the mean itself", "(n + 1) * after - n * before", "after", "sum of 13"),
         ],
     },
-    "11_who_helps_whom": {
+    "12_who_helps_whom": {
         "1": [
             ("the wrong way round", '"alone", "all together"', '"all together", "alone"', "the other way round"),
             ("tiny finds the kinds", '"alone", "all', '"true kinds", "all', "one's own"),
@@ -424,7 +424,7 @@ WRONG = {
             ("a list", '{"length of the weights", "Siamese distance"}', '["Siamese distance"]', "a set"),
         ],
     },
-    "12_scoreboard": {
+    "15_choosing": {
         "1": [
             ("nobody loses to an equal", "answer = 0.4", "answer = 0.0", "win equally often"),
             ("few", "answer = 0.4", "answer = 0.2", "equally often"),
@@ -453,7 +453,7 @@ WRONG = {
             ("always the same clients", "np.random.RandomState(s), ", "np.random.RandomState(0), ", "by s"),
         ],
     },
-    "13_scaling_out": {
+    "16_scaling_out": {
         "1": [
             ("arithmetic forgotten", "answer = 67", "answer = 100", "the arithmetic stays"),
             ("one stack of all", "answer = 67", "answer = 200", "compare whole rounds"),

@@ -346,7 +346,7 @@ LETTERS = """() => [...document.querySelectorAll("figure svg.drawn")].filter(svg
 })"""
 
 
-@pytest.mark.parametrize("chapter", ["05_cfl_geometry", "06_cfl", "10_feature_spaces", "12_scoreboard"])
+@pytest.mark.parametrize("chapter", ["05_cfl_geometry", "06_cfl", "11_different_columns", "15_choosing"])
 def test_figures_can_be_read_on_a_phone(browser, base, chapter):
     page = browser.new_page(viewport={"width": 390, "height": 844})
     page.set_default_timeout(PATIENCE)

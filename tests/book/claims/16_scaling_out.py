@@ -1,10 +1,10 @@
-"""What chapter 13 says of its stored runs."""
+"""What chapter 16 says of its stored runs."""
 
 import statistics
 
 from book.claiming import at, shows
 
-PAGE = "notebooks/13_scaling_out.ipynb"
+PAGE = "notebooks/16_scaling_out.ipynb"
 SPEED, FLOWER = "scaling_out", "scaling_out_flower"
 NAIVE, PLAIN, ANY = "naive loop", "plain vmap", "fedlib, any module"
 PEERS = "../../benchmarks/results/intel-r-xeon-r-processor_peers"  # the run of which the page speaks

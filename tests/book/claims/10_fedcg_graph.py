@@ -1,9 +1,9 @@
-"""What chapter 9 says of its stored results."""
+"""What chapter 10 says of its stored results."""
 
 import numpy as np
 from book.claiming import compare, mean, shows, values
 
-PAGE = "notebooks/09_fedcg_graph.ipynb"
+PAGE = "notebooks/10_fedcg_graph.ipynb"
 LAST = "turned, last layer, known"
 STYLES = [f"styles, {place}, known" for place in ("last convolution", "last layer")]
 FIRST, LATE = "accuracy, 100", "accuracy, late"

@@ -1,10 +1,10 @@
-"""What chapter 12 says of its grid."""
+"""What chapter 15 says of its grid."""
 
 from book.claiming import every, mean, shows, values, verdict
 
 from book import claiming
 
-PAGE = "notebooks/12_scoreboard.ipynb"
+PAGE = "notebooks/15_choosing.ipynb"
 HOLDS, OPPOSITE, UNDECIDED = "holds", "the opposite holds", "undecided"
 OURS = "split-half CFL (ours)"
 FINDERS = OURS, "IFCA", "FeSEM", "FedGroup", "k-means", "PACFL", "FedSGCNN", "pFedGraph"

@@ -1,4 +1,4 @@
-"""What chapter 10 says of its stored results."""
+"""What chapter 11 says of its stored results."""
 
 from functools import partial
 
@@ -6,7 +6,7 @@ from book.claiming import every, mean, shows, values, verdict
 
 from book import claiming
 
-PAGE = "notebooks/10_feature_spaces.ipynb"
+PAGE = "notebooks/11_different_columns.ipynb"
 NAME = "feature_spaces"
 PLAIN, OWN = "diabetes, as dealt: ", "diabetes, own signs: "
 BOARD = "scoreboard"

@@ -1,4 +1,4 @@
-"""What chapter 11 says of its stored results."""
+"""What chapter 12 says of its stored results."""
 
 from functools import partial
 
@@ -6,7 +6,7 @@ from book.claiming import every, mean, shows, values, verdict
 
 from book import claiming
 
-PAGE = "notebooks/11_who_helps_whom.ipynb"
+PAGE = "notebooks/12_who_helps_whom.ipynb"
 NAME, OPPOSITE, QUARTER = "planted_transfer", "dose 1", "dose 0.25"
 GROUPS, PAPER, BOOK = "AUC, groups", "Siamese GCN, paper", "Siamese GCN, book"
 LATE, EARLY = "cosine, 100 epochs", "cosine, 10 epochs"
