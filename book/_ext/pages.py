@@ -155,10 +155,16 @@ class DataSets(Table):
         return [self.table(head, body, (16, 12, 15, 15, 15, 27))]
 
 
+def labelled(text):
+    """The label and the name of ``NAME | LABEL``; a name alone is its own label."""
+    name, _, label = text.partition(" | ")
+    return label or name, name
+
+
 class Stored(Table):
     """Means of a stored result, with their intervals: for rows at a place of its figures, or at its top, some scores.
 
-    The names of rows and of scores are separated by semicolons.
+    The names of rows and of scores are separated by semicolons. ``NAME | LABEL`` shows a row or a score under a label.
     """
 
     required_arguments = 1
@@ -168,9 +174,10 @@ class Stored(Table):
         """The table."""
         from book import results
 
-        rows, scores = (re.split(r"; *", self.options[which]) for which in ("rows", "scores"))
+        named = (dict(map(labelled, re.split(r"; *", self.options[which]))) for which in ("rows", "scores"))
+        rows, scores = named
         at = [self.options["at"]] if "at" in self.options else []
-        means = results.table(self.arguments[0], {r: (*at, r) for r in rows}, {s: s for s in scores})
+        means = results.table(self.arguments[0], {label: (*at, r) for label, r in rows.items()}, scores)
         body = [[row, *cells] for row, cells in zip(rows, means.to_numpy().tolist(), strict=True)]
         return [self.table(["", *scores], body, (28, *[72 // len(scores)] * len(scores)))]
 

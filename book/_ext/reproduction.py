@@ -1,7 +1,9 @@
 """Sphinx extension: the figures that the papers print beside ours, with verdicts, made when the book is built.
 
-``verdict-counts`` counts the verdicts of each paper; ``beside-ours`` is one published table of a paper. Both read
-``book/paper/published.csv``, ``book/paper/verdicts.csv`` and the result files that these name, by `tools.scoreboard`.
+``verdict-counts`` counts the verdicts of each paper, ``beside-ours`` is one published table of a paper, and
+``readings`` counts what becomes of FedSGCNN's Table 5 when its score is read otherwise. All read
+``book/paper/published.csv``, ``book/paper/verdicts.csv`` and the result files that these name, by
+`book.experiments.verdicts`.
 """
 
 import re
@@ -16,9 +18,10 @@ from sphinx.util.docutils import SphinxDirective
 sys.path += [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
 from pages import Table  # noqa: E402
 
-from tools import scoreboard  # noqa: E402
+from book.experiments import verdicts  # noqa: E402
 
 NAMES = {"cfl": "CFL", "fedcg": "FedCG", "fedsgcnn": "FedSGCNN"}
+NOT_AS_PRINTED = {("fedcg", "FEMNIST", "FedCG"): "ours with 16 inner numbers in W"}
 METRICS = {
     "accuracy_pct": "accuracy in per cent",
     "accuracy_points": "difference in points of accuracy",
@@ -48,17 +51,26 @@ def plain(text):
 
 
 def counts():
-    """Head and body of the table of verdicts: a row for each paper, and one for settings that a run just uses."""
-    rows = scoreboard.read()
+    """Head and body of the table of verdicts on results, a row for each paper, and a sentence on the settings."""
+    rows = verdicts.read()
     settings = rows["method"] == "data"
     body = []
     for paper, name in NAMES.items():
-        for mine, label in ((~settings, f"**{name}**"), (settings, f"{name}, settings")):
-            found = rows["verdict"][mine & (rows["paper"] == paper)]
-            if len(found):
-                body.append([label, *(str((found == w).sum()) for w in scoreboard.WORDS), str(len(found))])
-    total = [sum(int(line[i]) for line in body) for i in range(1, len(scoreboard.WORDS) + 2)]
-    return ["", *scoreboard.WORDS, "all"], [*body, ["all", *map(str, total)]]
+        found = rows["verdict"][~settings & (rows["paper"] == paper)]
+        body.append([name, *(str((found == w).sum()) for w in verdicts.WORDS), str(len(found))])
+    total = [sum(int(line[i]) for line in body) for i in range(1, len(verdicts.WORDS) + 2)]
+    used, other, unread = ((rows["verdict"][settings] == word).sum() for word in verdicts.SETTING)
+    told = (
+        f"{settings.sum()} more rows are no results but settings, which the papers state of their data. "
+        f"Of these, {used} are as in the paper in our runs, {other} are not, and {unread} belong to data that we lack."
+    )
+    return ["", *verdicts.WORDS, "all"], [*body, ["all", *map(str, total)]], told
+
+
+def readings():
+    """Head and body of the table of readings."""
+    found = verdicts.readings()
+    return ["Read as", *found], [[name, *map(str, line)] for name, line in zip(found.index, found.values, strict=True)]
 
 
 def beside(paper, table, dataset=None):
@@ -76,7 +88,7 @@ def beside(paper, table, dataset=None):
     ValueError
         There is no such table; names those that there are.
     """
-    every = scoreboard.table()
+    every = verdicts.table()
     mine = every[every["paper"] == paper]
     rows = mine[mine["table"] == table]
     rows = rows if dataset is None else rows[rows["dataset"] == dataset]
@@ -87,8 +99,9 @@ def beside(paper, table, dataset=None):
     for _, row in rows.iterrows():
         method = row["method"] if row["method"] not in ("data", "not stated (with MMD)") else ""
         data = row["dataset"] if dataset is None else ""
-        what = ", ".join(plain(t) for t in (data, method, row["setting"], METRICS[row["metric"]]) if t)
-        why = plain(row["reason"])
+        ours = NOT_AS_PRINTED.get((row["paper"], row["dataset"], row["method"]), "")
+        what = ", ".join(plain(t) for t in (data, method, row["setting"], METRICS[row["metric"]], ours) if t)
+        why = plain(f"{row['reason']} {row['difference']}".strip())
         if seeds := row["seeds to decide"]:
             why += f" Seeds that would decide it, if they had the same mean and spread: {seeds}."
         line = [what, row["published"], row["ours"] or "–", row["verdict"], why]
@@ -105,8 +118,8 @@ class Beside(Table, SphinxDirective):
 
     def depends_on(self, files=()):
         """Build the page again when one of these has changed."""
-        stored = [scoreboard.RESULTS / f for f in files if f.endswith(".json")]
-        for path in (scoreboard.FOLDER / "published.csv", scoreboard.FOLDER / "verdicts.csv", *stored):
+        stored = [verdicts.RESULTS / f for f in files if f.endswith(".json")]
+        for path in (verdicts.FOLDER / "published.csv", verdicts.FOLDER / "verdicts.csv", *stored):
             self.env.note_dependency(str(path))
 
     def run(self):
@@ -130,14 +143,29 @@ class Counts(Beside):
     option_spec: ClassVar = {}
 
     def run(self):
-        """The table."""
+        """The table, and the sentence on settings."""
         self.depends_on()
-        head, body = counts()
-        return [self.table(head, body, (16, *[84 // (len(head) - 1)] * (len(head) - 1)))]
+        head, body, told = counts()
+        table = self.table(head, body, (16, *[84 // (len(head) - 1)] * (len(head) - 1)))
+        return [table, nodes.paragraph("", told)]
+
+
+class Readings(Beside):
+    """How often each verdict is given to FedSGCNN's Table 5, for each reading of its score."""
+
+    required_arguments = 0
+    option_spec: ClassVar = {}
+
+    def run(self):
+        """The table."""
+        self.depends_on(["fedsgcnn_paper.json"])
+        head, body = readings()
+        return [self.table(head, body, (40, *[60 // (len(head) - 1)] * (len(head) - 1)))]
 
 
 def setup(app):
     """Connect the extension."""
     app.add_directive("beside-ours", Beside)
     app.add_directive("verdict-counts", Counts)
+    app.add_directive("readings", Readings)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -9,7 +9,8 @@ import pytest
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
-from tools import notebooks, scoreboard
+from book.experiments import verdicts
+from tools import notebooks
 
 ROOT = notebooks.ROOT
 sys.path.append(str(ROOT / "book/_ext"))
@@ -25,7 +26,7 @@ def test_each_published_figure_stands_on_its_papers_page_once():
         found = DIRECTIVE.findall(text)
         assert len(found) == text.count("{beside-ours}") and {p for p, *_ in found} == {paper}
         shown += [(p, t, d) for p, t, d in found]
-    rows = scoreboard.read()
+    rows = verdicts.read()
     for row in rows.itertuples():
         fits = [(p, t, d) for p, t, d in shown if (p, t) == (row.paper, row.table) and d in ("", row.dataset)]
         assert len(fits) == 1, (row.paper, row.table, row.dataset)
@@ -39,18 +40,26 @@ def test_no_verdict_is_written_by_hand():
         assert not re.search(r"^\|", text, re.M) and "±" not in text
 
 
-def test_the_count_is_that_of_the_file():
-    head, body = EXTENSION.counts()
-    rows = scoreboard.read()
-    assert head[1:-1] == list(scoreboard.WORDS)
-    assert body[-1][1:] == [*(str((rows["verdict"] == w).sum()) for w in scoreboard.WORDS), str(len(rows))]
+def test_the_count_is_that_of_the_results_alone():
+    head, body, told = EXTENSION.counts()
+    rows = verdicts.read()
+    results = rows[rows["method"] != "data"]
+    assert head[1:-1] == list(verdicts.WORDS)
+    assert body[-1][1:] == [*(str((results["verdict"] == w).sum()) for w in verdicts.WORDS), str(len(results))]
     for i in range(1, len(head)):
         assert sum(int(line[i]) for line in body[:-1]) == int(body[-1][i])
     assert all(int(line[-1]) == sum(map(int, line[1:-1])) for line in body)
+    number, *kinds = map(int, re.findall(r"\d+", told))
+    assert number == sum(kinds) == len(rows) - len(results)
+
+
+def test_the_readings_are_those_of_the_file():
+    head, body = EXTENSION.readings()
+    assert head[1:] == list(verdicts.WORDS[:-1]) and len(body) == len(verdicts.READINGS)
 
 
 def test_every_metric_has_words():
-    assert set(scoreboard.read()["metric"]) == set(EXTENSION.METRICS)
+    assert set(verdicts.read()["metric"]) == set(EXTENSION.METRICS)
 
 
 def test_a_table_that_is_not_there_is_named():
@@ -59,8 +68,8 @@ def test_a_table_that_is_not_there_is_named():
 
 
 def test_what_was_not_run_has_no_column_for_ours(monkeypatch):
-    table = scoreboard.table()
-    monkeypatch.setattr(scoreboard, "table", lambda: table.assign(ours="", file=""))
+    table = verdicts.table()
+    monkeypatch.setattr(verdicts, "table", lambda: table.assign(ours="", file=""))
     head, body, widths, files = EXTENSION.beside("fedsgcnn", "table5", "Wine")
     assert "Ours" not in head and files == [] and len(body) == 10
     assert {len(line) for line in body} == {len(head)} == {len(widths)}
@@ -70,7 +79,7 @@ def test_what_was_not_run_has_no_column_for_ours(monkeypatch):
 def built(tmp_path_factory):
     """A page with both directives, built."""
     source = tmp_path_factory.mktemp("source")
-    page = "# A page\n\n```{verdict-counts}\n```\n\n```{beside-ours} cfl figure3\n```\n"
+    page = "# A page\n\n```{verdict-counts}\n```\n\n```{beside-ours} cfl figure3\n```\n\n```{readings}\n```\n"
     (source / "index.md").write_text(page, encoding="utf8")
     settings = {"extensions": ["myst_parser", "reproduction"], "html_theme": "basic"}
     out = source / "out"
@@ -82,15 +91,15 @@ def built(tmp_path_factory):
 
 def test_the_page_shows_what_the_files_say(built):
     _, html = built
-    rows = scoreboard.table()
+    rows = verdicts.table()
     for row in rows[rows["paper"] == "cfl"].itertuples():
         line = next(tr for tr in re.findall(r"<tr.*?</tr>", html) if row.setting in tr)
         cells = [re.sub(r"<.*?>", "", cell).strip() for cell in re.findall(r"<td.*?</td>", line)]
         assert cells[1:4] == [row.published, row.ours, row.verdict]
-    assert "cfl_photos_some.json" in html and str(len(rows)) in html
+    assert "cfl_photos_some.json" in html and "best round of each cluster" in html and "25 more rows" in html
 
 
 def test_the_page_is_built_again_when_a_file_has_changed(built):
     app, _ = built
     names = {str(path).rpartition("/")[2] for path in app.env.dependencies["index"]}
-    assert names == {"published.csv", "verdicts.csv", "cfl_photos_some.json"}
+    assert names == {"published.csv", "verdicts.csv", "cfl_photos_some.json", "fedsgcnn_paper.json"}

@@ -3,7 +3,7 @@
 import numpy as np
 from book.claiming import shows
 
-from tools import scoreboard
+from book.experiments import verdicts
 
 PAGE = "book/reproduction/cfl.md"
 
@@ -11,7 +11,7 @@ PAGE = "book/reproduction/cfl.md"
 def of_the_run(read):
     """The three figures derived from the run on photos."""
     names = "before the first split", "gain at the first split", "at the end"
-    return [scoreboard.DERIVED[name](read("cfl_photos_some"))[0] for name in names]
+    return [verdicts.DERIVED[name](read("cfl_photos_some"))[0] for name in names]
 
 
 def as_printed(read):

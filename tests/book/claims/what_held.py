@@ -6,9 +6,9 @@ import statistics
 import numpy as np
 from book.claiming import at, beats, compare, every, level, mean, pair, part, shows, values, verdict
 
+from book.experiments import verdicts
 from fedlib.extensions import SplitHalfCFL
 from fedlib.statistics import cluster_scores
-from tools import scoreboard
 
 PAGE = "book/what_held.md"
 OURS, RELATIVE = "split-half CFL (ours)", "CFL, relative lengths"
@@ -81,7 +81,7 @@ def blurred(read):
 
 def photos_too(read):
     found = read("cfl_photos_some")
-    accuracy, split = scoreboard._split_run(found)
+    accuracy, split = verdicts._split_run(found)
     wider = found["others"]["wider: CFL, paper's schedule"]["accuracy"]
     return accuracy[-1].mean() > 1.5 * accuracy[split].mean() > 0.15 and wider[-1] > 1.5 * wider[split] > 0.15
 
@@ -367,7 +367,7 @@ def next_to_nothing(read):
 def sweeps_show_anything(read):
     """By seed, the correlation of weight and score lies anywhere between -1 and 1."""
     with np.errstate(invalid="ignore"):
-        found = scoreboard.DERIVED["correlation up to 0.5"](read("feature_spaces"))
+        found = verdicts.DERIVED["correlation up to 0.5"](read("feature_spaces"))
     return min(found) < -0.9 and max(found) > 0.9
 
 

@@ -1,12 +1,14 @@
 """The papers' figures beside ours: book/paper/published.csv, and what became of each in book/paper/verdicts.csv.
 
-    python -m tools.scoreboard
+    python -m book.experiments.verdicts
 
 writes verdicts.csv again, with the verdict and the reason of each row that has a result as the stored results give
 them now; rows without one stay as they are. A result reads ``FILE: PATH``, where FILE stands in book/results and PATH
 leads through its figures, from key to key by slashes, to a number, to a number for each seed, or to a list; ``PATH -
 PATH`` is a difference, seed by seed, and ``@NAME`` one of `DERIVED`. FILE can also be ``book.experiments.tabular`` or
 ``fedlib.datasets``, which state the settings of our runs and the data. While FILE is not there, the row is not run.
+
+A row whose method is "data" is a setting: it has words of its own, and is counted among no results.
 """
 
 import functools
@@ -25,17 +27,28 @@ from book.experiments.tabular import SETTINGS
 from fedlib import datasets
 from fedlib.statistics import interval
 
-ROOT = Path(__file__).resolve().parents[1]
+ROOT = Path(__file__).resolve().parents[2]
 FOLDER, RESULTS = ROOT / "book" / "paper", ROOT / "book" / "results"
 KEYS = ["paper", "table", "dataset", "setting", "method", "metric"]
-WORDS = ("reproduced", "direction holds", "undecided", "not reproduced", "not run")
+WORDS = ("reproduced", "level holds", "direction holds", "undecided", "not reproduced", "not run")
+SETTING = ("as in the paper", "not as in the paper", "not run")
 SLACK = 0.02  # what counts as the half width of a published figure without one: two points of accuracy
 ALONE = 0.1  # and as that of ours, if it is a single run, about whose scatter nothing is known
 MOST = 1000  # seeds that anybody would run
-WIDEST = 0.1  # an interval wider than this to each side could hardly miss; overlap then says nothing
+WIDEST = 0.1  # an interval, ours or theirs, wider than this to each side could hardly miss; overlap then says nothing
 _UNITS = {"accuracy_pct": 100, "accuracy_points": 100, "r2_points_x100": 100}
 _SETTINGS = {"book.experiments.tabular": SETTINGS.__getitem__, "fedlib.datasets": datasets.stats}
 _GAPS = ("accuracy_points", "r2_points_x100")  # differences, whose sign is their direction
+USED = {"samples_per_client": "Our run gives each client as many rows, and trains on four fifths of them."}
+READINGS = {  # of "maximum test accuracy" in Table 5 of FedSGCNN: whose best round, and on which rows
+    "each cluster, own rows": "best round of each cluster, own test rows",
+    "paper": "best round of each client, own test rows",
+    "each client, hold-out": "best round of each client, common hold-out",
+    "each cluster, hold-out": "best round of each cluster, common hold-out",
+    "all, hold-out": "best round of all clients, common hold-out",
+    "sound": "one round, best on all own test rows, common hold-out",
+    "last round": "last round, common hold-out",
+}
 
 
 # ---- derived figures ----
@@ -186,6 +199,15 @@ def _interval(values: np.ndarray, seeds: int | None) -> tuple[float, float]:
     return mean, half
 
 
+def _difference(rows: pd.DataFrame, row: pd.Series) -> tuple[float, np.ndarray, str] | None:
+    """The difference of which a row tells, published and ours, seed by seed, and the method that is subtracted."""
+    if row.metric in _GAPS:
+        return row.value / _UNITS[row.metric], ours(row.result), ""
+    if (other := _compared(rows, row)) is None:
+        return None
+    return (row.value - other.value) / _UNITS.get(row.metric, 1), ours(row.result) - ours(other.result), other.method
+
+
 def judge(rows: pd.DataFrame, row: pd.Series, seeds: int | None = None) -> tuple[str, str]:
     """Verdict and reason of a row that has a result.
 
@@ -205,46 +227,47 @@ def judge(rows: pd.DataFrame, row: pd.Series, seeds: int | None = None) -> tuple
     figure, unit = ours(row.result), _UNITS.get(row.metric, 1)
     published = row.value / unit
     if row.method == "data":
-        return (
-            ("reproduced", "Our run uses this setting.")
-            if (figure == published).all()
-            else ("not reproduced", row.reason)
-        )
+        same = (figure == published).all()
+        return (SETTING[0], USED.get(row.metric, "Our run uses this setting.")) if same else (SETTING[1], row.reason)
     mean, half = _interval(figure, seeds)
     alone = len(figure) == 1
     if row.metric == "ratio" and mean > published:
         return (
             ("undecided", "One run, above the paper's bound.") if alone else ("reproduced", "Above the paper's bound.")
         )
-    reach = (ALONE if alone else half) + (row.half_width / unit if row.half_width == row.half_width else SLACK)
-    wide = alone or half > WIDEST
-    other, way = _compared(rows, row), ""
-    if row.metric in _GAPS:
-        wanted, gap, way = published, figure, "the difference has the paper's sign"
-    elif other is not None:
-        wanted, gap = row.value - other.value, figure - ours(other.result)
-        way = f"{row.method} is {'above' if wanted > 0 else 'below'} {other.method}"
-    certain = False
-    if way:
+    theirs = row.half_width / unit if row.half_width == row.half_width else SLACK
+    near = abs(mean - published) <= (ALONE if alone else half) + theirs
+    found = "The intervals overlap" if near else "The figures are too far apart"
+    wide = near and (alone or half > WIDEST or theirs > WIDEST)
+    if wide:
+        found = "One run cannot tell" if alone else "Our seeds scatter too much to tell"
+        found = found if alone or half > WIDEST else "The published interval is so wide that it could hardly be missed"
+    told, sign, way, back, as_large = _difference(rows, row), 0, "", "", True
+    if told is not None:
+        wanted, gap, other = told
         centre, spread = _interval(gap, seeds)
-        certain = centre * np.sign(wanted) > (ALONE if len(gap) == 1 else spread)
-    near = abs(mean - published) <= reach
-    if near and not wide and (certain or row.metric not in _GAPS):
-        return "reproduced", "The intervals overlap."
-    if not near:
-        found = "The figures are too far apart"
-    else:
-        scattered = "One run cannot tell" if alone else "Our seeds scatter too much to tell"
-        found = scattered if wide else "The intervals overlap"
-    if certain:
+        spread = ALONE if len(gap) == 1 else spread
+        sign = int(np.sign(centre * wanted)) if abs(centre) > spread else 0
+        as_large = abs(centre - wanted) <= spread + SLACK
+        above, below = ("above", "below") if wanted > 0 else ("below", "above")
+        way = f"{row.method} is {above} {other}" if other else "the difference has the paper's sign"
+        back = f"{row.method} is {below} {other} here" if other else "the difference has the other sign"
+    level = near and not wide
+    doubt = f", {'but' if level else 'and'} {back if sign < 0 else f'it is not certain that {way}'}" if way else ""
+    if sign > 0 and not level:
         return "direction holds", f"{found}, but {way}, as in the paper."
-    doubt = f", {'but' if near and not wide else 'and'} it is not certain that {way}" if way else ""
+    if sign > 0:
+        right = f"{found}, and {way}, as in the paper"
+        return ("reproduced", f"{right}.") if as_large else ("level holds", f"{right}, but by another margin.")
+    if level and row.metric not in _GAPS:
+        return "level holds" if way else "reproduced", f"{found}{doubt}."
     return "undecided" if near else "not reproduced", f"{found}{doubt}."
 
 
 def seeds_to_decide(rows: pd.DataFrame, row: pd.Series) -> str:
     """How many seeds would decide an undecided row, if more of them had the mean and the spread of those we have."""
-    if row.verdict != "undecided" or len(ours(row.result)) == 1:
+    alone, theirs = len(ours(row.result)) == 1, row.half_width / _UNITS.get(row.metric, 1)
+    if row.verdict != "undecided" or alone or theirs > WIDEST:  # no seeds of ours narrow a published interval
         return ""
     enough = (n for n in range(2, MOST + 1) if judge(rows, row, n)[0] != "undecided")
     return str(next(enough, f"more than {MOST}"))
@@ -257,6 +280,23 @@ def judged() -> pd.DataFrame:
         there = is_there(row.result)
         rows.loc[place, ["verdict", "reason"]] = judge(rows, row) if there else ("not run", row.reason)
     return rows[[*KEYS, "result", "against", "verdict", "reason"]]
+
+
+def readings() -> pd.DataFrame:
+    """How often each verdict is given to Table 5 of FedSGCNN, for each of `READINGS`.
+
+    Returns
+    -------
+    pandas.DataFrame
+        A row for each reading; its columns are the words that some row of the table has.
+    """
+    rows = read()
+    rows = rows[(rows["paper"] == "fedsgcnn") & (rows["table"] == "table5")]
+    counts = {}
+    for key, name in READINGS.items():
+        read_so = rows.assign(result=rows["result"].str.rpartition("/")[0] + f"/{key}")
+        counts[name] = pd.Series([judge(read_so, row)[0] for _, row in read_so.iterrows()]).value_counts()
+    return pd.DataFrame(counts).T.reindex(columns=WORDS[:-1]).fillna(0).astype(int)
 
 
 # ---- showing ----
@@ -274,18 +314,26 @@ def table() -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        In the order of published.csv. ``ours`` is empty where not all was run; ``file`` says where it comes from, and
-        ``seeds to decide`` how many would do, see `seeds_to_decide`.
+        In the order of published.csv. ``ours`` is empty where not all was run; ``file`` says where it comes from,
+        ``seeds to decide`` how many would do, see `seeds_to_decide`, and ``difference`` what a row that is compared
+        with another is minus that one, here and in the paper.
     """
     rows, shown = read(), []
     for _, row in rows.iterrows():
         digits = 0 if row.method == "data" or row.metric in ("handles", "training_clients") else 2
         digits = 3 if row.metric in ("r2", "pt_sign_accuracy") else digits
-        line = {"published": _text(row.value, row.half_width, digits), "ours": "", "file": "", "seeds to decide": ""}
+        line = {"published": _text(row.value, row.half_width, digits), "ours": "", "file": ""}
+        line |= {"seeds to decide": "", "difference": ""}
         if is_there(row.result):
             unit, line["file"] = _UNITS.get(row.metric, 1), row.result.split(": ")[0]
             line["seeds to decide"] = seeds_to_decide(rows, row)
             line["ours"] = _text(*(unit * v for v in interval(ours(row.result))), digits)
+            if row.against:
+                theirs, gap, other = _difference(rows, row)
+                here = _text(*(unit * v for v in interval(gap)), digits)
+                line["difference"] = (
+                    f"Minus {other}: {here} here, {_text(unit * theirs, math.nan, digits)} in the paper."
+                )
         shown.append(row[KEYS].to_dict() | line | row[["verdict", "reason"]].to_dict())
     return pd.DataFrame(shown)
 
