@@ -79,7 +79,7 @@ def default_rule(read):
     return curve and one["splits"] == [20, 40, 40] and one["ARI"] == 1 and min(lost) > 0.02
 
 
-OURS, RELATIVE = "split-half CFL (ours)", "CFL, relative lengths"
+OURS = "split-half CFL (ours)"
 
 
 def skewed(read, kind):

@@ -31,7 +31,7 @@ def points(read):
     return 100 * (fedcg - fedavg)
 
 
-OURS, RELATIVE = "split-half CFL (ours)", "CFL, relative lengths"
+RELATIVE = "CFL, relative lengths"
 HOLDS, OPPOSITE, UNDECIDED = "holds", "the opposite holds", "undecided"
 
 

@@ -172,8 +172,7 @@ def table5(read, rival, score):
     return {n: verdict(read("fedsgcnn_paper")[n], ("FedSGCNN", score), (rival, score)) for n in columns}
 
 
-TELLS, PRINTED, BOOK = "AUC, groups", "Siamese GCN, paper", "Siamese GCN, book"
-LATE, EARLY, ONE, ALONE = "cosine, 100 epochs", "cosine, 10 epochs", "LG-FedAvg", "standalone"
+TELLS, PRINTED, LATE = "AUC, groups", "Siamese GCN, paper", "cosine, 100 epochs"
 
 
 def partners(wanted, a, b, *scores, dose="dose 1", at_least=0, within=0.3):
@@ -192,8 +191,8 @@ def partners(wanted, a, b, *scores, dose="dose 1", at_least=0, within=0.3):
 
 
 SKEW, NAMES = ("personal_models", "label skew"), ("personal_models", "label names")
-PEOPLE, LONGER = ("personal_models_writers", "writers"), ("personal_models_longer", "writers")
-TUNED, GROUPED = "FedAvg, fine-tuned", (OURS, "IFCA", "FedEM")
+LONGER = "personal_models_longer", "writers"
+TUNED = "FedAvg, fine-tuned"
 OWN, ALL, NEW = "own", "all classes", "new"
 
 
@@ -231,8 +230,7 @@ def femnist(read):
     return shows(fedavg, "0.47") and shows(100 * (fedcg - fedavg), "3.9") and at(found, "data", "clients") == 272
 
 
-WRITERS = "fedcg_femnist"
-FOUR, FOUR_SLOW, ONE_SLOW = (f"FedCG, book, D = {d}" for d in ("4", "4 at 0.03", "1 at 0.03"))
+FOUR_SLOW, ONE_SLOW = (f"FedCG, book, D = {d} at 0.03" for d in (4, 1))
 
 
 def figure_3(read):
