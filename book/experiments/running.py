@@ -27,7 +27,7 @@ from fedlib import datasets, evaluation
 ROOT = Path(__file__).resolve().parents[2]
 SHARED = {  # modules of this folder that are no experiments
     "__main__", "celeba", "cfl_variants", "faces", "fedsgcnn_side_by_side", "fedsgcnn_tables", "pair_predictors",
-    "running", "tabular", "worlds",
+    "running", "tabular", "verdicts", "worlds",
 }  # fmt: skip
 
 Probe = dict[str, list[float]]

@@ -289,6 +289,10 @@ CLAIMS = [
         ),
     ),
     (
+        "on a client's own mix this is undecided",
+        undecided("cfl", "FedAvg, label skew", f"{OURS}, label skew", "on its own mix"),
+    ),
+    (
         "one domain ends with nearly all images in 589 of 600 runs",
         lambda read: (
             [0.95 <= v <= 1 for v in pairs(read, "largest domain", heads=("pooled",))].count(True) == 589
