@@ -62,6 +62,12 @@ def test_every_metric_has_words():
     assert set(verdicts.read()["metric"]) == set(EXTENSION.METRICS)
 
 
+def test_a_stored_row_may_have_a_label():
+    labelled = runpy.run_path(str(ROOT / "book/_ext/pages.py"))["labelled"]
+    assert labelled("FedCG, paper, D = 4 | FedCG as printed") == ("FedCG as printed", "FedCG, paper, D = 4")
+    assert labelled("FedAvg") == ("FedAvg", "FedAvg")
+
+
 def test_a_table_that_is_not_there_is_named():
     with pytest.raises(ValueError, match="no rows of cfl, figure4"):
         EXTENSION.beside("cfl", "figure4")
