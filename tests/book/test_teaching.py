@@ -31,7 +31,9 @@ def weeks(page):
 def set_in(row):
     """Numbers of the exercises that a row of a syllabus sets."""
     numbers = set()
-    (cell,) = [c for c in row.strip(" |").split(" | ") if re.fullmatch(r"\d+\.\d( to \d+\.\d)?(, \d+\.\d( to \d+\.\d)?)*", c)]
+    (cell,) = [
+        c for c in row.strip(" |").split(" | ") if re.fullmatch(r"\d+\.\d( to \d+\.\d)?(, \d+\.\d( to \d+\.\d)?)*", c)
+    ]
     for first, last in re.findall(r"(\d+\.\d)(?: to (\d+\.\d))?", cell):
         chapter, a = first.split(".")
         numbers |= {f"{chapter}.{i}" for i in range(int(a), int((last or first)[-1]) + 1)}
