@@ -127,7 +127,7 @@ def test_hours_table():
 
 def test_classes_have_ninety_minutes_and_name_what_there_is():
     page, asked_of = text("hours"), questions()
-    assert f"the {teaching.IN_CLASS} minutes of the class" in page and f"One class of {teaching.CLASS} minutes" in page
+    assert f"the {teaching.IN_CLASS} minutes of the class" in page and f"one class of {teaching.CLASS} minutes" in page
     classes = re.findall(r"^## Chapter (\d+):(.+?)(?=^## |\Z)", page, re.M | re.S)
     assert [int(n) for n, _ in classes] == NUMBERS
     for n, plan in classes:
