@@ -49,7 +49,8 @@ COURSE = """Then, in this folder,
 
     nbgrader generate_assignment 01_fedavg
 
-writes what students get to the folder release. Put what comes back into submitted/NAME/01_fedavg/01_fedavg.ipynb, and
+writes what students get to the folder release; they put it into the folder of student.zip, which has the library. Put
+what comes back into submitted/NAME/01_fedavg/01_fedavg.ipynb, and
 
     nbgrader autograde 01_fedavg
     nbgrader generate_feedback 01_fedavg
