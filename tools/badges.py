@@ -111,7 +111,7 @@ def notebook_with(text: str, chapter: str, url: str, version: str) -> str:
 def main() -> None:
     """Rewrite what is out of date, and say which files changed."""
     url, version = repository(), release()
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+    for path in [*sorted((ROOT / "notebooks").glob("*.ipynb")), ROOT / "book/teaching/capstone_starter.ipynb"]:
         old = path.read_text(encoding="utf8")
         _write(path, old, notebook_with(old, path.stem, url, version))
     for name in PAGES:

@@ -1,7 +1,7 @@
 """What the book offers for download beside its pages, in _build/html/downloads; ``make book`` calls this at its end.
 
 student.zip
-    The chapters without solutions, fedlib and the stored results: it runs where it is unpacked.
+    The chapters without solutions, the capstone's starter, fedlib and the stored results: it runs where it is unpacked.
 course.zip
     The same as a course of nbgrader, with the solutions.
 slides/NN_slug.html
@@ -21,6 +21,7 @@ from . import badges, notebooks, slides, student, teaching
 
 OUT = notebooks.ROOT / "_build/html/downloads"
 BOOK_ONLY = ("jupyter-book", "sphinx", "myst", "django", "papermill", "nbformat")  # what builds pages, runs no chapter
+STARTER = notebooks.ROOT / "book/teaching/capstone_starter.ipynb"
 WHEN = (1980, 1, 1, 0, 0, 0)  # of all files in an archive: the same chapters make the same archive
 README = """This is {what} of "Heterogeneous federated learning", a book with a library, release {release}.
 
@@ -42,12 +43,14 @@ STUDENT = """Then open a chapter, such as 01_fedavg.ipynb:
 
     jupyter lab
 
-While you work on the exercises, set preset = "smoke" at its top: it then runs in seconds."""
+While you work on the exercises, set preset = "smoke" at its top: it then runs in seconds. capstone_starter.ipynb is
+the start of a project."""
 COURSE = """Then, in this folder,
 
     nbgrader generate_assignment 01_fedavg
 
-writes what students get to the folder release. Put what comes back into submitted/NAME/01_fedavg/01_fedavg.ipynb, and
+writes what students get to the folder release; they put it into the folder of student.zip, which has the library. Put
+what comes back into submitted/NAME/01_fedavg/01_fedavg.ipynb, and
 
     nbgrader autograde 01_fedavg
     nbgrader generate_feedback 01_fedavg
@@ -100,6 +103,7 @@ def archives(out: Path = OUT) -> None:
         texts = {p.relative_to(made).as_posix(): p.read_text(encoding="utf8") for p in sorted(made.rglob("*.*"))}
     copies = {name: text for name, text in texts.items() if "/" not in name and name.endswith(".ipynb")}
     course = {name: text for name, text in texts.items() if name not in copies}
+    copies[STARTER.name] = STARTER.read_text(encoding="utf8")
     for name, files, what, more, then in (
         ("student", copies, "the students' copy", "jupyterlab", STUDENT),
         ("course", course, "a course for nbgrader", "jupyterlab nbgrader", COURSE),

@@ -1,16 +1,20 @@
 """A slide deck for each chapter, from its executed copy: ``make slides``.
 
-_build/slides/NN_slug.html holds the title, what one learns, the equations, the recap, and for each figure up to three
-slides: *predict*, the chapter's question; *look*, the figure alone; *discuss*, what its caption says. The key N shows
-and hides notes, which are the chapter's own words on what is to be seen. A deck is one file that asks nobody for
-anything: figures and MathJax are inside. Printed, each slide is a page, with its notes. nbconvert's slides would be the
-cells of a chapter, code and all.
+_build/slides/NN_slug.html holds the title and what one learns; the equations with the words around them; the algorithm,
+which is the two longest functions that the chapter writes by hand; two slides for each experiment; and the recap. The
+first of the two has the experiment's set-up and its question. The other has the figure, and beside it what is to be
+seen, which appears when the class has said what it sees. The key N shows and hides notes, in the chapter's own words.
+A deck is one file that asks nobody for anything: figures and MathJax are inside. Printed, each slide is a page, with
+its notes. nbconvert's slides would be the cells of a chapter, code and all.
 """
 
+import ast
 import base64
+import gzip
 import html
 import re
 import sys
+from heapq import nlargest
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -23,6 +27,7 @@ from . import notebooks, teaching
 
 OUT = notebooks.ROOT / "_build/slides"
 EQUATIONS = 3  # on one slide
+SETUP = 170  # words of an experiment's set-up on one slide, but always its last paragraph
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -37,27 +42,35 @@ PAGE = """<!doctype html>
 html {{ scroll-snap-type: y proximity; }}
 body {{ margin: 0; font: clamp(16px, 1.7vw, 26px)/1.45 system-ui, sans-serif; color: #1a1a1a; background: #fff; }}
 section {{ position: relative; box-sizing: border-box;
-  min-height: 100vh; padding: 5vh 6vw; scroll-snap-align: start; break-after: page;
+  min-height: 100vh; padding: 2.5vh 6vw 5vh; scroll-snap-align: start; break-after: page;
   break-inside: avoid; display: flex; flex-direction: column; justify-content: center; align-items: center;
   overflow-x: auto; }}
 section > * {{ max-width: min(100%, 48em); }}
 h1 {{ font-size: 2.2em; line-height: 1.15; }}
 h2 {{ font-size: 1.4em; margin: 0 0 .6em; }}
 h1 {{ text-align: center; }}
+section > .beside {{ display: flex; gap: 3vw; align-items: center; max-width: 100%; width: 100%; }}
+.beside > * {{ flex: 2 1 0; min-width: 0; }}
+.beside > figure {{ flex: 3 1 0; }}
+.beside p {{ font-size: .85em; }}
 figure {{ margin: 0; text-align: center; max-width: 100%; }}
-figure img {{ max-width: 100%; height: 70vh; object-fit: contain; }}
-.ask {{ font-size: 1.3em; text-align: center; }}
+figure img {{ max-width: 100%; width: 100%; max-height: 70vh; object-fit: contain; }}
+.words {{ font-size: .76em; }}
+.words p, .words mjx-container {{ margin: .5em 0 !important; }}
+.ask {{ font-size: 1.2em; font-weight: 600; }}
+.stepped .later:not(.shown) {{ visibility: hidden; }}
+pre {{ font-size: .6em; line-height: 1.3; margin: 0; white-space: pre-wrap; }}
 aside {{ display: none; margin-top: 1.5em; padding: .2em 1em; font-size: .8em; border-left: 4px solid #bbb; }}
 .notes aside {{ display: block; }}
 table {{ border-collapse: collapse; font-size: .72em; }}
 th, td {{ border-bottom: 1px solid #bbb; padding: .3em .7em; text-align: left; vertical-align: top; }}
 footer {{ position: absolute; bottom: 1.5em; left: 6vw; right: 6vw; font-size: .6em; text-align: center;
   max-width: none; color: #595959; }}
-@media print {{ section {{ height: 7.5in; min-height: 0; }} figure img {{ height: 5.2in; }}
-  aside {{ display: block; }} }}
+@media print {{ section {{ height: 7.5in; min-height: 0; }} figure img {{ max-height: 5.2in; }}
+  aside {{ display: block; }} .stepped .later {{ visibility: visible !important; }} }}
 </style>
 <script>
-MathJax = {{ tex: {{ inlineMath: [["\\\\(", "\\\\)"]] }}, options: {{ enableMenu: false }} }};
+document.documentElement.classList.add("stepped");
 addEventListener("keydown", (event) => {{
   if (event.key === "n") document.body.classList.toggle("notes");
   const step = {{ ArrowRight: 1, PageDown: 1, " ": 1, ArrowLeft: -1, PageUp: -1 }}[event.key];
@@ -65,10 +78,16 @@ addEventListener("keydown", (event) => {{
   event.preventDefault();
   const slides = [...document.querySelectorAll("section")];
   const at = slides.findIndex((s) => s.getBoundingClientRect().bottom > innerHeight / 2);
-  slides[at + step]?.scrollIntoView();
+  const later = slides[at].querySelector(".later:not(.shown)");
+  if (step > 0 && later) later.classList.add("shown");
+  else slides[at + step]?.scrollIntoView();
+}});
+MathJax = {{ tex: {{ inlineMath: [["\\\\(", "\\\\)"]] }}, options: {{ enableMenu: false }} }};
+const packed = Uint8Array.from(atob("{mathjax}"), (c) => c.charCodeAt(0));
+new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text().then((code) => {{
+  document.head.append(Object.assign(document.createElement("script"), {{ textContent: code }}));
 }});
 </script>
-<script>{mathjax}</script>
 </head>
 <body>
 {slides}
@@ -102,33 +121,40 @@ def deck(notebook: Any) -> str:
     text = "\n\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
     title = _part(r"^# ([^\n]+)$", text, "title")
     learn = _part(r"\*\*You will learn\*\* \| ([^\n]+) \|$", text, 'row "You will learn"')
-    equations = re.findall(r"\$\$.+?\$\$", _part(r"^## The equation(.+?)^## ", text, 'section "The equation"'), re.S)
+    equations = _explained(_part(r"^## The equation[^\n]*\n(.+?)^## ", text, 'section "The equation"'))
     recap = _part(r"^## Recap\n+(.+?)(?:\n\n\*\*Read on|\Z)", text, 'section "Recap"')
-    points = [f"- {point}" for point in learn.split("; ")]
-    slides = [f"<h1>{_inline(title)}</h1>", _slide("You will learn", _markdown.render("\n".join(points)))]
-    for i in range(0, len(equations), EQUATIONS):
-        some = "\n\n".join(equations[i : i + EQUATIONS])
-        slides.append(_slide("The equations" if len(equations) > 1 else "The equation", _markdown.render(some)))
-    section = ask = ""
+    points = _markdown.render("\n".join(f"- {point}" for point in learn.split("; ")))
+    slides = [f"<h1>{_inline(title)}</h1>\n<p>You will learn</p>\n{points}"]
+    told = [
+        _slide("The equations", _words("\n\n".join(equations[i : i + EQUATIONS])))
+        for i in range(0, len(equations), EQUATIONS)
+    ]
+    if functions := _by_hand(notebook):
+        told.append(_slide("The algorithm", f"<pre>{html.escape(functions)}</pre>"))
+    section, said, guesses = "", [], 0
     for i, cell in enumerate(notebook.cells):
         if cell.cell_type == "markdown":
-            section = (re.findall(r"^## (.+)$", cell.source, re.M) or [section])[-1]
-            ask = (re.findall(r"\*\*Predict\.\*\* (.+?)(?:\n\n|\Z)", cell.source, re.S) or [ask])[-1]
+            *_, (heading, words) = [("", ""), *re.findall(r"^## (.+)\n+((?:(?!^## ).*\n?)*)", cell.source, re.M)]
+            if heading.startswith("The equation"):
+                slides += told
+            section, said = (heading, [words]) if heading else (section, [*said, cell.source])
         elif "figure" in cell.metadata.get("mystnb", {}):
-            if ask:
-                slides.append(_slide(f"{section}: predict", f'<div class="ask">{_markdown.render(ask)}</div>'))
-            slides.append(_slide(f"{section}: look", _figure(cell)))
-            claim = f'<div class="ask">{_markdown.render(cell.metadata.mystnb.figure.caption)}</div>'
-            slides.append(_slide(f"{section}: discuss", claim + _notes(notebook.cells[i + 1 :])))
-            ask = ""
-    slides.append(_slide("Recap", _markdown.render(recap)))
+            before, question = _question("\n\n".join(said))
+            if question:
+                guesses += 1
+                ask = f'<div class="ask">{_markdown.render(question)}</div>'
+                slides.append(_slide(f"Predict, {guesses}", _words(before) + ask))
+            slides.append(_slide(section, _figure(cell, notebook.cells[i + 1 :], bool(question))))
+            said = []
+    slides.append(_slide("Recap", _words(recap)))
     foot = "<footer>{}, {} of {}. CC BY 4.0. Arrows: next, back. N: notes.</footer>"
     short = _inline(title)
     body = "\n".join(
         f"<section>{slide}{foot.format(short, i, len(slides))}</section>" for i, slide in enumerate(slides, 1)
     )
     script = (files("mathjax") / "static/mathjax/es5/tex-svg.js").read_text(encoding="utf8")
-    return PAGE.format(title=html.escape(title), mathjax=script, slides=body)
+    packed = base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
+    return PAGE.format(title=html.escape(title), mathjax=packed, slides=body)
 
 
 def _part(pattern: str, text: str, name: str) -> str:
@@ -146,7 +172,53 @@ def _slide(heading: str, body: str) -> str:
     return f"<h2>{_inline(heading)}</h2>\n{body}"
 
 
-def _figure(cell: Any) -> str:
+def _words(text: str) -> str:
+    return f'<div class="words">{_markdown.render(text)}</div>\n'
+
+
+def _sentences(text: str) -> list[str]:
+    return re.split(r"(?<=[.?!:])\s+(?=[A-Z*$(])", text.strip())
+
+
+def _explained(section: str) -> list[str]:
+    """Each equation, with the sentence that leads to it and up to two after it, which say what its letters mean."""
+    before, *rest = re.split(r"(\$\$.+?\$\$)", section, flags=re.S)
+    lead, found = _sentences(before)[-1], []
+    for i in range(0, len(rest), 2):
+        after = _sentences(rest[i + 1])
+        kept = after[:2] if i + 2 == len(rest) else after[:-1][:2]
+        found.append("\n\n".join([lead, rest[i], " ".join(kept)]))
+        lead = after[-1]
+    return found
+
+
+def _by_hand(notebook: Any) -> str:
+    """The two longest functions of the section "By hand", in their order."""
+    inside, functions = False, []
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            inside = (re.findall(r"^## (.+)$", cell.source, re.M) or ["By hand" if inside else ""])[-1] == "By hand"
+        elif inside:
+            made = [n for n in ast.parse(cell.source).body if isinstance(n, ast.FunctionDef)]
+            functions += [ast.get_source_segment(cell.source, n) for n in made]
+    longest = nlargest(2, functions, key=lambda f: f.count("\n"))
+    return "\n\n\n".join(f for f in functions if f in longest)
+
+
+def _question(text: str) -> tuple[str, str]:
+    """An experiment's set-up and its question, which is empty if the text has none."""
+    before, mark, rest = text.partition("**Predict.** ")
+    question, _, after = rest.partition("\n\n")
+    paragraphs, kept = re.split(r"\n\s*\n", f"{before.strip()}\n\n{after.strip()}".strip()), []
+    for paragraph in reversed(paragraphs):
+        if kept and len(" ".join([paragraph, *kept]).split()) > SETUP:
+            break
+        kept.insert(0, paragraph)
+    return "\n\n".join(kept), question if mark else ""
+
+
+def _figure(cell: Any, after: Any, guessed: bool) -> str:
+    """A figure, and beside it a question and what is to be seen, which appears at the next key; the rest are notes."""
     pictures = [o.data["image/svg+xml"] for o in cell.outputs if "image/svg+xml" in o.get("data", {})]
     if not pictures:
         raise ValueError(f"cell {cell.id} shows no SVG figure; run the chapter again with `make book`")
@@ -156,14 +228,13 @@ def _figure(cell: Any) -> str:
         f'<img alt="{alt}" src="data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}">'
         for svg in pictures
     ]
-    return f"<figure>{''.join(images)}</figure>"
-
-
-def _notes(cells: Any) -> str:
-    """What the chapter says after a figure of what is to be seen there, if it does."""
-    text = next((c.source for c in cells if c.cell_type == "markdown" or "figure" in c.metadata.get("mystnb", {})), "")
+    text = next((c.source for c in after if c.cell_type == "markdown" or "figure" in c.metadata.get("mystnb", {})), "")
     found = re.search(r"\*\*What to see\.\*\* (.+?)(?=^## |\*\*Predict|\Z)", text, re.M | re.S)
-    return f"<aside>{_markdown.render(found[1])}</aside>" if found else ""
+    seen, _, more = (found[1] if found else "").strip().partition("\n\n")
+    ask = "What do you see? Was your guess right?" if guessed else "What do you see?"
+    beside = f'<p class="ask">{ask}</p><div class="later">{_markdown.render(seen)}</div>'
+    notes = f"<aside>{_markdown.render(more)}</aside>" if more else ""
+    return f'<div class="beside"><figure>{"".join(images)}</figure><div>{beside}</div></div>{notes}'
 
 
 def write(executed: Path, out: Path) -> None:

@@ -4,12 +4,14 @@ import json
 import re
 from itertools import combinations
 
+import numpy as np
 import pytest
 
 from tools import exercises, notebooks, teaching
 
 PAGES = notebooks.ROOT / "book/teaching"
 PATHS = notebooks.paths()
+NUMBERS = [int(p.stem[:2]) for p in PATHS]  # of the chapters
 
 
 def text(page):
@@ -23,13 +25,15 @@ def asked():
 
 def weeks(page):
     """Rows of a syllabus, without the head."""
-    return [row for row in text(page).splitlines() if re.match(r"\| \d+ \|", row)]
+    return [row for row in text(page).splitlines() if re.match(r"\| \d+ \| .*notebooks/", row)]
 
 
 def set_in(row):
     """Numbers of the exercises that a row of a syllabus sets."""
     numbers = set()
-    (cell,) = [c for c in row.split(" | ") if re.fullmatch(r"\d+\.\d( to \d+\.\d)?(, \d+\.\d)*", c)] or [""]
+    (cell,) = [
+        c for c in row.strip(" |").split(" | ") if re.fullmatch(r"\d+\.\d( to \d+\.\d)?(, \d+\.\d( to \d+\.\d)?)*", c)
+    ]
     for first, last in re.findall(r"(\d+\.\d)(?: to (\d+\.\d))?", cell):
         chapter, a = first.split(".")
         numbers |= {f"{chapter}.{i}" for i in range(int(a), int((last or first)[-1]) + 1)}
@@ -37,13 +41,10 @@ def set_in(row):
 
 
 def hours(row):
-    """Work at home in a week of a syllabus: chapters, or a half of one, to read, and exercises to solve."""
-    of, read = asked(), 0
-    for path in PATHS:
-        if path.stem in row:
-            half = re.search(rf"{path.stem}`, (up to|the rest)", row)
-            read += teaching.minutes_to_read(notebooks.read(path)) / (2 if half else 1)
-    return read / 60 + sum(of[n].points for n in set_in(row)) / 4
+    """Work at home in a week of a syllabus: chapters to read, exercises to solve, the project."""
+    of, project = asked(), re.search(r"\((\d) h\) \|$", row)
+    read = sum(teaching.minutes_to_read(notebooks.read(p)) for p in PATHS if p.stem in row)
+    return read / 60 + sum(of[n].points for n in set_in(row)) / 4 + (int(project[1]) if project else 0)
 
 
 def test_every_exercise_has_an_outcome_and_a_grading_note():
@@ -71,9 +72,32 @@ def test_syllabi(page):
     assert len(rows) == {"six_weeks": 6, "twelve_weeks": 12}[page]
     given = [n for row in rows for n in set_in(row)]
     assert len(set(given)) == len(given) and set(given) <= set(asked())
-    if page == "twelve_weeks":
-        assert set(given) == set(asked()), "all exercises are set"
     assert "up to four hours" in text(page) and 3 < max(map(hours, rows)) <= 4
+    read = set()
+    for row in rows:
+        read |= {p.stem for p in PATHS if p.stem in row}
+        ahead = {n.split(".")[0] for n in set_in(row)} - {str(int(stem[:2])) for stem in read}
+        assert not ahead, f"exercises of chapters {ahead} are set before they are read"
+    if page == "twelve_weeks":
+        assert read == {p.stem for p in PATHS}
+
+
+def test_the_six_classes_fit():
+    """Ninety minutes each, in the blocks that the page names, with questions and exercises of what has been read."""
+    of, read = questions(), set()
+    parts = re.findall(r"^## Class \d: .+?(?=^## )", text("six_weeks"), re.M | re.S)
+    for row, plan in zip(weeks("six_weeks"), parts, strict=True):
+        read |= {int(p.stem[:2]) for p in PATHS if p.stem in row}
+        blocks = re.findall(r"^\| ([a-z]+) \| (\d+) \| .+ \|$", plan, re.M)
+        assert sum(int(minutes) for _, minutes in blocks) == teaching.CLASS
+        assert [name for name, _ in blocks][:5] == ["talk", "predict", "run", "discuss", "exercises"]
+        said = "".join(re.findall(r"[Qq]uestions? [\d, and]+", plan))
+        assert {int(n) for n in re.findall(r"\d+", said)} <= {q for n in read for q in of[n]}
+        (given,) = re.findall(r"^\*\*Set after\*\*: ([\d., toand]+)[.;]", plan, re.M)
+        named = set_in(f"| 0 | {given.replace(' and ', ', ')} |")
+        assert named == set_in(row), "the table says the same"
+        begun = re.findall(r"\b\d+\.\d\b", plan.split("| exercises |")[1].split("\n")[0])
+        assert begun and set(begun) <= named
 
 
 def test_minutes_table(tmp_path):
@@ -103,9 +127,9 @@ def test_hours_table():
 
 def test_classes_have_ninety_minutes_and_name_what_there_is():
     page, asked_of = text("hours"), questions()
-    assert f"the {teaching.IN_CLASS} minutes of the class" in page and f"One class of {teaching.CLASS} minutes" in page
+    assert f"the {teaching.IN_CLASS} minutes of the class" in page and f"one class of {teaching.CLASS} minutes" in page
     classes = re.findall(r"^## Chapter (\d+):(.+?)(?=^## |\Z)", page, re.M | re.S)
-    assert [int(n) for n, _ in classes] == list(range(1, len(PATHS) + 1))
+    assert [int(n) for n, _ in classes] == NUMBERS
     for n, plan in classes:
         blocks = re.findall(r"^\| (\d+) \| ([a-z ]+) \| (.+) \|$", plan, re.M)
         assert sum(int(minutes) for minutes, *_ in blocks) == teaching.CLASS, n
@@ -126,8 +150,10 @@ def questions():
 
 def test_questions():
     of = questions()
-    assert list(of) == list(range(1, len(PATHS) + 1)) and all(2 <= len(numbers) <= 3 for numbers in of.values())
-    assert [q for numbers in of.values() for q in numbers] == list(range(1, 33))
+    assert list(of) == NUMBERS and all(2 <= len(numbers) <= 3 for numbers in of.values())
+    everything = [q for numbers in of.values() for q in numbers]
+    assert sorted(everything) == list(range(1, len(everything) + 1)), "each number occurs once"
+    assert f"| {len(everything)} questions to vote on" in text("index")
     right = []
     for part in text("questions").split("### Question ")[1:]:
         said, answer = part.split("```{dropdown} Answer\n")
@@ -146,6 +172,20 @@ def test_the_arithmetic_of_the_questions():
     assert int(said) == sum([1] + [1] * 3 + [0] * 6)  # Anna's card and Ben's
     pairs = re.search(r"pairs: ([\d,]+) before and ([\d,]+) now", page).groups()
     assert [int(n.replace(",", "")) for n in pairs] == [len(list(combinations(range(k), 2))) for k in (100, 1000)]
+
+
+def test_the_examples_of_the_prerequisites():
+    page = text("prerequisites")
+    x, mu = np.array([0, 1, 5, 6]), np.array([1, 5])
+    r = np.exp(-((x[:, None] - mu) ** 2) / 2)
+    r /= r.sum(1, keepdims=True)
+    mean = r.T @ x / r.sum(0)
+    assert f"= {r[1, 0]:.4f}$" in page and f"$\\mu_1 = {mean[0]:.2f}$ and $\\mu_2 = {mean[1]:.2f}$" in page
+    x, y = np.array([-1, 1]), np.array([-2, 2])
+    within, other, across = (np.exp(-((a[:, None] - b) ** 2)).mean() for a, b in ((x, x), (y, y), (x, y)))
+    assert all(f"= {value:.3f}$" in page for value in (within, other, across, within + other - 2 * across))
+    chain = np.array([[1, 1, 0], [1, 1, 1], [0, 1, 1]])
+    assert (chain @ [1, 0, 5] / chain.sum(1)).tolist() == [0.5, 2, 2.5]
 
 
 def test_size_counts_what_is_read():
