@@ -174,6 +174,23 @@ class Key:
         padding = torch.arange(size, device=ids.device) >= lengths[:, None]
         return bits.masked_fill_(padding[:, None], torch.iinfo(torch.int64).max).argsort(dim=2, stable=True)
 
+    def shuffles(self, client: int, n: int, epochs: int) -> Tensor:
+        """The orders in which `fit` lets one client visit its `n` examples: one for each local epoch.
+
+        Parameters
+        ----------
+        client : int
+            Its id.
+        n, epochs : int
+
+        Returns
+        -------
+        Tensor of shape (epochs, n), int64
+            On the CPU. ``shuffles(k, n, epochs)[e].split(batch_size)`` are the batches of epoch e.
+        """
+        ids, lengths = torch.tensor([client]), torch.tensor([n])
+        return self.permutations(ids, "batches", lengths, epochs, n)[0]
+
     def choose(self, ids: Tensor, n: int, purpose: str) -> Tensor:
         """Positions of `n` different clients out of `ids`, each set equally likely; sorted, of shape (n,)."""
         return self.bits(ids, purpose).argsort(stable=True)[:n].sort().values

@@ -204,20 +204,9 @@ WRONG = {
             ),
         ],
         "3": [
-            (
-                "groups count alike",
-                "shares[column == answer].sum()",
-                "(column == answer).mean()",
-                "larger groups count more",
-            ),
-            (
-                "the largest group decides all",
-                "",
-                "def best_single(names, shares):\n    return max(shares)",
-                "groups that agree",
-            ),
-            ("best digit, not the mean", "np.mean(votes)", "np.max(votes)", "not the best digit"),
-            ("worst digit, not the mean", "np.mean(votes)", "np.min(votes)", "on the first one both groups agree"),
+            ("without the true one", "gains[0]))", "gains[0])[1:])", "the share is above 0"),
+            ("the other way round", ">= gains[0]", "<= gains[0]", "not at most"),
+            ("first halves exchanged too", "[halves[0], halves[1][order]]", "[halves[0][order], halves[1][order]]", ""),
         ],
         "4": [
             (
