@@ -574,9 +574,8 @@ def who_shares_what(chapter: int = 0) -> Figure:
         It has no script.
     """
     scene, words = places.drawn(chapter)
-    style = f"<style>{_read('common.css')}</style>"
     caption = f"<figcaption>{escape(words)}</figcaption>"
-    return Figure(f'<figure class="fedlib" data-fedlib="places">{scene}{caption}{style}</figure>')
+    return Figure(f'<figure class="fedlib" data-fedlib="places">{_style()}{scene}{caption}</figure>')
 
 
 def _read(name: str) -> str:
@@ -585,12 +584,19 @@ def _read(name: str) -> str:
 
 def _stored(kind: str) -> Figure:
     """A figure without data: its script has drawn the picture that it starts with (``tools/stills.py``)."""
-    return Figure(f'<figure class="fedlib" data-fedlib="{kind}">{_read(f"{kind}.html")}{_code(kind)}</figure>')
+    return Figure(
+        f'<figure class="fedlib" data-fedlib="{kind}">{_style()}{_read(f"{kind}.html")}{_code(kind)}</figure>'
+    )
+
+
+def _style() -> str:
+    """Stands first: a page is drawn while it is still being loaded."""
+    return f"<style>{_read('common.css')}</style>"
 
 
 def _code(kind: str) -> str:
     script = f"{_read('common.js')}\n{_read(f'{kind}.js')}"
-    return f"<style>{_read('common.css')}</style><script>(() => {{\n{script}}})();</script>"
+    return f"<script>(() => {{\n{script}}})();</script>"
 
 
 def _figure(kind: str, scene: str, caption: str, table: str, data: Any) -> Figure:
@@ -599,7 +605,7 @@ def _figure(kind: str, scene: str, caption: str, table: str, data: Any) -> Figur
     details = f"<details><summary>The numbers as a table</summary>{numbers}{table}</div></details>"
     kept = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     html = f"{scene}<figcaption>{escape(caption)}</figcaption>{details}<script type='application/json'>{kept}</script>"
-    return Figure(f'<figure class="fedlib" data-fedlib="{kind}">{html}{_code(kind)}</figure>')
+    return Figure(f'<figure class="fedlib" data-fedlib="{kind}">{_style()}{html}{_code(kind)}</figure>')
 
 
 def _squares(values: np.ndarray, plus: str = "var(--plus)") -> str:
