@@ -41,7 +41,7 @@ _LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 
 def use_style() -> None:
     """Set the book's style: vector figures in notebooks, these colours, no frame above and right, whole table cells."""
-    plt.rc("axes", prop_cycle=cycler(color=COLOURS, linestyle=_LINES), grid=True)
+    plt.rc("axes", prop_cycle=cycler(color=COLOURS, linestyle=_LINES), grid=True, axisbelow=True)
     plt.rc("axes.spines", top=False, right=False)
     plt.rc("grid", alpha=0.3, linestyle="-")
     plt.rc("legend", frameon=False)
