@@ -68,7 +68,7 @@ def thumbnail(svg, name):
     for parent in [*root.iter()]:
         for child in [*parent]:
             mark = child.tag == f"{SVG}use" and child.get("x") and child.get("y")
-            place = mark and (child.get(LINK), *(round(float(child.get(at)) / step / 4) for at in "xy"))
+            place = mark and (child.get(LINK), *(round(float(child.get(at)) / step / 6) for at in "xy"))
             if is_text(child) or SMALL.match(child.get("id", "")) or place in places:
                 parent.remove(child)
             places |= {place} if place else set()
@@ -100,7 +100,7 @@ def thinned(path, step):
     return "".join(kept)
 
 
-def shrunk(address, most=160):
+def shrunk(address, most=96):
     """An image of a figure with fewer pixels and bytes."""
     picture = Image.open(io.BytesIO(base64.b64decode(address.partition(",")[2]))).convert("RGBA")
     picture.thumbnail((most, most), Image.Resampling.BOX)
@@ -163,7 +163,7 @@ class ChapterCards(Directive):
             reftarget=f"/{page}", refwarn=True, refdoc=env.docname,
         )  # fmt: skip
         picture = nodes.raw("", f'<div class="picture" aria-hidden="true">{svg}</div>', format="html")
-        return nodes.container("", picture, nodes.paragraph("", "", link, nodes.Text(f" {QUESTIONS[path.stem]}")))
+        return nodes.container("", picture, nodes.paragraph("", "", link), nodes.paragraph("", QUESTIONS[path.stem]))
 
 
 class KeyFigures(Directive):

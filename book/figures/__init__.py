@@ -694,7 +694,7 @@ class _Chart:
         self.top, (self.lowest, self.highest) = self.bottom + 38, span
         self.bottom = self.top + height
         self.cursor += f"M0 {self.top}V{self.bottom}"
-        self.text(0, self.top - 8, title, 'class="title"')
+        self.text(0, self.top - 13, title, 'class="title"')
         for tick in ticks:
             self.always.append(f'<path class="grid" d="M{_LEFT} {self.y(tick)}H{_RIGHT}"/>')
             self.text(_LEFT - 5, self.y(tick) + 4, f"{tick:.2g}".replace("-", "−"), 'class="end"')
