@@ -41,7 +41,7 @@ _LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 
 def use_style() -> None:
     """Set the book's style: vector figures in notebooks, these colours, no frame above and right, whole table cells."""
-    plt.rc("axes", prop_cycle=cycler(color=COLOURS, linestyle=_LINES), grid=True)
+    plt.rc("axes", prop_cycle=cycler(color=COLOURS, linestyle=_LINES), grid=True, axisbelow=True)
     plt.rc("axes.spines", top=False, right=False)
     plt.rc("grid", alpha=0.3, linestyle="-")
     plt.rc("legend", frameon=False)
@@ -119,7 +119,7 @@ def value_map(
     Parameters
     ----------
     table : pandas.DataFrame
-        Of numbers. Names of index and columns become those of the axes. A cell with NaN is white and holds a dash.
+        Of numbers. Names of index and columns become those of the axes. A cell with NaN has no colour and holds a dash.
     ax : matplotlib Axes, optional
     title : str
     fmt : str
@@ -132,13 +132,14 @@ def value_map(
     ax = ax or plt.gca()
     values = table.to_numpy(float)
     cells = np.ma.masked_invalid(values)
-    image = ax.imshow(cells, plt.get_cmap(cmap).with_extremes(bad="white"), aspect="auto", **limits)
+    image = ax.imshow(cells, plt.get_cmap(cmap).with_extremes(bad=(1, 1, 1, 0)), aspect="auto", **limits)
     rgb = image.to_rgba(cells)[..., :3]
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     light = linear @ [0.2126, 0.7152, 0.0722] > 0.179  # black has more contrast than white (WCAG)
     for (i, j), value in np.ndenumerate(values):
+        colour = "grey" if np.isnan(value) else "black" if light[i, j] else "white"  # grey: on the page's own ground
         text = "–" if np.isnan(value) else _written(value, fmt)
-        ax.text(j, i, text, ha="center", va="center", color="black" if light[i, j] else "white")
+        ax.text(j, i, text, ha="center", va="center", color=colour)
     ax.set_xticks(range(values.shape[1]), table.columns.map(str))
     ax.set_yticks(range(values.shape[0]), table.index.map(str))
     ax.tick_params(length=0)
@@ -279,9 +280,9 @@ def cosines_over_rounds(
 
 
 def _written(value: float, fmt: str) -> str:
-    """A number, without a sign where nothing but zeros is left of it: never "-0.00"."""
+    """A number with a true minus, and without one where nothing but zeros is left of it: never "−0.00"."""
     text = format(value, fmt)
-    return text.removeprefix("-") if not text.strip("-0.%") else text
+    return (text.removeprefix("-") if not text.strip("-0.%") else text).replace("-", "\N{MINUS SIGN}")
 
 
 def _numpy(value: Any) -> np.ndarray:

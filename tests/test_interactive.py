@@ -200,6 +200,40 @@ def test_tests_are_not_lengths(run, history):
         figures.split_slider(SplitHalfCFL(print), run, GROUPS, history)
 
 
+# ---- the first page's ----
+
+
+def test_the_front_figure_plays_once_by_itself(browser, slider, history):
+    """From round 1, in words without thresholds; a click on its slider before that would keep it still."""
+    page = open_page(browser, document(figures.split_front(slider).html))
+    said = page.locator("output.says")
+    page.wait_for_function("t => document.querySelector('input').value === String(t)", arg=T)
+    last = history.filter(like="group").iloc[-1].round(3).mean()
+    assert said.inner_text() == f"Round {T}: four models, right {100 * last:.0f} times in 100."
+    page.locator("input").press("Home")
+    page.wait_for_timeout(300)
+    assert said.inner_text() == "Round 1: one model for all." and page.locator("input").count() == 1
+    assert "ε" not in page.locator("figure").inner_text() and page.problems == []
+    page.context.close()
+
+
+def test_the_front_figure_stands_still_for_those_who_ask(browser, run, slider):
+    page = open_page(browser, document(figures.split_front(slider).html), reduced_motion="reduce")
+    page.wait_for_timeout(500)
+    assert page.locator("input").input_value() == "1"
+    page.get_by_role("button", name="Next cut").click()
+    assert page.locator("output.says").inner_text().startswith(f"Round {run.splits[0].round}: the server splits")
+    page.context.close()
+
+
+def test_the_front_figure_is_the_last_round_without_a_script(browser, slider):
+    page = open_page(browser, document(figures.split_front(slider).html), java_script_enabled=False)
+    assert page.locator("input, button").count() == 0 and page.locator(".chart .grid").count() == 3
+    assert page.locator("output.says").inner_text().startswith(f"Round {T}: 4 models, right ")
+    assert page.locator(".matrix path").count() > 5
+    page.context.close()
+
+
 # ---- every figure ----
 
 

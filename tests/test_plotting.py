@@ -149,10 +149,11 @@ def test_value_map_writes_legible_values():
     assert [t.get_text() for t in ax.texts] == ["0.0", "0.5", "1.0", "–", "0.1", "0.9"]
     assert [t.get_position() for t in ax.texts] == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
     colours = {t.get_text(): t.get_color() for t in ax.texts}
-    assert colours["0.0"] == colours["–"] == colours["0.1"] == "black" and colours["1.0"] == colours["0.9"] == "white"
+    assert colours["0.0"] == colours["0.1"] == "black" and colours["1.0"] == colours["0.9"] == "white"
+    assert colours["–"] == "grey", "on light and on dark ground"
     image = ax.images[0]
     np.testing.assert_array_equal(image.get_array().filled(np.nan), table)
-    assert image.to_rgba(image.get_array())[1, 0].tolist() == [1, 1, 1, 1]
+    assert image.to_rgba(image.get_array())[1, 0].tolist() == [1, 1, 1, 0]
     assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "1", "2"] and ax.get_xlabel() == "group"
     assert [t.get_text() for t in ax.get_yticklabels()] == ["a", "b"] and ax.get_ylabel() == "method"
     assert ax.get_title() == "t" and image.get_clim() == (0, 1)
@@ -164,7 +165,7 @@ def test_no_minus_before_nothing():
     ax = plotting.value_map(pd.DataFrame([[-0.001, -0.02], [0.0, 0.3]]), fmt=".1f")
     assert [t.get_text() for t in ax.texts] == ["0.0", "0.0", "0.0", "0.3"]
     ax = plotting.value_map(pd.DataFrame([[-0.04]]), plt.figure().gca(), fmt=".2f")
-    assert [t.get_text() for t in ax.texts] == ["-0.04"]
+    assert [t.get_text() for t in ax.texts] == ["\N{MINUS SIGN}0.04"]
 
 
 def test_value_map_of_missing_values_only():

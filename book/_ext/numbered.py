@@ -1,9 +1,27 @@
 """Sphinx extension: figures are numbered by chapter, as Figure 4.2; on a page that is no chapter they count from 1.
 
 Sphinx numbers by the place in the table of contents, where parts and pages without a number stand between chapters.
+Figures that a reader can move have a caption and a number as well; the map of the book has none.
 """
 
+import html
 import re
+
+from docutils import nodes
+
+MOVING = re.compile(r'<figure class="fedlib" data-fedlib="(?!places)')
+CAPTION = re.compile(r"<figcaption>(.*?)</figcaption>", re.S)
+
+
+def frame(app, doctree):
+    """Make each figure that moves a figure of Sphinx's, with the caption that it has brought along."""
+    moving = [raw for raw in doctree.findall(nodes.raw) if MOVING.search(raw.astext())]
+    for i, raw in enumerate(moving, 1):
+        text = raw.astext()
+        caption = CAPTION.search(text)
+        inner = nodes.raw("", text.replace(caption[0], "", 1), format="html")
+        words = html.unescape(re.sub(r"<[^>]+>", "", caption[1]))
+        raw.replace_self(nodes.figure("", inner, nodes.caption("", words), ids=[f"moving-{i}"], classes=["moving"]))
 
 
 def number(app, env):
@@ -18,5 +36,6 @@ def number(app, env):
 
 def setup(app):
     """Connect the extension."""
+    app.connect("doctree-read", frame)
     app.connect("env-get-updated", number, priority=900)  # Sphinx's own numbering has 500
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -33,6 +33,7 @@ __all__ = [
     "local_steps",
     "partition",
     "playground",
+    "split_front",
     "split_slider",
     "teachers_t",
     "who_helps_whom",
@@ -174,7 +175,7 @@ def split_slider(
         }
         for s in state.splits
     ]
-    chart, plots = _chart(rounds, scores, tests, rules, state.splits, group)
+    chart, plots = _chart(rounds, scores, tests, rules, splits, group)
     shown = [
         {**{key: getattr(r, key) for key in ("name", "symbol", "eps", "below", "holds", "fails")}, **plot}
         for r, plot in zip(rules, plots, strict=True)
@@ -206,6 +207,49 @@ def split_slider(
     scene += f'<div class="wide">{chart}</div></div>'
     caption = "Clustered federated learning, round by round. The server sees updates, not the true groups."
     return _figure("split", scene, caption, table.reset_index().to_html(index=False, border=0, na_rep="–"), data)
+
+
+def split_front(slider: str) -> Figure:
+    """The run of a `split_slider` for readers who know nothing of it yet: no thresholds, and plain words.
+
+    Parameters
+    ----------
+    slider : str
+        HTML of the figure, whose data are used anew.
+
+    Returns
+    -------
+    Figure
+        It starts in the first round, and plays once when it comes into view. The book's first page.
+    """
+    run = json.loads(re.search(r"<script type='application/json'>(.*?)</script>", slider, re.S)[1])  # type: ignore[index]
+    group, rounds, splits = np.array(run["groups"]), run["rounds"], run["splits"]
+    scores = pd.DataFrame([row[1:] for row in run["scores"]], index=[row[0] for row in run["scores"]])
+    titles = "how often each group's model is right", "the server's models, and whom each serves"
+    chart, _ = _chart(
+        rounds, scores.set_axis([f"group {g}" for g in scores], axis=1), np.empty((0, 3)), (), splits, group, titles
+    )
+    steps = np.frombuffer(base64.b64decode(run["cosines"]), np.int8).reshape(rounds, -1)
+    last, model = np.eye(len(group)), np.zeros(len(group), int)
+    last[np.triu_indices(len(group), 1)] = steps.sum(0, dtype=np.int8) / 100
+    for s in splits:
+        model[s["moved"]] = s["new"]
+    order = np.argsort(model, kind="stable")
+    label = "Matrix of how alike the clients' updates are, rows and columns in the order of the server's models."
+    matrix = _matrix((last + np.triu(last, 1).T)[np.ix_(order, order)], label)
+    right = 100 * float(np.mean(scores.iloc[-1]))
+    says = f"Round {rounds}: {1 + len(splits)} models, right {right:.0f} times in 100."
+    scene = f'<div class="controls room"></div><output class="says" aria-live="polite">{says}</output>'
+    scene += f'<div class="columns"><div><div class="matrix">{matrix}</div>'
+    scene += f'<div class="key">opposed <i></i> alike</div></div><div class="wide">{chart}</div></div>'
+    caption = (
+        f"{len(group)} clients in {len(scores.columns)} groups, each of which calls the same digits by other names. "
+        "The server is not told so. It sees how alike the clients' updates are (the matrix), and splits the clients."
+    )
+    table = scores.round(2).set_axis([f"group {g}" for g in scores], axis=1).rename_axis("round").reset_index()
+    data = {key: run[key] for key in ("rounds", "groups", "rest", "splits", "scores", "cosines", "plot")}
+    data |= {"rules": [], "tests": [], "front": True}
+    return _figure("split", scene, caption, table.to_html(index=False, border=0), data)
 
 
 def playground() -> Figure:
@@ -574,9 +618,8 @@ def who_shares_what(chapter: int = 0) -> Figure:
         It has no script.
     """
     scene, words = places.drawn(chapter)
-    style = f"<style>{_read('common.css')}</style>"
     caption = f"<figcaption>{escape(words)}</figcaption>"
-    return Figure(f'<figure class="fedlib" data-fedlib="places">{scene}{caption}{style}</figure>')
+    return Figure(f'<figure class="fedlib" data-fedlib="places">{_style()}{scene}{caption}</figure>')
 
 
 def _read(name: str) -> str:
@@ -585,12 +628,19 @@ def _read(name: str) -> str:
 
 def _stored(kind: str) -> Figure:
     """A figure without data: its script has drawn the picture that it starts with (``tools/stills.py``)."""
-    return Figure(f'<figure class="fedlib" data-fedlib="{kind}">{_read(f"{kind}.html")}{_code(kind)}</figure>')
+    return Figure(
+        f'<figure class="fedlib" data-fedlib="{kind}">{_style()}{_read(f"{kind}.html")}{_code(kind)}</figure>'
+    )
+
+
+def _style() -> str:
+    """Stands first: a page is drawn while it is still being loaded."""
+    return f"<style>{_read('common.css')}</style>"
 
 
 def _code(kind: str) -> str:
     script = f"{_read('common.js')}\n{_read(f'{kind}.js')}"
-    return f"<style>{_read('common.css')}</style><script>(() => {{\n{script}}})();</script>"
+    return f"<script>(() => {{\n{script}}})();</script>"
 
 
 def _figure(kind: str, scene: str, caption: str, table: str, data: Any) -> Figure:
@@ -599,7 +649,7 @@ def _figure(kind: str, scene: str, caption: str, table: str, data: Any) -> Figur
     details = f"<details><summary>The numbers as a table</summary>{numbers}{table}</div></details>"
     kept = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     html = f"{scene}<figcaption>{escape(caption)}</figcaption>{details}<script type='application/json'>{kept}</script>"
-    return Figure(f'<figure class="fedlib" data-fedlib="{kind}">{html}{_code(kind)}</figure>')
+    return Figure(f'<figure class="fedlib" data-fedlib="{kind}">{_style()}{html}{_code(kind)}</figure>')
 
 
 def _squares(values: np.ndarray, plus: str = "var(--plus)") -> str:
@@ -626,7 +676,7 @@ class _Chart:
     """Panels one below the other, over the same rounds."""
 
     def __init__(self, rounds: int) -> None:
-        self.rounds, self.top, self.bottom = rounds, 0.0, 0.0
+        self.rounds, self.top, self.bottom, self.cursor = rounds, 0.0, -12.0, ""
         self.always: list[str] = []
         self.past: list[str] = []  # what shows up to the round that the reader has chosen
 
@@ -641,9 +691,10 @@ class _Chart:
         return np.clip(np.asarray(values, float), self.lowest, self.highest)
 
     def panel(self, title: str, height: float, span: Sequence[float], ticks: Sequence[float]) -> None:
-        self.top, (self.lowest, self.highest) = self.bottom + 26, span
+        self.top, (self.lowest, self.highest) = self.bottom + 38, span
         self.bottom = self.top + height
-        self.text(0, self.top - 8, title, 'class="title"')
+        self.cursor += f"M0 {self.top}V{self.bottom}"
+        self.text(0, self.top - 13, title, 'class="title"')
         for tick in ticks:
             self.always.append(f'<path class="grid" d="M{_LEFT} {self.y(tick)}H{_RIGHT}"/>')
             self.text(_LEFT - 5, self.y(tick) + 4, f"{tick:.2g}".replace("-", "−"), 'class="end"')
@@ -665,9 +716,8 @@ class _Chart:
         span = f'y="0" height="{self.bottom}"'
         past = f'<svg class="past" x="0" {span} width="{_RIGHT + 4}">{"".join(self.past)}</svg>'
         unknown = f'<rect class="unknown" x="{_LEFT}" {span} width="0" fill="var(--soft)"/>'
-        cursor = (
-            f'<path class="cursor" d="M0 28V{self.bottom}" stroke="currentColor" transform="translate({_RIGHT} 0)"/>'
-        )
+        place = f'stroke="currentColor" transform="translate({_RIGHT} 0)"'
+        cursor = f'<path class="cursor" d="{self.cursor}" {place}/>'
         inner = "".join(self.always) + unknown + past + cursor
         return f'<svg class="chart" viewBox="0 0 {_WIDTH} {height:g}" role="img" aria-label="{label}">{inner}</svg>'
 
@@ -677,12 +727,13 @@ def _chart(
     scores: pd.DataFrame,
     tests: np.ndarray,
     rules: Sequence[Rule],
-    splits: Sequence[Any],
+    splits: Sequence[dict[str, Any]],
     group: np.ndarray,
+    titles: tuple[str, str] = ("accuracy of each true group", "the split tree, and whom each model serves"),
 ) -> tuple[str, list[dict[str, Any]]]:
     """Accuracies, conditions and tree over the rounds, and for each condition what the script needs to know of it."""
     chart, plots = _Chart(rounds), []
-    chart.panel("accuracy of each true group", 100, (0, 1), (0, 0.5, 1))
+    chart.panel(titles[0], 100, (0, 1), (0, 0.5, 1))
     for n, name in enumerate(np.unique(group)):
         colour, dashes, y = f"var(--g{name % 10})", _DASHES[n % len(_DASHES)], chart.top + 8 + 18 * n
         chart.curve(scores.index, scores.iloc[:, n], colour, dashes)
@@ -706,24 +757,25 @@ def _chart(
         chart.always.append(f"<g {place}>{line}{label}</g>")
         plot = {"top": chart.top, "bottom": chart.bottom}
         plots.append({"range": [*span, 0.01], "plot": plot})
-    _tree(chart, splits, group)
-    return chart.svg("Accuracies, the conditions of the criterion and the split tree, over the rounds."), plots
+    _tree(chart, splits, group, titles[1])
+    conditions = "the conditions of the criterion " if rules else ""
+    return chart.svg(f"Accuracies, {conditions}and the split tree, over the rounds."), plots
 
 
-def _tree(chart: _Chart, splits: Sequence[Any], group: np.ndarray) -> None:
+def _tree(chart: _Chart, splits: Sequence[dict[str, Any]], group: np.ndarray, title: str) -> None:
     """The split tree as a panel: time runs to the right, a leaf says whom its model serves."""
     order, born, model = [0], {0: 1}, np.zeros(len(group), int)
     for s in splits:
-        order.insert(order.index(s.model) + 1, s.new)
-        born[s.model] = born[s.new] = s.round
-        model[s.members[s.part == 1].cpu().numpy()] = s.new
-    chart.panel("the split tree, and whom each model serves", 30 * len(order), (0, 1), ())
+        order.insert(order.index(s["model"]) + 1, s["new"])
+        born[s["model"]] = born[s["new"]] = s["round"]
+        model[s["moved"]] = s["new"]
+    chart.panel(title, 30 * len(order), (0, 1), ())
     heads = {name: (chart.rounds, chart.top + 15 + 30 * row) for row, name in enumerate(order)}
     lines = []
     for s in reversed(splits):
-        (old, above), (new, below), x = heads[s.model], heads[s.new], chart.x(s.round)
+        (old, above), (new, below), x = heads[s["model"]], heads[s["new"]], chart.x(s["round"])
         lines.append(f"M{chart.x(old)} {above:g}H{x}V{below:g}H{chart.x(new)}")
-        heads[s.model] = (s.round, (above + below) / 2)
+        heads[s["model"]] = (s["round"], (above + below) / 2)
     lines.append(f"M{_LEFT} {heads[0][1]:g}H{chart.x(heads[0][0])}")
     chart.past.append(f'<path class="curve" stroke="currentColor" d="{"".join(lines)}"/>')
     for row, name in enumerate(order):

@@ -69,24 +69,36 @@ function sentence(run, t, eps, other) {
   return `Round ${t}: ${count} model${count > 1 ? "s" : ""}, no cut. ${texts.join("; ")}.`.replace(". model", ". Model");
 }
 
+/** The same for a reader who knows nothing of criteria: how many models, and how often they are right. */
+function plain(run, t) {
+  const words = ["no", "one", "two", "three", "four", "five", "six", "seven", "eight"];
+  const models = 1 + run.splits.filter((s) => s.round <= t).length, last = run.scores.findLast(([r]) => r <= t);
+  const right = last ? Math.round(100 * last.slice(1).reduce((a, b) => a + b) / (last.length - 1)) : null;
+  if (run.splits.some((s) => s.round <= t && t < s.round + 8)) return `Round ${t}: the server splits the clients. Now it keeps ${words[models] ?? models} models.`;
+  const kept = models < 2 ? "one model for all" : `${words[models] ?? models} models`;
+  return `Round ${t}: ${kept}${last ? `, right ${right} times in 100` : ""}.`;
+}
+
 function live(figure, run) {
   const K = run.groups.length, T = run.rounds, at = cosines(run), { left, right } = run.plot;
   const own = run.rules.map((r) => r.eps), eps = [...own];
-  let t = T, byGroup = false, other = null, playing = 0;
+  let t = run.front ? 1 : T, byGroup = false, other = null, playing = 0;
   const place = run.groups.map((_, k) => k); // where each client's row is now
   const x = (round) => left + (right - left) * (round - 1) / (T - 1);
 
   // controls
-  const says = make("output", { className: "says", "aria-live": "polite" });
-  const round = slider("round", [1, T, 1], T, (v) => { stop(); go(v); }, (v) => `${v} of ${T}`);
+  const says = figure.querySelector(".says") ?? make("output", { className: "says", "aria-live": "polite" });
+  const round = slider("round", [1, T, 1], t, (v) => { stop(); go(v); }, (v) => `${v} of ${T}`);
   const play = make("button", { type: "button", onclick: () => playing ? stop() : run_() });
   const sliders = run.rules.map((r, i) => slider(`Threshold ${r.symbol}`, r.range, r.eps, (v) => { eps[i] = v; decide(); }, show));
   const reset = make("button", { type: "button", onclick: () => { eps.splice(0, eps.length, ...own); sliders.forEach((s, i) => s.set(own[i])); decide(); } }, "Thresholds of the run");
   const view = choice("Rows", [["server", "as the server sees them"], ["group", "by true group"]], "server", (v) => { byGroup = v === "group"; glide(); });
   round.label.style.flex = "4 1 14rem";
-  figure.prepend(make("div", { className: "controls" }, play, round.label), says);
+  const room = figure.querySelector(".room");
+  if (room) room.append(play, round.label);
+  else figure.prepend(make("div", { className: "controls" }, play, round.label), says);
   const matrix = figure.querySelector(".matrix");
-  matrix.parentNode.append(make("div", { className: "controls" }, view.label), make("div", { className: "controls" }, ...sliders.map((s) => s.label), reset));
+  if (!run.front) matrix.parentNode.append(make("div", { className: "controls" }, view.label), make("div", { className: "controls" }, ...sliders.map((s) => s.label), reset));
 
   // the matrix: a canvas in the place of the picture
   const canvas = make("canvas", { role: "img", "aria-label": matrix.querySelector("svg").getAttribute("aria-label") });
@@ -164,7 +176,7 @@ function live(figure, run) {
     const last = scored.findLast(([r]) => r <= t), known = !other || t <= other.round;
     values.forEach((v) => { v.textContent = last && known ? show(last[1 + Number(v.dataset.group)]) : "\u2013"; });
     ends.forEach((e) => { e.style.visibility = t >= Number(e.dataset.from) && known ? "" : "hidden"; });
-    const text = sentence(run, t, eps, other);
+    const text = run.front ? plain(run, t) : sentence(run, t, eps, other);
     if (says.textContent !== text) says.textContent = text;
     glide();
   }
@@ -212,6 +224,14 @@ function live(figure, run) {
   new MutationObserver(() => glide()).observe(document.documentElement, { attributeFilter: ["data-theme", "theme"] });
   label();
   decide();
+  if (run.front && !calm) { // once, when the reader comes to it, and has not moved anything
+    const seen = new IntersectionObserver(([entry]) => {
+      if (!entry.isIntersecting) return;
+      seen.disconnect();
+      if (t === 1 && !playing) run_();
+    }, { threshold: 0.5 });
+    seen.observe(matrix);
+  }
 }
 
 start("split", live);

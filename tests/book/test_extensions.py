@@ -240,9 +240,9 @@ def test_the_first_page_and_the_readme_show_the_same_numbers(monkeypatch):
     monkeypatch.syspath_prepend(str(ROOT / "book/_ext"))
     front = extension("front")
     shown = front.figures(ROOT)
-    assert len(shown) == 4 and all(number[0].isdigit() for number in shown)
+    assert len(shown) == 3 and all(number[0].isdigit() for number in shown)
     bold = re.findall(r"^- \*\*(.+?)\*\*", (ROOT / "README.md").read_text(encoding="utf8"), re.M)
-    assert bold == list(shown)[:3]
+    assert bold == list(shown)
 
 
 def test_each_chapter_has_its_question(monkeypatch):
@@ -252,10 +252,19 @@ def test_each_chapter_has_its_question(monkeypatch):
     assert all(question.endswith("?") for question in asked.values())
 
 
-def test_a_card_shows_the_figure_that_a_chapter_marks(tmp_path, monkeypatch):
+def test_the_picture_of_a_card_is_small(tmp_path, monkeypatch):
+    """Words, ticks, doubled marks and points within a pixel are left out; an image is made smaller."""
     monkeypatch.syspath_prepend(str(ROOT / "book/_ext"))
     front = extension("front")
-    svg = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 4 4"><path d="M 1 1 L 2 2"/></svg>'
-    drawn = cell("fig", "draw()", [{"output_type": "display_data", "data": {"image/svg+xml": [svg]}}])
-    assert "<path" in front.picture(drawn, "x") and front.picture(cell("none", "1"), "x") == ""
+    figure, ax = plt.subplots()
+    ax.plot(np.linspace(0, 1, 2000), np.linspace(0, 1, 2000), label="a line")
+    ax.plot(np.zeros(500), np.zeros(500), "o")
+    ax.imshow(np.eye(400))
+    ax.legend()
+    figure.savefig(tmp_path / "f.svg")
+    plt.close(figure)
+    whole = (tmp_path / "f.svg").read_text(encoding="utf8")
+    small = front.thumbnail(whole, "x")
+    assert len(small) < 8_000 < len(whole) / 4
+    assert small.count("<use") == 1 and "webp" in small and 'id="x-' in small
     assert front.executed(tmp_path, "01_nothing") == {"cells": []}

@@ -27,6 +27,7 @@ MODULES = [path for path in PAGES if path.startswith("book/api/")]
 CASES = [(path, view) for path in PAGES if path not in MODULES for view in VIEWS]
 CASES += [(path, [*VIEWS][i % len(VIEWS)]) for i, path in enumerate(MODULES)]
 HEAVIEST = 2_500_000  # bytes that a chapter's page may load, all in all
+FRONT = 1_000_000  # and the first page
 CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
 QUIET = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
 HTTP_ONLY = {"http://lib.stat.cmu.edu/datasets/boston", "http://yann.lecun.com/exdb/mnist/"}  # where two data sets lie
@@ -100,6 +101,15 @@ PALE = """() => {
 }"""
 
 
+# Pixels of the smallest text of each figure.
+LETTERS = """() => [...document.querySelectorAll("article :is(svg.drawn, figure.fedlib svg)")]
+    .filter(svg => svg.checkVisibility() && svg.viewBox.baseVal?.width && !svg.closest("[aria-hidden]")).map(svg => {
+        const unit = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+        const glyphs = [...svg.querySelectorAll("g[transform*='scale(0.']:has(> use)")]
+            .map(g => 100 * g.getAttribute("transform").match(/scale\\(([\\d.]+)/)[1]);
+        const texts = [...svg.querySelectorAll("text")].map(t => parseFloat(getComputedStyle(t).fontSize));
+        return unit * Math.min(1e9, ...glyphs, ...texts);
+    })"""
 SHIFTS = """new PerformanceObserver(list => {
     for (const e of list.getEntries()) if (!e.hadRecentInput) window.shifted = (window.shifted ?? 0) + e.value;
 }).observe({ type: "layout-shift", buffered: true })"""
@@ -150,7 +160,9 @@ def test_page(page, base, path):
     assert page.locator("mjx-merror, [data-mjx-error]").count() == 0, "TeX that does not parse"
     assert page.evaluate("window.shifted ?? 0") < 0.1, "the page jumps while it is loaded"
     alts = page.locator("article img").evaluate_all("images => images.map(i => i.alt)")
-    alts += page.locator("article svg.drawn").evaluate_all("all => all.map(s => s.getAttribute('aria-label'))")
+    alts += page.locator("article svg.drawn:not([aria-hidden] *)").evaluate_all(
+        "all => all.map(s => s.getAttribute('aria-label'))"
+    )
     # Sphinx writes the file's path where the author gave no alt text.
     assert all(a and not a.endswith((".png", ".svg", ".jpg")) for a in alts), "a figure without alt text"
     loaded = "images => images.every(i => i.complete && i.naturalWidth > 0)"
@@ -165,7 +177,11 @@ def test_page(page, base, path):
     assert not re.search(r"(?<![\w.])[-\u2212]0\.0+(?![\d.])", text), "a minus before nothing"
     if path.startswith("notebooks/"):
         assert sum(size for size, _ in page.weight) <= HEAVIEST, sorted(page.weight)[-5:]
+    if path == "book/index.html":
+        assert sum(size for size, _ in page.weight) <= FRONT, sorted(page.weight)[-5:]
     assert page.evaluate(CUT) == [], "out of sight"
+    if page.view == "phone":
+        assert min(page.evaluate(LETTERS), default=9) >= 8.9, "figures that cannot be read on a phone"
     if page.view == "dark":
         assert page.evaluate(PALE) == [], "pale in the dark"
     if page.view == "desktop":
@@ -335,26 +351,6 @@ def drawn_width(button):
     inside = shown[3:-3, 3:-3]
     (columns,) = np.nonzero((abs(inside - np.median(inside)) > 50).any(axis=0)) if inside.size else ([],)
     return int(columns[-1] - columns[0] + 1) if len(columns) else 0
-
-
-LETTERS = """() => [...document.querySelectorAll("figure svg.drawn")].filter(svg => svg.checkVisibility()).map(svg => {
-    const unit = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
-    const glyphs = [...svg.querySelectorAll("g[transform*='scale(0.']:has(> use)")]
-        .map(g => 100 * g.getAttribute("transform").match(/scale\\(([\\d.]+)/)[1]);
-    const texts = [...svg.querySelectorAll("text")].map(t => parseFloat(getComputedStyle(t).fontSize));
-    return unit * Math.min(...glyphs, ...texts);
-})"""
-
-
-@pytest.mark.parametrize("chapter", ["05_cfl_geometry", "06_cfl", "11_different_columns", "15_choosing"])
-def test_figures_can_be_read_on_a_phone(browser, base, chapter):
-    page = browser.new_page(viewport={"width": 390, "height": 844})
-    page.set_default_timeout(PATIENCE)
-    page.goto(f"{base}notebooks/{chapter}.html", wait_until="load")
-    sizes = page.evaluate(LETTERS)
-    assert sizes and min(sizes) >= 8.9
-    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), "they scroll in their place"
-    page.close()
 
 
 @pytest.mark.parametrize("width", [1280, 390])
