@@ -162,7 +162,7 @@ CLAIMS = [
         ),
     ),
     (
-        "In *rotations* and *label names* the latter beat it.",
+        "In *rotations* and *label names* these three beat it.",
         every(*(so(HOLDS, kind, *ALWAYS_FOUR) for kind in ("rotations", "label names"))),
     ),
 ]
