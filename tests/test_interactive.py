@@ -14,9 +14,9 @@ from interactive_figures import FIGURES, chromium, compute, document, open_page
 from scipy import stats
 
 import fedlib
-from book import figures
+from book import figures, results
 from book.experiments.cfl_variants import RelativeCFL, replay
-from book.experiments.scoreboard import METHODS
+from book.experiments.scoreboard import CONTROLS, METHODS
 from fedlib import Key, models
 from fedlib.algorithms import CFL, FedAvg, FedProx, Scaffold
 from fedlib.extensions import SplitHalfCFL
@@ -466,6 +466,56 @@ def test_the_chooser_orders_and_compares_as_the_library(browser):
         expected = sorted(rows, key=lambda n: -np.mean(list(rows[n].values())))
         undecided = [n for n in expected[1:] if compare(rows[expected[0]], rows[n])["verdict"] != "holds"]
         assert got == {"left": expected, "tied": undecided}, (kind, sums, most)
+
+
+TEXT_SIZES = """() => [...document.querySelectorAll("figure svg text")].map((t) => {
+    const svg = t.ownerSVGElement;
+    return parseFloat(getComputedStyle(t).fontSize) * svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
+})"""
+
+
+def test_the_chooser_can_be_read_on_a_phone(browser):
+    """Of the stored scoreboard, whose names are longer than those of the tests."""
+    page = open_page(browser, document(figures.chooser(results.load("scoreboard")["figures"]).html), width=390)
+    assert min(page.evaluate(TEXT_SIZES)) >= 9
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    widest = page.evaluate(
+        "Math.max(...[...document.querySelectorAll('[data-method] text:first-child')].map((t) => t.getBBox().width))"
+    )
+    axis = page.evaluate("document.querySelector('path.grid').getBBox().x")
+    assert widest < axis + 2, "names run into the picture"
+    page.context.close()
+
+
+def test_the_scoreboard_has_every_row_and_its_winners_are_bold():
+    stored = results.load("scoreboard")["figures"]
+    table = figures.scoreboard(stored).html
+    rows = re.findall(r'<tr><th scope="row">(.*?)</th>(.*?)</tr>', table)
+    shown = {figures._SHOWN.get(name, name): name for name in (*METHODS, *CONTROLS)}
+    assert sorted(name for name, _ in rows) == sorted(shown)
+    kinds = re.findall(r'<th scope="col"><span>(.*?)</span>', table)
+    assert sorted(kinds) == sorted(stored["grid"])
+    for j, kind in enumerate(kinds):
+        scores = {name: row["accuracy"] for name, row in stored["grid"][kind].items()}
+        choice = [name for name in scores if name not in CONTROLS]
+        best = max(choice, key=lambda name: np.mean(list(scores[name].values())))
+        expected = {m for m in choice if m == best or compare(scores[best], scores[m])["verdict"] != "holds"}
+        cells = {shown[name]: re.findall(r"<td.*?>(.*?)</td>", row)[j] for name, row in rows}
+        assert {name for name, cell in cells.items() if "<b>" in cell} == expected
+        for name, cell in cells.items():
+            found = f"{100 * np.mean(list(scores[name].values())):.0f}" if name in scores else "–"
+            assert cell.removeprefix("<b>").removesuffix("</b>") == found
+
+
+@pytest.mark.parametrize("width", [1000, 390])
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_the_scoreboard_fits_and_can_be_read(browser, theme, width):
+    table = figures.scoreboard(results.load("scoreboard")["figures"]).html
+    page = open_page(browser, document(table, theme), width=width, color_scheme=theme)
+    assert page.evaluate("document.documentElement.scrollWidth <= innerWidth")
+    bad = [v for v in Axe().run(page).response["violations"] if v["impact"] in ("serious", "critical")]
+    assert [(v["id"], v["nodes"][0]["html"][:200]) for v in bad] == []
+    page.context.close()
 
 
 def test_who_needs_sums_only_is_what_the_atlas_says():

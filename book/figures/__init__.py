@@ -20,7 +20,7 @@ from numpy.typing import ArrayLike
 
 from fedlib.partition import dirichlet, iid, pathological, quantity
 from fedlib.server.distance_clusters import dbscan
-from fedlib.statistics import interval
+from fedlib.statistics import compare, interval
 
 from . import places
 
@@ -33,6 +33,7 @@ __all__ = [
     "local_steps",
     "partition",
     "playground",
+    "scoreboard",
     "split_front",
     "split_slider",
     "teachers_t",
@@ -513,19 +514,90 @@ SUMS_SUFFICE = (  # of the scoreboard's methods: the server has no use for what 
     "alone", "FedAvg", "FedAvg, fine-tuned", "FedProx", "SCAFFOLD", "FedAdam", "Ditto", "FedRep", "FedEM", "FedProto",
     "LG-FedAvg",
 )  # fmt: skip
-_DIFFER_BY = {
-    "equal clients": "nothing: equal clients",
+_DIFFER_BY = {  # kind of federation -> plain words for it, in the order of the chapter's questions
+    "equal clients": "nothing",
+    "unequal sizes": "how much data they hold",
+    "writers": "whose handwriting they hold",
     "label skew": "how often each class occurs",
-    "unequal sizes": "how much they hold",
-    "writers": "their handwriting",
-    "rotations": "how their images are turned",
-    "styles": "the style of their images",
-    "label names": "what they call the same image",
-    "label names, few take part": "what they call it; few take part",
+    "styles": "how their images look, two looks a client",
+    "rotations": "how their images are rotated",
     "columns": "which pixels they see",
     "features by position": "which pixels they see",
-    "columns without names": "columns, which have no names",
+    "columns without names": "columns that nobody has matched",
+    "label names": "which label they give the same input",
+    "label names, few take part": "which label they give the same input, and few take part",
 }
+_FAMILIES = {  # of the scoreboard's rows: who shares what with whom
+    "no sharing": ("alone",),
+    "one model for all": ("FedAvg", "FedProx", "SCAFFOLD", "FedAdam"),
+    "one model each": ("FedAvg, fine-tuned", "Ditto", "FedRep"),
+    "one model a group, or weighted neighbours": (
+        "split-half CFL (ours)", "IFCA", "FeSEM", "FedGroup", "k-means", "PACFL", "pFedGraph",
+    ),
+    "components, or modules for domains": ("FedEM", "FedCG"),
+    "some layers, or class means": ("LG-FedAvg", "FedSGCNN", "FedProto"),
+    "controls, which no one can choose": ("true groups", "random groups"),
+}  # fmt: skip
+_SHOWN = {  # rows whose name would say too little
+    "FedAvg, fine-tuned": "fine-tuned FedAvg*",
+    "FedCG": "FedCG (our variant)",
+    "FedSGCNN": "FedSGCNN (our variant)",
+}
+
+
+def _ordered(grid: Mapping[str, Any]) -> list[str]:
+    """Kinds of federations in the order of the three questions, and any other after them."""
+    known = [*_DIFFER_BY]
+    return sorted(grid, key=lambda kind: known.index(kind) if kind in known else len(known))
+
+
+def scoreboard(figures: Mapping[str, Any]) -> Figure:
+    """Mean accuracies of all methods in all kinds of federations, sorted by family, with the winners bold (chapter 15).
+
+    Parameters
+    ----------
+    figures : mapping
+        Those of the stored result ``scoreboard``, of which "grid" is used: kind -> method -> score -> seed.
+
+    Returns
+    -------
+    Figure
+        A table without a script. In each column the method with the highest mean is bold, and so are those that do not
+        differ significantly from it, seed by seed; controls never are. Colours show the distance from FedAvg.
+    """
+    grid, controls = figures["grid"], [*_FAMILIES.values()][-1]
+    kinds = _ordered(grid)
+    scores = {kind: {name: row["accuracy"] for name, row in grid[kind].items()} for kind in kinds}
+    means = {kind: {name: float(np.mean([*s.values()])) for name, s in scores[kind].items()} for kind in kinds}
+    head = "".join(f'<th scope="col"><span>{escape(kind)}</span></th>' for kind in kinds)
+    best = {kind: max((m for m in means[kind] if m not in controls), key=means[kind].get) for kind in kinds}  # type: ignore[arg-type]
+    body = ""
+    for family, names in _FAMILIES.items():
+        body += f'<tr class="family"><th colspan="{len(kinds) + 1}" scope="rowgroup">{family}</th></tr>'
+        for name in (n for n in names if any(n in scores[kind] for kind in kinds)):
+            body += f'<tr><th scope="row">{escape(_SHOWN.get(name, name))}</th>'
+            for kind in kinds:
+                if name not in scores[kind]:
+                    body += "<td>–</td>"
+                    continue
+                gain = means[kind][name] - means[kind]["FedAvg"]
+                colour = f"rgb({'224 120 0' if gain > 0 else '110 70 190'} / {min(1, 2 * abs(gain)) * 0.55:.2f})"
+                first = best[kind]
+                wins = name not in controls and (
+                    name == first or compare(scores[kind][first], scores[kind][name])["verdict"] != "holds"
+                )
+                text = f"{100 * means[kind][name]:.0f}"
+                body += f'<td style="background:{colour}">{f"<b>{text}</b>" if wins else text}</td>'
+            body += "</tr>"
+    words = (
+        "Mean accuracy in %. Bold: the highest of its column, and those that, seed by seed, do not differ "
+        "significantly. Orange is better than FedAvg, purple worse. A dash was not run. * Tune its learning rate "
+        "before you judge it."
+    )
+    table = f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
+    style = f"<style>{_read('common.css')}</style>"
+    caption = f"<figcaption>{escape(words)}</figcaption>"
+    return Figure(f'<figure class="fedlib" data-fedlib="scoreboard">{table}{caption}{style}</figure>')
 
 
 def chooser(figures: Mapping[str, Any], controls: Sequence[str] = ("true groups", "random groups")) -> Figure:
@@ -536,18 +608,19 @@ def chooser(figures: Mapping[str, Any], controls: Sequence[str] = ("true groups"
     figures : mapping
         Those of the stored result ``scoreboard``, of which "grid" is used: kind -> method -> score -> seed.
     controls : sequence of str
-        Rows of the grid that nobody can choose.
+        Rows of the grid that no one can choose.
 
     Returns
     -------
     Figure
-        Methods in the order of their mean accuracy, with 95 % intervals, and those marked that the seeds cannot tell
-        from the first, compared seed by seed.
+        Methods in the order of their mean accuracy, with 95 % intervals. Marked are the first and those that do not
+        differ significantly from it, compared seed by seed.
     """
     from scipy.special import stdtrit
 
     grid: dict[str, dict[str, Any]] = {}
-    for kind, rows in figures["grid"].items():
+    for kind in _ordered(figures["grid"]):
+        rows = figures["grid"][kind]
         seeds = list(next(iter(rows.values()))["accuracy"])
         grid[kind] = {
             name: {
@@ -559,32 +632,34 @@ def chooser(figures: Mapping[str, Any], controls: Sequence[str] = ("true groups"
         }
     methods = list(dict.fromkeys(m for rows in grid.values() for m in rows))
     lines = [
-        [kind, name, *interval(row["seeds"]), row["kB"], "yes" if name in SUMS_SUFFICE else "no"]
+        [kind, _SHOWN.get(name, name), *interval(row["seeds"]), row["kB"], "yes" if name in SUMS_SUFFICE else "no"]
         for kind, rows in grid.items()
         for name, row in sorted(rows.items(), key=lambda item: -float(np.mean(item[1]["seeds"])))
     ]
-    columns = ["clients", "method", "accuracy", "±", "kB a client and round", "sums suffice"]
+    columns = ["clients", "method", "accuracy", "±", "kB per client and round", "sums suffice"]
     table = pd.DataFrame(lines, columns=columns).to_html(index=False, border=0, float_format="{:.3f}".format)
 
-    plot = {"left": 136, "wide": 210, "top": 34, "row": 19}
+    left, wide = 178, 168
+    plot = {"left": left, "wide": wide, "top": 34, "row": 19}
     kind, first = next(iter(grid.items()))
-    order = [line[1] for line in lines if line[0] == kind]
+    order = sorted(first, key=lambda name: -float(np.mean(first[name]["seeds"])))
     bottom = plot["top"] + plot["row"] * len(methods)
     inner = "".join(
-        f'<path class="grid" d="M{136 + 210 * v:g} 22V{bottom}"/>'
-        f'<text class="mid" x="{136 + 210 * v:g}" y="14">{v:g}</text>'
+        f'<path class="grid" d="M{left + wide * v:g} 22V{bottom}"/>'
+        f'<text class="mid" x="{left + wide * v:g}" y="14">{v:g}</text>'
         for v in (0, 0.5, 1)
     )
-    inner += '<text class="title" x="0" y="14">accuracy</text><text class="end" x="480" y="14">down + up</text>'
+    inner += '<text class="title" x="0" y="14">accuracy</text><text class="end" x="480" y="14">sent</text>'
     for name in methods:
         row = first.get(name, {"seeds": [0.0], "kB": 0.0})
         (mean, half), where = np.nan_to_num(interval(row["seeds"])), order.index(name) if name in order else 0
-        x = [136 + 210 * float(np.clip(v, 0, 1)) for v in (mean, mean - half, mean + half)]
-        dots = "".join(f"M{136 + 210 * v:.1f} 0h0" for v in row["seeds"])
+        x = [left + wide * float(np.clip(v, 0, 1)) for v in (mean, mean - half, mean + half)]
+        dots = "".join(f"M{left + wide * v:.1f} 0h0" for v in row["seeds"])
         hidden = "" if name in order else ' style="visibility:hidden"'
         inner += (
             f'<g data-method="{escape(name)}" transform="translate(0 {plot["top"] + plot["row"] * where})"{hidden}>'
-            f'<text x="0" y="4">{escape(name)}</text><path class="span" d="M{x[1]:.1f} 0H{x[2]:.1f}"/>'
+            f'<text x="0" y="4">{escape(_SHOWN.get(name, name))}</text>'
+            f'<path class="span" d="M{x[1]:.1f} 0H{x[2]:.1f}"/>'
             f'<path class="seeds" d="{dots}"/><circle cx="{x[0]:.1f}" cy="0" r="4" fill="var(--g0)"/>'
             f'<text class="end" x="396" y="4">{mean:.2f}</text>'
             f'<text class="end" x="480" y="4">{row["kB"]:.0f} kB</text></g>'
@@ -595,13 +670,18 @@ def chooser(figures: Mapping[str, Any], controls: Sequence[str] = ("true groups"
     data = {
         "grid": grid,
         "sums": [m for m in methods if m in SUMS_SUFFICE],
+        "names": {m: _SHOWN[m] for m in methods if m in _SHOWN},
         "words": {k: w for k, w in _DIFFER_BY.items() if k in grid},
         "t": float(stdtrit(len(seeds) - 1, 0.975)),
         "range": [round(float(np.floor(np.log10(min(some)))), 1), round(float(np.ceil(np.log10(max(some)))), 1)],
         "plot": plot,
     }
-    words = f"Which method? Clients differ by {_DIFFER_BY.get(kind, kind)}. Small dots are seeds, bars 95 % intervals."
-    return _figure("chooser", scene, words + " Blue: the best, and what the seeds cannot tell from it.", table, data)
+    words = (
+        f"Which method? Clients differ by: {_DIFFER_BY.get(kind, kind)}. Blue: the highest mean, and methods that do "
+        "not differ significantly from it. Small dots are seeds, bars 95 % intervals; sent is what one client receives "
+        "and sends in a round. * Tune its learning rate before you judge it."
+    )
+    return _figure("chooser", scene, words, table, data)
 
 
 def who_shares_what(chapter: int = 0) -> Figure:

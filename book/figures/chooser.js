@@ -1,12 +1,12 @@
 // The chooser: methods that may see and send so much, ordered by their accuracy in the reader's kind of federation.
 
-/** Mean and half width of the 95 % interval over seeds, by the quantile of Student's t that stands in the data. */
+/** Mean and half width of the 95 % interval over seeds, by the quantile of Student's t in the data. */
 function interval(values, t) {
   const n = values.length, mean = values.reduce((a, b) => a + b, 0) / n;
   return [mean, n > 1 ? t * Math.sqrt(values.reduce((a, v) => a + (v - mean) ** 2, 0) / (n - 1) / n) : 0];
 }
 
-/** Names of the methods that are left, the most accurate first; and who of the rest cannot be told from the first. */
+/** Names of the methods that are left, the most accurate first; and those of the rest that do not differ significantly from the first. */
 function ordered(data, kind, sums, most) {
   const rows = data.grid[kind], mean = (m) => interval(rows[m].seeds, data.t)[0];
   const left = Object.keys(rows).filter((m) => rows[m].kB <= most && (!sums || data.sums.includes(m))).sort((a, b) => mean(b) - mean(a));
@@ -20,12 +20,14 @@ function ordered(data, kind, sums, most) {
 const bytes = (kB) => kB >= 1000 ? `${show(kB / 1000, 1)} MB` : `${show(kB, kB < 10 ? 1 : 0)} kB`;
 
 function sentence(data, { kind, sums, most }, { left, tied }) {
-  const of = Object.keys(data.grid[kind]).length, first = left[0];
-  const start = `Clients differ by ${data.words[kind] ?? kind}; the server may see ${sums ? "sums only" : "everything that methods send"}; at most ${bytes(most)} a client and round: ${left.length} of ${of} methods are left. `;
+  const of = Object.keys(data.grid[kind]).length, first = left[0], named = (m) => data.names[m] ?? m;
+  const start = `${left.length} of ${of} methods remain that ${sums ? "need only sums and " : ""}send at most ${bytes(most)} per client and round. `;
   if (!first) return start;
   const [mean, half] = interval(data.grid[kind][first].seeds, data.t), n = data.grid[kind][first].seeds.length;
-  return `${start}${first} has the highest mean accuracy, ${show(mean)} ± ${show(half)}. `
-    + (tied.length ? `${n} seeds cannot tell it from ${list(tied.slice(0, 4))}${tied.length > 4 ? ` and ${tied.length - 4} more` : ""}.` : left.length > 1 ? "Each of the others is behind it for certain, seed by seed." : "");
+  const others = tied.slice(0, 4).map(named), more = tied.length - others.length;
+  if (more) others.push(`${more} more`);
+  return `${start}Where clients differ by ${data.words[kind] ?? kind}, ${named(first)} has the highest mean accuracy, ${show(mean)} \u00b1 ${show(half)}. `
+    + (others.length ? `Over ${n} seeds, it does not differ significantly from ${list(others)}.` : left.length > 1 ? "It is significantly above all others." : "");
 }
 
 function live(figure, data) {
@@ -49,9 +51,9 @@ function live(figure, data) {
     }
     says.textContent = sentence(data, state, found);
   };
-  const kind = menu("My clients differ by", Object.keys(data.grid).map((k) => [k, data.words[k] ?? k]), state.kind, (v) => { state.kind = v; draw(); });
-  const sums = choice("The server may see", [[false, "all that methods send"], [true, "sums only"]], false, (v) => { state.sums = v; draw(); });
-  const most = slider("at most, a client and round", [...data.range, 0.05], data.range[1], (v) => { state.most = 10 ** v; draw(); }, (v) => bytes(10 ** v));
+  const kind = menu("My clients differ by", Object.keys(data.grid).map((k) => [k, data.words[k] ? `${data.words[k]} (${k})` : k]), state.kind, (v) => { state.kind = v; draw(); });
+  const sums = choice("The server may see", [[false, "each client's messages"], [true, "sums only"]], false, (v) => { state.sums = v; draw(); });
+  const most = slider("sent per client and round, at most", [...data.range, 0.05], data.range[1], (v) => { state.most = 10 ** v; draw(); }, (v) => bytes(10 ** v));
   figure.prepend(make("div", { className: "controls" }, kind.label, most.label), make("div", { className: "controls" }, sums.label), says);
   if (!calm) rows.forEach((one) => { one.style.transition = "transform .4s"; });
   draw();
