@@ -6,7 +6,8 @@ from book import claiming
 
 PAGE = "notebooks/12_who_helps_whom.ipynb"
 NAME, OPPOSITE = "planted_transfer", "dose 1"
-GROUPS, PAPER, LATE = "AUC, groups", "Siamese GCN, paper", "cosine, 100 epochs"
+GROUPS, PAPER, BOOK = "AUC, groups", "Siamese GCN, paper", "Siamese GCN, book"
+LATE, EARLY = "cosine, 100 epochs", "cosine, 10 epochs"
 
 
 def beats(a, b, score="R2", seeds=0):
@@ -38,16 +39,18 @@ def near_chance(read):
 
 CLAIMS = [
     (
-        "Its AUC is above that of the paper's Siamese network in every seed, and its clusters beat training alone in "
-        "every seed. The network's do not significantly.",
+        "Even after ten epochs its AUC of 0.82 is above that of the paper's network in every seed",
         every(
-            beats(LATE, PAPER, GROUPS, seeds=5),
-            beats(LATE, "standalone", seeds=5),
-            undecided(PAPER, "standalone"),
+            lambda read: shows(mean(read(NAME)[OPPOSITE], EARLY, GROUPS), "0.82"), beats(EARLY, PAPER, GROUPS, seeds=5)
         ),
     ),
+    ("after a hundred its clusters beat training alone in every seed", beats(LATE, "standalone", seeds=5)),
+    (
+        "A Siamese network that learns the *size* of the gain draws level in AUC.",
+        every(undecided(BOOK, LATE, GROUPS), beats(BOOK, PAPER, GROUPS)),
+    ),
     ("At $\\varepsilon = 1/2$ it made one cluster of all clients in every seed.", every_run_is_one_federation),
-    ("its predictor is near chance (AUC 0.50 and 0.48 on two tables)", near_chance),
+    ("If only columns and rows differ, as in the paper, its predictor is near chance.", near_chance),
 ]
 
 GIVEN: list[str] = []
