@@ -46,7 +46,7 @@ CLAIMS = [
     ),
     ("after a hundred its clusters beat training alone in every seed", beats(LATE, "standalone", seeds=5)),
     (
-        "A Siamese network that learns the *size* of the gain draws level in AUC.",
+        "A Siamese network that learns the *size* of the gain (last row) draws level in AUC.",
         every(undecided(BOOK, LATE, GROUPS), beats(BOOK, PAPER, GROUPS)),
     ),
     ("At $\\varepsilon = 1/2$ it made one cluster of all clients in every seed.", every_run_is_one_federation),
