@@ -22,7 +22,7 @@ from fedlib.partition import dirichlet, iid, pathological, quantity
 from fedlib.server.distance_clusters import dbscan
 from fedlib.statistics import compare, interval
 
-from . import places
+from . import drawings, places
 
 __all__ = [
     "LENGTHS",
@@ -31,6 +31,8 @@ __all__ = [
     "cfl_rules",
     "chooser",
     "local_steps",
+    "modules_and_graph",
+    "network_as_graph",
     "partition",
     "playground",
     "scoreboard",
@@ -697,9 +699,22 @@ def who_shares_what(chapter: int = 0) -> Figure:
     Figure
         It has no script.
     """
-    scene, words = places.drawn(chapter)
+    return _drawing("places", *places.drawn(chapter))
+
+
+def modules_and_graph() -> Figure:
+    """A layer with a module for each domain, and the graph between the modules. It has no script."""
+    return _drawing("modules", *drawings.modules())
+
+
+def network_as_graph() -> Figure:
+    """A network of three neurons, and its graph. It has no script."""
+    return _drawing("graph", *drawings.as_graph())
+
+
+def _drawing(name: str, scene: str, words: str) -> Figure:
     caption = f"<figcaption>{escape(words)}</figcaption>"
-    return Figure(f'<figure class="fedlib" data-fedlib="places">{_style()}{scene}{caption}</figure>')
+    return Figure(f'<figure class="fedlib" data-fedlib="{name}">{_style()}{scene}{caption}</figure>')
 
 
 def _read(name: str) -> str:

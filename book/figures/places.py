@@ -29,7 +29,7 @@ CHAPTERS = {  # the places that a chapter is about; a chapter that is not here i
     9: [("components", "a group")],
     10: [("components", "a group")],
     11: [("some layers", "all + own")],
-    12: [("some layers", "a group"), ("whole model", "neighbours")],
+    12: [("some layers", "a group")],
     13: [("class means", "all + own")],
 }
 _LEFT, _TOP, _WIDE, _LINE = 76, 22, 72, 15  # of the first cell, and the size of cells and lines

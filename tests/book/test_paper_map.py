@@ -78,5 +78,5 @@ def test_what_is_not_there_is_found():
         and not exists("fedlib.server.domain_graph.nothing")
         and not exists("nothing.at")
     )
-    assert place_exists("10_fedcg_graph#The equations") and place_exists("10_fedcg_graph#fig-idea")
+    assert place_exists("10_fedcg_graph#The equations") and place_exists("10_fedcg_graph#fig-graph")
     assert not any(map(place_exists, ("10_fedcg_graph#nothing", "99_nothing", "errata#nothing")))

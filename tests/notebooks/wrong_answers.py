@@ -315,10 +315,10 @@ WRONG = {
             ("a half", "1 / D  #", "1 / 2  #", "solve for it"),
         ],
         "4": [
-            ("full is a vector", '"full": q * q', '"full": q', "a square matrix"),
-            ("one matrix", "2 * q * width", "q * width", "two matrices"),
-            ("no width at all", "max(1, q // 16)", "q // 16", "at least one wide"),
-            ("what is left out", '"none": 0', '"none": q', "costs nothing"),
+            ("forwards only", "keeps**2", "keeps", "in the gradient as well"),
+            ("the mean shrinks too", "return 1.0", "return keeps", "does not change it"),
+            ("spread over all", "(D - 1)", "D", "of the pace"),
+            ("one factor", "return 1.0, keeps**2", "return keeps**2", "two factors"),
         ],
     },
     "11_different_columns": {
@@ -375,11 +375,11 @@ WRONG = {
     },
     "12_who_helps_whom": {
         "1": [
-            ("the wrong way round", '"alone", "all together"', '"all together", "alone"', "the other way round"),
-            ("tiny finds the kinds", '"alone", "all', '"true kinds", "all', "one's own"),
-            ("huge finds the kinds", '"all together"', '"true kinds"', "huge: cosines no longer count"),
-            ("alone in both", '"all together"', '"alone"', "p is the same for all"),
-            ("in other words", '"alone"', '"local"', "must each be one of"),
+            ("upside down", "(common**2 - 1)", "(1 - common**2)", "opposite"),
+            ("no lengths", " / (common**2 + 1)", "", "product of the lengths"),
+            ("the mean stays", "update - update.mean(0)", "update", "once the mean of all clients is gone"),
+            ("mean of each client", "update.mean(0)", "update.mean(1, keepdim=True)", "opposite"),
+            ("in place", "rest = update - update.mean(0)", "rest = update.sub_(update.mean(0))", "leave the updates"),
         ],
         "2": [
             (

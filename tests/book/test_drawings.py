@@ -1,0 +1,24 @@
+"""The drawings of chapters 10 and 12 say in words what they draw, and draw what fedlib computes."""
+
+import re
+
+import torch
+
+from book import figures
+from fedlib.server.model_graph import model_graph
+
+
+def test_they_have_words_and_no_script():
+    for made, words in ((figures.modules_and_graph(), "four coloured"), (figures.network_as_graph(), "three nodes")):
+        label = made.html.partition('aria-label="')[2].partition('"')[0]
+        assert words in label and "<script" not in made.html and "<figcaption>" in made.html
+
+
+def test_the_drawn_features_are_those_of_the_library():
+    stack = {"dense1.weight": torch.tensor([[[2.0, -1.0]]]), "dense1.bias": torch.tensor([[0.5]])}
+    graph = model_graph(stack, ["dense1"])
+    label = figures.network_as_graph().html.partition('aria-label="')[2].partition('"')[0]
+    drawn = re.findall(r"([abc]): layer (\d) (\d), bias ([\d.]+), in ([\d.]+), out ([\d.]+?)[.\"]", label + '"')
+    found = torch.tensor([[float(v) for v in row[1:]] for row in drawn])
+    assert [row[0] for row in drawn] == ["a", "b", "c"] and torch.allclose(found, graph.x[0], atol=0.05)
+    assert graph.adjacency[0, 0, 0, 2] == 2 and graph.adjacency[0, 1, 1, 2] == 1
