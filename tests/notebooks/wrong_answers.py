@@ -292,10 +292,10 @@ WRONG = {
             ("no softmax", "(b.softmax(0) - s)", "(b - s)", "minus what the teacher says"),
             ("shares only", "(b.softmax(0) - s)", "(-s)", "minus what the teacher says"),
             ("rate forgotten", "lr *", "1 *", "minus what the teacher says"),
-            ("the loss", "(b.softmax(0) - s)", "(s * b.log_softmax(0)).sum()", "one number for each domain"),
+            ("the loss", "(b.softmax(0) - s)", "(s * b.log_softmax(0)).sum()", "a frequent domain must rise"),
         ],
         "4": [
-            ("plain agreement", "(p - q) / (1 - q)", "p", "the answer is 0"),
+            ("plain agreement", "(p - q) / (1 - q)", "p", "3/4 * 1/2"),
             ("not divided", "(p - q) / (1 - q)", "p - q", "perfect agreement"),
             (
                 "one over the number of domains",
