@@ -1,4 +1,4 @@
-"""Chapter 8: who finds the domains of single images: FedCG's teacher and student, their mends, a mixture model.
+"""Chapters 8 and 9: who finds the domains of single images: FedCG's teacher and student, their mends, a mixture model.
 
 Forty clients hold handwritten digits, turned by four angles that nobody has written down; half of the clients hold two
 of them. Preset ``full`` measures with each of five seeds

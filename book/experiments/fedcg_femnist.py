@@ -20,7 +20,7 @@ What differs from the paper, besides the number of writers:
 - CFL with relative lengths needs all clients in a round, so it has as many visits to clients in fewer rounds.
 
 "FedCG, paper" has teacher and student as printed, random starts, and ReLU. "FedCG, book" has domains from federated EM
-(chapter 8), weights from the student, equal starts, W = I + P R^T and no ReLU. Two controls are "FedCG, paper" without
+(chapter 9), weights from the student, equal starts, W = I + P R^T and no ReLU. Two controls are "FedCG, paper" without
 a teacher, with domains drawn at random, and with a single one. SCAFFOLD and CFL hold 26 MB for each client: 14 GB in
 all.
 

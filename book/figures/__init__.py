@@ -22,6 +22,7 @@ from fedlib.partition import dirichlet, iid, pathological, quantity
 from fedlib.server.distance_clusters import dbscan
 from fedlib.statistics import compare, interval
 
+from .. import results
 from . import drawings, places
 
 __all__ = [
@@ -443,19 +444,21 @@ def _places(distance: np.ndarray) -> np.ndarray:
     return np.round(150 + 135 * at / max(float(np.abs(at).max()), 1e-12), 1)
 
 
-def teachers_t(figures: Mapping[str, Any]) -> Figure:
+def teachers_t(figures: Mapping[str, Any] | None = None) -> Figure:
     """FedCG's teacher over T, the rounds to a new teacher: how full the largest domain is, and the NMI with the truth.
 
     Parameters
     ----------
-    figures : mapping
-        Those of the stored result ``fedcg_collapse``: "federation, head" -> "rate r, T = t" -> score -> seed.
+    figures : mapping, optional
+        "federation, head" -> "rate r, T = t" -> score -> seed. By default those of the stored result
+        ``fedcg_collapse``.
 
     Returns
     -------
     Figure
         Seeds as dots, means with 95 % intervals as bars. Chapter 08.
     """
+    figures = results.load("fedcg_collapse")["figures"] if figures is None else figures
     arms = [name.rsplit(", ", 1) for name in figures]
     settings = [re.fullmatch(r"rate (.+), T = (.+)", name) for name in next(iter(figures.values()))]
     rates, temperatures = (list(dict.fromkeys(m[i] for m in settings if m)) for i in (1, 2))

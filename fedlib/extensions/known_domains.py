@@ -1,7 +1,7 @@
 """Not from a paper: FedCG with domains that are known, or found before round 1, in place of its teacher's.
 
 Limits: the teacher is asked once and sees all clients' samples, so a client that comes later has no domains of its own
-and estimates its shares; and only as good as the teacher are they. Chapters 08, 10 and 15.
+and estimates its shares; and only as good as the teacher are they. Chapters 09, 10 and 15.
 """
 
 from collections.abc import Callable
@@ -60,7 +60,7 @@ class FedCGKnownDomains(FedCG):
     Notes
     -----
     Beyond the paper: a client multiplies the student's probabilities by its own shares of the domains (Bayes' rule). A
-    new client estimates these with the student, without labels. Chapters 08, 10 and 15.
+    new client estimates these with the student, without labels. Chapters 09, 10 and 15.
     """
 
     teacher: Callable[[ClientData, Key], Tensor] = field(kw_only=True)

@@ -48,7 +48,7 @@ def nmi(true: Sequence[ArrayLike], w: Tensor) -> float:
     Raises
     ------
     ValueError
-        Not as many true domains as samples. Chapter 08.
+        Not as many true domains as samples. Chapter 09.
     """
     from sklearn.metrics import normalized_mutual_info_score
 
@@ -80,7 +80,7 @@ class RandomFeatures:
     Raises
     ------
     ValueError
-        Images with fewer numbers behind the convolution than `size`. Chapter 08.
+        Images with fewer numbers behind the convolution than `size`. Chapter 09.
     """
 
     image: tuple[int, int, int]
@@ -238,7 +238,7 @@ def federated_em(
 
     A domain without samples has the mean of each class and the variance v0; a class without samples has mean 0. With
     one sample of a class at a client, the sums are its features, unless they are summed by secure aggregation.
-    Chapter 08.
+    Chapter 09.
 
     References
     ----------

@@ -262,11 +262,11 @@ WRONG = {
     },
     "08_fedcg_domains": {
         "1": [
-            ("the student's answer", "upside_down / (upright + upside_down)", "0.2", "student's answer"),
-            ("shares of all forgotten", "0.8 * 0.2 / 0.8, 0.2 * 0.8 / 0.2", "0.8 * 0.2, 0.2 * 0.8", "divide"),
-            ("the other domain", "upside_down / (upright", "1 - upside_down / (upright", "student's answer"),
-            ("shares of all as own", "0.8 * 0.2 / 0.8, 0.2 * 0.8 / 0.2", "0.8 * 0.8, 0.2 * 0.2", "to sum 1"),
-            ("in per cent", "upside_down / (upright", "100 * upside_down / (upright", "between 0 and 1"),
+            ("the hope of the paper", '("yes", "yes", "no", "yes")', '("no", "yes", "no", "no")', "a constant answer"),
+            ("rotations cannot be seen", '("yes", "yes", "no", "yes")', '("yes", "no", "no", "yes")', "see a rotation"),
+            ("learned by heart", '("yes", "yes", "no", "yes")', '("yes", "yes", "yes", "yes")', "by heart"),
+            ("labels are needed", '("yes", "yes", "no", "yes")', '("yes", "yes", "no", "no")', "MNIST networks"),
+            ("in other words", '("yes", "yes", "no", "yes")', "(True, True, False, True)", "each is yes or no"),
         ],
         "2": [
             ("sign", "target.log() - mean.log()", "mean.log() - target.log()", "sign"),
@@ -277,11 +277,50 @@ WRONG = {
             ("a bias for each sample", ".softmax(1).mean(0)", ".softmax(1)", "one number for each domain"),
         ],
         "3": [
-            ("classes with many samples too", "of_class == 1", "of_class > 0", "only their sum"),
+            ("uphill", "b - lr *", "b + lr *", "a frequent domain must rise"),
+            ("no softmax", "(b.softmax(0) - s)", "(b - s)", "minus what the teacher says"),
+            ("shares only", "(b.softmax(0) - s)", "(-s)", "minus what the teacher says"),
+            ("rate forgotten", "lr *", "1 *", "minus what the teacher says"),
+            ("the loss", "(b.softmax(0) - s)", "(s * b.log_softmax(0)).sum()", "a frequent domain must rise"),
+        ],
+        "4": [
+            ("plain agreement", "(p - q) / (1 - q)", "p", "3/4 * 1/2"),
+            ("not divided", "(p - q) / (1 - q)", "p - q", "perfect agreement"),
+            (
+                "one over the number of domains",
+                "sum(np.mean(a == d) * np.mean(b == d) for d in np.unique(a))",
+                "1 / max(2, len(np.unique(a)))",
+                "",
+            ),
+            ("shares of a only", "np.mean(b == d)", "np.mean(a == d)", "3/4 * 1/2"),
+            (
+                "nought by nought",
+                "0.0 if q == 1 else (p - q) / (1 - q)",
+                "(p - q) / np.float64(1 - q + 1e-300) + (q == 1)",
+                "one domain",
+            ),
+        ],
+    },
+    "09_domains_from_sums": {
+        "1": [
+            ("the network's answer", "upside_down / (upright + upside_down)", "0.2", "network's answer"),
+            ("shares of all forgotten", "0.8 * 0.2 / 0.8, 0.2 * 0.8 / 0.2", "0.8 * 0.2, 0.2 * 0.8", "divide"),
+            ("the other domain", "upside_down / (upright", "1 - upside_down / (upright", "network's answer"),
+            ("shares of all as own", "0.8 * 0.2 / 0.8, 0.2 * 0.8 / 0.2", "0.8 * 0.8, 0.2 * 0.2", "to sum 1"),
+            ("in per cent", "upside_down / (upright", "100 * upside_down / (upright", "between 0 and 1"),
+        ],
+        "2": [
+            ("once", "range(100)", "range(1)", "repeat"),
+            ("sums, not shares", ".mean(0)", ".sum(0)", "add up to 1"),
+            ("photos sorted and counted", "bayes(x, pi, mu, v).mean(0)", "bayes(x, pi, mu, v).round().mean(0)", ""),
+            ("day only", "    return pi\n", "    return pi[1:]\n", "one share for each domain"),
+        ],
+        "3": [
+            ("digits with many samples too", "of_class == 1", "of_class > 0", "only their sum"),
             ("not rounded", ".round()", " - 1e-3", "no whole numbers"),
-            ("mean over domains", "s1[:, y].sum(0)", "s1[:, y].mean(0)", "add up"),
-            ("the likeliest domain only", "s1[:, y].sum(0)", "s1[n[:, y].argmax(), y]", "add up"),
-            ("features without their class", "", "def unmask(n, s1):\n    return list(s1.sum(0))", "dictionary"),
+            ("mean over domains", "s[:, y].sum(0)", "s[:, y].mean(0)", "add up"),
+            ("the likeliest domain only", "s[:, y].sum(0)", "s[n[:, y].argmax(), y]", "add up"),
+            ("features without their digit", "", "def unmask(n, s):\n    return list(s.sum(0))", "dictionary"),
         ],
         "4": [
             ("own shares, other places", "np.arange(len(t)) % D", "t", "equally often"),
