@@ -20,7 +20,7 @@ SYNONYMS = {  # what readers also search for, where it is not written so
     "04_personal_models": "pfl, personalized, personalization, personalisation",
     "06_cfl": "clustering, clustered",
     "11_different_columns": "vertical, heterogeneous features, tabular, feature space, lg-fedavg, mmd",
-    "13_different_networks": "model heterogeneity, heterogeneous models, architecture, prototype, lora, adapter, low-rank",
+    "13_different_networks": "model heterogeneity, heterogeneous models, architecture, prototype, lora, adapter",
     "15_choosing": "benchmark, leaderboard, comparison",
     "16_scaling_out": "gpu, cuda, distributed, speed",
     "14_privacy": "security, secure aggregation, differential privacy, gradient inversion, attack, epsilon",
