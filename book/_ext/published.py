@@ -21,6 +21,8 @@ SYNONYMS = {  # what readers also search for, where it is not written so
     "06_cfl": "clustering, clustered",
     "08_fedcg_domains": "pseudo labels, self-training, collapse, domain discovery",
     "09_domains_from_sums": "expectation maximisation, EM, Gaussian mixture, GMM, latent domains",
+    "11_different_columns": "vertical, heterogeneous features, tabular, feature space, lg-fedavg, mmd",
+    "13_different_networks": "model heterogeneity, heterogeneous models, architecture, prototype, lora, adapter",
     "15_choosing": "benchmark, leaderboard, comparison",
     "16_scaling_out": "gpu, cuda, distributed, speed",
     "14_privacy": "security, secure aggregation, differential privacy, gradient inversion, attack, epsilon",

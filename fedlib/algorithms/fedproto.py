@@ -85,7 +85,7 @@ class FedProto(Algorithm):
     Where a client has one example of a class, the prototype that it sends is that embedding. Prototypes of all classes
     are sent both ways, zeros and the count 0 for those that a client lacks. In the costs the operations of embedding
     all examples after training have the purpose "prototypes". The training loss in the history includes the distance.
-    Chapter 11.
+    Chapter 13.
 
     References
     ----------

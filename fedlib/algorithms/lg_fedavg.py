@@ -88,7 +88,7 @@ class LGFedAvg(LocalLayers, Clustered):
     -----
     FedSGCNN's Algorithm 1 from line 15 on: Steps 7 to 10 of section 4.2, and the loss of section 4.4. A subclass may
     override `embed` (what is sent), `centroids`, `comparison` and `discrepancy` (what a client's embeddings are
-    compared with, and how): chapters 11 and 12 do. With MMD, which needs a layer ``dense1``, clients first send
+    compared with, and how). With MMD, which needs a layer ``dense1``, clients first send
     embeddings before round 1; what these reveal is shown in chapter 12. The training loss in the history includes the
     MMD. In the costs, purpose "mmd", embeddings count without padding.
 

@@ -172,7 +172,7 @@ def test_headings_and_equations(notebook):
     places = [text.find(f"\n## {h}") if h not in ("through fedlib",) else text.find(h) for h in order]
     places = [p if p >= 0 else text.find(h) for p, h in zip(places, order, strict=True)]
     assert all(p >= 0 for p in places) and places == sorted(places), dict(zip(order, places, strict=True))
-    assert re.search(r"\\tag\{(FedCG|CFL|FedSGCNN)", text), "an equation with the paper's own number"
+    assert re.search(r"\\tag\{(FedCG|CFL|FedSGCNN|FedProto)", text), "an equation with the paper's own number"
     assert not re.search(r"^(:::|```\{)|\{(ref|doc|cite|numref|eq)[:}]", text, re.M), "Colab shows MyST directives raw"
 
 
