@@ -239,9 +239,11 @@ def judge(rows: pd.DataFrame, row: pd.Series, seeds: int | None = None) -> tuple
     near = abs(mean - published) <= (ALONE if alone else half) + theirs
     found = "The intervals overlap" if near else "The figures are too far apart"
     wide = near and (alone or half > WIDEST or theirs > WIDEST)
-    if wide:
-        found = "One run cannot tell" if alone else "Our seeds scatter too much to tell"
-        found = found if alone or half > WIDEST else "The published interval is so wide that it could hardly be missed"
+    if wide and alone:
+        found = "One run cannot tell"
+    elif wide:
+        scattered = "Our seeds scatter too much to tell"
+        found = scattered if half > WIDEST else "The published interval is so wide that it could hardly be missed"
     told, sign, way, back, as_large = _difference(rows, row), 0, "", "", True
     if told is not None:
         wanted, gap, other = told
@@ -288,7 +290,7 @@ def readings() -> pd.DataFrame:
     Returns
     -------
     pandas.DataFrame
-        A row for each reading; its columns are the words that some row of the table has.
+        A row for each reading, a column for each verdict but "not run".
     """
     rows = read()
     rows = rows[(rows["paper"] == "fedsgcnn") & (rows["table"] == "table5")]
