@@ -6,6 +6,7 @@ as controls. In seven kinds 10 of 100 clients take part in a round. In the three
 and all of them take part, as CFL needs it, which tests a cluster when all its clients have sent an update; one of the
 three, other names for the labels, is there both ways, so that one can see what partial participation costs. Each method
 chooses among the same three learning rates by validation rows of a seed of its own; the table has five other seeds.
+Fine-tuning has two rates, FedAvg's and that of the epochs at home, and chooses each from these three.
 That one seed was looked at for PACFL's threshold, too, and for the table of wines: in two others, Obesity Levels and
 Breast Cancer, nobody was better than the rest, or columns meant the same at any place.
 
@@ -14,7 +15,7 @@ Preset ``full`` takes about an hour on one core. FEMNIST's writers, femnist300, 
 
 import dataclasses
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache, partial
 from typing import Any
@@ -321,8 +322,10 @@ class Board:
         """Clients that take part in a round."""
         return self.everybody if kind in EVERYBODY else self.cohort
 
-    def methods(self, here: World, seed: int, rate: float) -> dict[str, Callable[[], Algorithm]]:
-        """The rows of the table: name -> a function that makes the algorithm."""
+    def methods(
+        self, here: World, seed: int, rate: float, at_home: float | None = None
+    ) -> dict[str, Callable[[], Algorithm]]:
+        """The rows of the table: name -> a function that makes the algorithm. `at_home` is the rate of fine-tuning."""
         nets, loss = here.nets, here.nets.loss
         how = {"lr": rate, "predict": nets.model, "batch_size": self.batch_size, "epochs": self.epochs}
         told = how | {"clusters": here.groups}
@@ -332,7 +335,7 @@ class Board:
             "alone": lambda: LocalOnly(loss, **how),
             "FedAvg": lambda: FedAvg(loss, **how),
             "FedAvg, fine-tuned": lambda: FineTunedFedAvg(
-                loss, fedavg_rounds=self.rounds, **OWN["FedAvg, fine-tuned"], **how
+                loss, fedavg_rounds=self.rounds, finetune_lr=at_home, **OWN["FedAvg, fine-tuned"], **how
             ),
             "FedProx": lambda: FedProx(loss, **OWN["FedProx"], **how),
             "SCAFFOLD": lambda: Scaffold(loss, **how),
@@ -380,13 +383,13 @@ class Board:
         return {name: make for name, make in rows.items() if name not in not_run(here)}
 
     @lru_cache(maxsize=1)  # noqa: B019
-    def train(self, name: str, kind: str, seed: int, rate: float) -> Run:
-        """One method in one world; again with a third of the rate where it diverges."""
+    def train(self, name: str, kind: str, seed: int, rate: float, at_home: float | None = None) -> Run:
+        """One method in one world; again with a third of its rates where it diverges."""
         here, rounds, drawn = self.world(kind, seed), self.rounds, self.drawn(kind)
         if name == "alone":  # as often as a client takes part in a federation, in the mean
             rounds, drawn = rounds * drawn // len(here.train), len(here.train)
         try:
-            algorithm = self.methods(here, seed, rate)[name]()
+            algorithm = self.methods(here, seed, rate, at_home)[name]()
             with warnings.catch_warnings():
                 # the tables show it: domains that collapse, one cluster for all, a cluster that is never tested
                 warnings.simplefilter("ignore", UserWarning)
@@ -394,7 +397,7 @@ class Board:
                 start = here.nets.of(name).init(seed)
                 end = fedlib.fit(algorithm, start, here.train, rounds + more, drawn, seed=seed, progress=False)
         except FloatingPointError:
-            return self.train(name, kind, seed, rate / 3)
+            return self.train(name, kind, seed, rate / 3, at_home and at_home / 3)
         scored = [evaluation.evaluate(algorithm, end, part) for part in (here.test, here.validation)]
         return Run(rate, end.state, end.history, *scored)
 
@@ -402,14 +405,35 @@ class Board:
         """Mean accuracy of the clients on their validation rows."""
         return round(float(self.train(name, kind, seed, rate).validation["accuracy"].mean()), 4)
 
+    def validated_at_home(self, kind: str, seed: int, rate: float) -> dict[str, float]:
+        """The same for FedAvg's model that clients have fine-tuned, by the rate at home."""
+        name, here = "FedAvg, fine-tuned", self.world(kind, seed)
+        state, found = self.train(name, kind, seed, rate).state, {}
+        data = here.train.to(state.tuned.device).sorted()
+        for at_home in RATES:  # all from one model of FedAvg, which stays as it is while clients fine-tune
+            algorithm = self.methods(here, seed, rate, at_home)[name]()
+            tuned = algorithm.new_clients(state, data, Key(seed, self.rounds), rounds=1)
+            end = fedlib.Result(tuned, data.id, pd.DataFrame())
+            scores = evaluation.evaluate(algorithm, end, here.validation)
+            found[str(at_home)] = round(float(scores["accuracy"].mean()), 4)
+        return found
+
     def each_client_alone(self, kind: str, seed: int, rate: float) -> dict[str, list[float]]:
         """Accuracy of each client that trains by itself."""
         table = self.train("alone", kind, seed, rate).test
         return {"id": table["id"].tolist(), "accuracy": table["accuracy"].tolist()}
 
-    def cell(self, name: str, kind: str, seed: int, rate: float, alone: dict[str, list[float]]) -> dict[str, float]:
+    def cell(
+        self,
+        name: str,
+        kind: str,
+        seed: int,
+        rate: float,
+        alone: dict[str, list[float]],
+        at_home: float | None = None,
+    ) -> dict[str, float]:
         """A cell of the table: what is kept of a run."""
-        run, group = self.train(name, kind, seed, rate), self.world(kind, seed).group
+        run, group = self.train(name, kind, seed, rate, at_home), self.world(kind, seed).group
         found = {
             "accuracy": run.test["accuracy"].mean(),
             "worst decile": statistics.summary(run.test)["worst decile"],
@@ -422,7 +446,8 @@ class Board:
                 found["ARI"] = statistics.cluster_scores(group, assignment)["ari"]
         for way in ("down", "up"):  # round 0 included
             found[f"kB {way}"] = run.history[f"bytes_{way}"].sum() / (self.rounds * self.drawn(kind) * 1e3)
-        return {what: round(float(value), 5) for what, value in (found | {"rate": run.rate}).items()}
+        found |= {"rate": run.rate} | ({} if at_home is None else {"rate at home": at_home * run.rate / rate})
+        return {what: round(float(value), 5) for what, value in found.items()}
 
 
 # ---- the whole table ----
@@ -433,29 +458,54 @@ def board_of(settings: dict[str, Any]) -> Board:
     return Board(**{field.name: settings[field.name.replace("pair_", "pair ")] for field in dataclasses.fields(Board)})
 
 
-def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
-    """Choose rates, then run every cell: ``grid``, kind -> method -> score -> seed; ``validation``; ``rates``."""
-    board, figures = board_of(settings), {"grid": {}, "validation": {}, "rates": {}, "not run": {}}
-    choosing = settings["seed that chooses"]
+def chosen_rates(
+    keep: running.Keep, board: Board, kind: str, seed: int, arms: Mapping[str, Sequence[str]], names: Sequence[str]
+) -> dict[str, Any]:
+    """What validation says of each rate: of a method, and of FedAvg's and the one at home for fine-tuning."""
+    tuned = "FedAvg, fine-tuned"
+    found: dict[str, Any] = {"validation": {}, "rates": {}}
+    for name in names:
+        if name == tuned:
+            pairs = {
+                str(r): keep(
+                    f"{kind}: {name} at {r}, by rate at home", board.validated_at_home, kind, seed, r, arms=arms[name]
+                )
+                for r in RATES
+            }
+            tried = {r: max(by.values()) for r, by in pairs.items()}
+            best = max(tried, key=tried.__getitem__)
+            found |= {"validation at home": pairs, "rate at home": float(max(pairs[best], key=pairs[best].get))}
+        else:
+            tried = {
+                str(r): keep(f"{kind}: {name} at {r}", board.validated, name, kind, seed, r, arms=arms[name])
+                for r in RATES
+            }
+        found["validation"][name], found["rates"][name] = tried, float(max(tried, key=tried.__getitem__))
+    return found
+
+
+def measure(settings: dict[str, Any], keep: running.Keep, moved: Sequence[str]) -> dict[str, Any]:
+    """Choose rates, then run every cell of the arms that moved.
+
+    ``grid``, kind -> method -> score -> seed; ``validation``; ``rates``; and the two last of fine-tuning, ``at home``.
+    """
+    board, choosing = board_of(settings), settings["seed that chooses"]
+    figures: dict[str, Any] = {"grid": {}, "not run": {}}
     for kind in KINDS:
         here = board.world(kind, choosing)
         arms = {name: (name, "alone", kind)[: 2 if kind == "writers" else 3] for name in METHODS + CONTROLS}
-        names = list(board.methods(here, choosing, RATES[0]))
-        tried = {
-            name: {
-                str(r): keep(f"{kind}: {name} at {r}", board.validated, name, kind, choosing, r, arms=arms[name])
-                for r in RATES
-            }
-            for name in names
-        }
-        best = {name: float(max(by, key=by.get)) for name, by in tried.items()}
-        figures["validation"][kind], figures["rates"][kind], figures["not run"][kind] = tried, best, not_run(here)
-        grid = figures["grid"][kind] = {}
+        names = [name for name in board.methods(here, choosing, RATES[0]) if set(arms[name]) & set(moved)]
+        asked = names if "alone" in names else ["alone", *names]  # it says who is worse off than alone
+        chosen = chosen_rates(keep, board, kind, choosing, arms, asked)
+        for what, value in chosen.items():
+            figures.setdefault(what, {})[kind] = value
+        figures["not run"][kind], grid = not_run(here), figures["grid"].setdefault(kind, {})
         for seed in settings["seeds"]:
-            one = kind, seed, best["alone"]
+            one = kind, seed, chosen["rates"]["alone"]
             alone = keep(f"{kind}, {seed}: clients alone", board.each_client_alone, *one, arms=arms["alone"])
             for name in names:
-                one = name, kind, seed, best[name], alone
+                at_home = chosen["rate at home"] if name == "FedAvg, fine-tuned" else None
+                one = name, kind, seed, chosen["rates"][name], alone, at_home
                 cell = keep(f"{kind}, {seed}: {name}", board.cell, *one, arms=arms[name])
                 for what, value in cell.items():
                     grid.setdefault(name, {}).setdefault(what, {})[str(seed)] = value
@@ -478,7 +528,7 @@ def probe() -> running.Probe:
     found: running.Probe = {f"{OURS}, default": [default.level, default.every, default.test_epochs]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        for name, make in board.methods(here, 0, 0.3).items():
+        for name, make in board.methods(here, 0, 0.3, 0.1).items():
             algorithm, start = make(), {k: p.double() for k, p in here.nets.of(name).init(0).items()}
             if name == "FedCG":
                 algorithm = dataclasses.replace(algorithm, teacher=partial(algorithm.teacher, dtype=torch.float64))
@@ -516,7 +566,7 @@ def claims() -> dict[str, Any]:
 
 PRESETS = {
     "full": running.Experiment(
-        "scoreboard", SETTINGS, measure, probe, data=("mnist5k", "femnist300", "wine"), claims=claims()
+        "scoreboard", SETTINGS, measure, probe, data=("mnist5k", "femnist300", "wine"), claims=claims(), by_arm=True
     )
 }
 
