@@ -3,12 +3,13 @@
 Three federations of handwriting at 14 x 14 pixels: label skew, groups with names of their own for the digits, and
 writers of FEMNIST with its 62 classes. In each, a method chooses among three learning rates by the validation images of
 a seed of its own (of writers: of people who are in no other seed), and among three values of its own setting (epochs of
-fine-tuning, Ditto's lam, ...) by those of each of five other seeds. All methods have the same clients, all of them in
-every round, and the same rounds and local epochs. What stands out of that budget is counted: bytes, and operations
-beside FedAvg's.
+fine-tuning, Ditto's lam, ...) by those of each of five other seeds. Fine-tuning chooses a second rate, that of the
+epochs at home, from the same three: FedAvg's together with that of the training, that of clusters' models afterwards.
+All methods have the same clients, all of them in every round, and the same rounds and local epochs. What exceeds that
+budget is counted: bytes, and operations compared with FedAvg's.
 
 Preset ``full`` has label skew, and names; ``writers`` needs femnist300, see `fedlib.datasets`. ``longer`` asks of the
-same writers what three times the rounds change, and a rate of its own for the epochs at home.
+same writers what three times the rounds change, and a longer list of rates for the epochs at home.
 """
 
 import warnings
@@ -200,11 +201,14 @@ def world(settings: Settings, kind: str, seed: int) -> World:
 # ---- one run ----
 
 
-def algorithm_of(settings: Settings, here: World, name: str, rate: float, own: float | None) -> Algorithm:
-    """A method with a learning rate and its own setting."""
+def algorithm_of(
+    settings: Settings, here: World, name: str, rate: float, own: float | None, at_home: float | None = None
+) -> Algorithm:
+    """A method with a learning rate, its own setting, and for fine-tuned FedAvg the rate at home."""
     how = {"lr": rate, "predict": mixture, "batch_size": settings["batch_size"], "epochs": settings["epochs"]}
     if name == "FedAvg, fine-tuned":
-        return FineTunedFedAvg(loss, fedavg_rounds=settings["rounds"], finetune_epochs=1, **how)
+        more = {"fedavg_rounds": settings["rounds"], "finetune_epochs": 1, "finetune_lr": at_home}
+        return FineTunedFedAvg(loss, **more, **how)
     if name == "true groups":
         assert here.group is not None
         return LGFedAvg(loss, local=(), assignment=here.group.tolist(), **how)
@@ -265,10 +269,17 @@ def costs_of(result: Result, clients: int) -> Scores:
 
 
 def trained(
-    settings: Settings, here: World, name: str, seed: int, rate: float, own: float | None, **more: Any
+    settings: Settings,
+    here: World,
+    name: str,
+    seed: int,
+    rate: float,
+    own: float | None,
+    at_home: float | None = None,
+    **more: Any,
 ) -> tuple[Algorithm, dict[int, Result], float]:
-    """A method's results, by epochs of fine-tuning (0: none), and its rate: a third where it diverged."""
-    algorithm, kept = algorithm_of(settings, here, name, rate, own), {}
+    """A method's results, by epochs of fine-tuning (0: none), and its rate: a third of both where it diverged."""
+    algorithm, kept = algorithm_of(settings, here, name, rate, own, at_home), {}
 
     def keep_state(t: int, state: Any, record: dict[str, Any]) -> None:
         if t - settings["rounds"] in EPOCHS:
@@ -289,7 +300,7 @@ def trained(
                 **more,
             )
     except FloatingPointError:
-        return trained(settings, here, name, seed, rate / 3, own, **more)
+        return trained(settings, here, name, seed, rate / 3, own, at_home and at_home / 3, **more)
     if not kept:
         return algorithm, {0: end}, rate
     by_epochs = {e: Result(s, end.ids, end.history.head(settings["rounds"] + e)) for e, s in kept.items()}
@@ -297,39 +308,61 @@ def trained(
 
 
 def arm(
-    settings: Settings, kind: str, name: str, seed: int, rate: float, own: float | None
+    settings: Settings,
+    kind: str,
+    name: str,
+    seed: int,
+    rate: float,
+    own: float | None,
+    home: float | None = None,
 ) -> dict[str, dict[str, Any]]:
     """All that one run gives: rows of scores, by the method's own setting, and by epochs of fine-tuning after it."""
     here = world(settings, kind, seed)
-    algorithm, results, used = trained(settings, here, name, seed, rate, own)
-    rows = {}
+    algorithm, results, used = trained(settings, here, name, seed, rate, own, home)
+    rows: dict[str, Any] = {}
+    used_at_home = {} if home is None else {"rate at home": home * used / rate}
     for epochs, result in results.items():
         new = enrolled(settings, here, name, algorithm, result, epochs or own or 0)
         cost = costs_of(result, len(here.train))
         found = scores_of(here, algorithm, result, new) | cost | {"rate": used}
+        if epochs:
+            found |= used_at_home
         if name in CLUSTERED:
             clusters = result.state.assignment.cpu().numpy()
             found["clusters"] = len(np.unique(clusters))
             if here.group is not None:
                 found["ARI"] = statistics.cluster_scores(here.group, clusters)["ari"]
-            at_home = finetuned(algorithm, result, here.train, seed)
-            new_at_home = finetuned(algorithm, new, here.new, seed)
+            at_home = finetuned(algorithm, result, here.train, seed, home)
+            new_at_home = finetuned(algorithm, new, here.new, seed, home)
             alone = LocalOnly(loss, predict=mixture)
             work = cost["Gflops a client"] / (settings["rounds"] * settings["epochs"])
             for e in EPOCHS:
                 more = {"Gflops a client": cost["Gflops a client"] + e * work, "rate": used}
+                more |= {"rate at home": home or used}
                 rows[f"fine-tuned, epochs {e}"] = scores_of(here, alone, at_home[e], new_at_home[e]) | cost | more
         rows[f"epochs {epochs}" if epochs else "as trained"] = found
     return {row: {score: round(float(v), 5) for score, v in scores.items()} for row, scores in rows.items()}
 
 
 def validated(settings: Settings, kind: str, name: str, rate: float) -> float:
-    """Accuracy on the validation digits of the seed that chooses rates; of fine-tuning the best number of epochs."""
+    """Accuracy on the validation digits of the seed that chooses rates."""
     seed = settings["seed that chooses rates"]
     here = world(settings, kind, seed)
     algorithm, results, _ = trained(settings, here, name, seed, rate, USUAL.get(name))
-    scores = [evaluation.evaluate(algorithm, r, here.validation)["accuracy"].mean() for r in results.values()]
-    return round(float(max(scores)), 5)
+    return round(float(evaluation.evaluate(algorithm, results[0], here.validation)["accuracy"].mean()), 5)
+
+
+def validated_at_home(settings: Settings, kind: str, name: str, rate: float) -> dict[str, float]:
+    """The same of models that clients have fine-tuned for the best number of epochs, by the rate at home."""
+    seed = settings["seed that chooses rates"]
+    here, alone = world(settings, kind, seed), LocalOnly(loss, predict=mixture)
+    algorithm, results, _ = trained(settings, here, name, seed, rate, USUAL.get(name))
+    found = {}
+    for at_home in settings["rates"]:
+        tuned = finetuned(algorithm, results[0], here.train, seed, at_home).values()
+        scores = [evaluation.evaluate(alone, result, here.validation)["accuracy"].mean() for result in tuned]
+        found[str(at_home)] = round(float(max(scores)), 5)
+    return found
 
 
 # ---- the experiment ----
@@ -352,7 +385,14 @@ def fine_tuned_row(by_epochs: Mapping[str, Scores]) -> Scores:
     return {**by_epochs[choice], "new": by_epochs[most]["new"], "epochs": float(choice.split()[-1])}
 
 
-def rows_of_seed(settings: Settings, keep: running.Keep, kind: str, seed: int, rates: Mapping[str, float]) -> Any:
+def rows_of_seed(
+    settings: Settings,
+    keep: running.Keep,
+    kind: str,
+    seed: int,
+    rates: Mapping[str, float],
+    at_home: Mapping[str, float],
+) -> Any:
     """The rows of the figures of one federation and seed, of the methods that have a rate."""
     rows: dict[str, Scores] = {}
     for name in rates:
@@ -364,7 +404,8 @@ def rows_of_seed(settings: Settings, keep: running.Keep, kind: str, seed: int, r
         for value in (*values, *shown):
             label = name if value is None else f"{name}, {what} {value:g}"
             part = f"{kind}, seed {seed}: {label}"
-            tried[label] = keep(part, arm, settings, kind, name, seed, rate, value, arms=depends_on(kind, name))
+            one = settings, kind, name, seed, rate, value, at_home.get(name)
+            tried[label] = keep(part, arm, *one, arms=depends_on(kind, name))
         if name == "FedAvg, fine-tuned":
             each = {f"{name}, {row}": scores for row, scores in tried[name].items()}
             rows |= each | {name: fine_tuned_row(each)}
@@ -384,25 +425,39 @@ def depends_on(kind: str, name: str) -> tuple[str, ...]:
     return (name, kind) if kind in SETTINGS["worlds"] else (name,)
 
 
+def chosen_rates(
+    settings: Settings, keep: running.Keep, kind: str, name: str, needs: Sequence[str]
+) -> tuple[float, float | None]:
+    """The rate of a method, and its rate at home if it is fine-tuned."""
+    rates, part = settings["rates"], f"{kind}: {name}"
+    if name == "FedAvg, fine-tuned":
+        pairs = {}
+        for rate in rates:
+            tuned = keep(f"{part} at {rate}", validated_at_home, settings, kind, "FedAvg", rate, arms=needs)
+            pairs |= {(rate, float(at_home)): score for at_home, score in tuned.items()}
+        return max(pairs, key=pairs.__getitem__)
+    tried = {r: keep(f"{part} at {r}", validated, settings, kind, name, r, arms=needs) for r in rates}
+    best_rate = max(tried, key=tried.__getitem__)
+    if name not in CLUSTERED:
+        return best_rate, None
+    tuned = keep(f"{part}, at home", validated_at_home, settings, kind, name, best_rate, arms=needs)
+    return best_rate, float(max(tuned, key=tuned.__getitem__))
+
+
 def measure(settings: Settings, keep: running.Keep, arms: Sequence[str]) -> dict[str, Any]:
-    """Choose rates, then run: federation -> row -> score -> seed; and ``rates``."""
-    figures: dict[str, Any] = {"rates": {}}
+    """Choose rates, then run: federation -> row -> score -> seed; ``rates``, and ``rates at home``."""
+    figures: dict[str, Any] = {"rates": {}, "rates at home": {}}
     for kind in settings["worlds"]:
-        rates = {}
+        rates, at_home = figures["rates"].setdefault(kind, {}), figures["rates at home"].setdefault(kind, {})
         for name in names_of(kind):
             needs = depends_on(kind, name)
-            if not set(needs) & set(arms):
-                continue
-            tried = {
-                r: keep(f"{kind}: {name} at {r}", validated, settings, kind, name, r, arms=needs)
-                for r in settings["rates"]
-            }
-            rates[name] = max(tried, key=tried.__getitem__)
-        figures["rates"][kind] = rates
+            if set(needs) & set(arms):
+                rates[name], second = chosen_rates(settings, keep, kind, name, needs)
+                at_home |= {} if second is None else {name: second}
     for kind in settings["worlds"]:
         figures[kind] = {}
         for seed in settings["seeds"]:
-            rows = rows_of_seed(settings, keep, kind, seed, figures["rates"][kind])
+            rows = rows_of_seed(settings, keep, kind, seed, figures["rates"][kind], figures["rates at home"][kind])
             for label, scores in rows.items():
                 for score, value in scores.items():
                     figures[kind].setdefault(label, {}).setdefault(score, {})[str(seed)] = value
@@ -477,7 +532,7 @@ def probe_methods() -> running.Probe:
     found = {}
     for name in (*METHODS, "true groups"):
         own = {"IFCA": 2, OURS: 0.99, "FedRep": 2}.get(name, USUAL.get(name))  # 0.99: splits at nearly any test
-        algorithm, results, _ = trained(settings, here, name, 0, 0.3, own, dtype=torch.float64, device="cpu")
+        algorithm, results, _ = trained(settings, here, name, 0, 0.3, own, 0.1, dtype=torch.float64, device="cpu")
         end = results[max(results)]
         new = enrolled(settings, here, name, algorithm, end, max(results) or own or 0)
         found[name] = running.numbers_of(algorithm, end) + running.scores_of(algorithm, end, here.everything)
@@ -488,7 +543,7 @@ def probe_methods() -> running.Probe:
             alone = LocalOnly(loss, predict=mixture)
             for data, result in ((here.test, end), (here.new_test, new)):
                 part = here.train if result is end else here.new
-                found[name] += running.scores_of(alone, finetuned(algorithm, result, part, 0)[3], data)
+                found[name] += running.scores_of(alone, finetuned(algorithm, result, part, 0, 0.1)[3], data)
     return found
 
 

@@ -137,17 +137,12 @@ WRONG = {
             ("no margin", "before - after > margin", "before > after", "within the margin"),
         ],
         "3": [
-            (
-                "representation first",
-                "((2, head_epochs), (0, epochs))",
-                "((0, epochs), (2, head_epochs))",
-                "head is trained first",
-            ),
-            ("all layers at once", "own.requires_grad_(False)", "pass", "head is trained first"),
-            ("no head", "((2, head_epochs), (0, epochs))", "((0, epochs),)", "head has not been trained"),
-            ("the head only", "((2, head_epochs), (0, epochs))", "((2, head_epochs),)", "representation has not been"),
-            ("epochs of the head twice", "key, passes)", "key, head_epochs)", "for `epochs`"),
-            ("in place", "own = copy.deepcopy(network)", "own = network", "not of what was given"),
+            ("a plain mean", "sizes / sizes.sum()", "torch.full_like(sizes, 1 / len(sizes))", "weighted by numbers"),
+            ("one head for all", "[network[2] for", "[trained[0][2] for", "never leaves"),
+            ("the old heads", "[network[2] for network in trained]", "heads", "have trained"),
+            ("in place", "mean = copy.deepcopy(shared)", "mean = shared", "into a copy"),
+            ("two epochs of the head", "key, 1, 2)", "key, 2, 2)", "for one epoch"),
+            ("one epoch of the rest", "key, 1, 2)", "key, 1, 1)", "two epochs"),
         ],
         "4": [
             ("upside down", "sigma2 / (n * tau2)", "n * tau2 / sigma2", "needs w less"),

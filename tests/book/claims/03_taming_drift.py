@@ -113,11 +113,11 @@ CLAIMS = [
 ]
 
 GIVEN = [
-    "They start at $\\theta = 2$ and take $S = 2$ steps at $\\eta = 0.5$, with all control variates zero. Client 1 goes "
-    "from 2 to 3 and on to 3.5, so $c_1 \\leftarrow (2 - 3.5) / (2 \\cdot 0.5) = -1.5$, the mean of its gradients $-2$ "
-    "and $-1$. Client 2 goes to 1 and 0.5, so $c_2 \\leftarrow 1.5$. The server has $\\theta = 2$ again and $c = 0$. In "
-    "the next round, client 1 adds $c - c_1 = 1.5$ to its gradients and gets only to 2.25 and 2.375. The clients now "
-    "drift a quarter as far.",
+    "They start at $\\theta = 2$ and take $S = 2$ steps at $\\eta = 0.5$, with all control variates zero.",
+    "Client 1 goes from 2 to 3 and on to 3.5, so $c_1 \\leftarrow (2 - 3.5) / (2 \\cdot 0.5) = -1.5$",
+    "the mean of its gradients $-2$ and $-1$. Client 2 goes to 1 and 0.5, so $c_2 \\leftarrow 1.5$.",
+    "The server has $\\theta = 2$ again and $c = 0$.",
+    "client 1 adds $c - c_1 = 1.5$ to its gradients and gets only to 2.25 and 2.375. The clients now drift a quarter",
     "FedAvg had 0.1, 0.3 and 0.6, SCAFFOLD 0.03, 0.1 and 0.3",
     "for twenty rounds at the rate 0.1",
     "this run at the rate 0.1",
