@@ -23,23 +23,24 @@ def same(a, b):
     return all(torch.allclose(a[name], b[name], rtol=0, atol=1e-12) for name in a)
 
 
-def trained(federation, name, own=None):
-    algorithm, results, rate = chapter.trained(*federation, name, 0, 0.3, own, **EXACT)
+def trained(federation, name, own=None, at_home=None):
+    algorithm, results, rate = chapter.trained(*federation, name, 0, 0.3, own, at_home, **EXACT)
     assert rate == 0.3
     return algorithm, results
 
 
 def test_fine_tuning_of_any_model_is_that_of_the_library(federation):
-    """New clients of FineTunedFedAvg draw the same shuffles."""
-    tuned, by_epochs = trained(federation, "FedAvg, fine-tuned")
+    """New clients of FineTunedFedAvg draw the same shuffles; both have the same rate at home."""
+    tuned, by_epochs = trained(federation, "FedAvg, fine-tuned", at_home=0.1)
     plain, results = trained(federation, "FedAvg")
     assert sorted(by_epochs) == [1, 3, 10] and [len(r.history) for r in by_epochs.values()] == [3, 5, 12]
     new = chapter.enrolled(*federation, "FedAvg", plain, results[0], 0)
-    at_home = chapter.finetuned(plain, new, federation[1].new, 0)
+    at_home, other = (chapter.finetuned(plain, new, federation[1].new, 0, rate) for rate in (0.1, None))
     for epochs, result in by_epochs.items():
         enrolled = chapter.enrolled(*federation, "FedAvg, fine-tuned", tuned, result, epochs)
         assert same(models_of(tuned, enrolled), at_home[epochs].state.local)
     assert not same(at_home[1].state.local, at_home[3].state.local)
+    assert not same(at_home[1].state.local, other[1].state.local)
 
 
 def test_true_groups_are_federations_of_their_own(federation):
