@@ -1,7 +1,7 @@
 """What the page of claims says, by the stored results."""
 
 import numpy as np
-from book.claiming import at, beats, compare, every, level, mean, pair, part, shows, values, verdict
+from book.claiming import at, beats, compare, every, level, mean, part, shows, values, verdict
 
 from book.experiments import verdicts
 
