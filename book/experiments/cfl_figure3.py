@@ -22,7 +22,7 @@ from fedlib import augment, datasets, losses, partition, statistics
 from fedlib.engines.checkpoint import Checkpoint
 
 from . import cfl as digits
-from .cfl_photos import NETWORKS, WatchedCFL
+from .cfl_photos import NETWORKS, WatchedSchedule
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of the channels of CIFAR-10's training photos
 PREPARED = {  # what is done to the photos: crop and flip, normalise
@@ -65,7 +65,7 @@ def run(arm: str, photos: datasets.Arrays, settings: Mapping[str, Any], seed: in
     dealt = partition.label_permutation(even, digits.GROUPS, seed=seed, cyclic=False)
     data = dealt.clients(photos.x[rows], y, classes=10)
     local = digits.LOCAL | {"predict": predict}
-    algorithm = WatchedCFL(
+    algorithm = WatchedSchedule(
         loss, **local, schedule=tuple(settings["schedule"]), min_size=1
     )  # the paper has no least size
     shares = digits.shares_of(data)

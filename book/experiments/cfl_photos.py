@@ -20,17 +20,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from torch import Tensor
 
 import fedlib
 from book.experiments import running
-from book.experiments.cfl_variants import OURS, GivenClusters, ScheduledCFL, SteppedSplitHalfCFL
+from book.experiments.cfl_variants import OURS, GivenClusters, ScheduledCFL, SteppedSplitHalfCFL, Watched
 from book.experiments.running import Experiment, Keep
 from fedlib import datasets, models, partition, statistics
 from fedlib.algorithms import IFCA, PACFL, ClusteredKMeans, FedAvg, FedGroup, FeSEM
-from fedlib.algorithms.cfl import CFLState
 from fedlib.engines.checkpoint import Checkpoint
-from fedlib.server.clusters import cosine_similarity
 
 from . import cfl as digits  # the same experiment with digits
 
@@ -56,32 +53,8 @@ ONCE = ARMS[-3:]  # these sort the clients before round 1
 
 
 @dataclass(frozen=True)
-class WatchedState(CFLState):
-    """What Figure 3 of the paper shows, round by round."""
-
-    cosines: Tensor  # (rounds, K, K)
-    clusters: Tensor  # (rounds, K), in which the clients trained
-
-
-@dataclass(frozen=True)
-class WatchedCFL(ScheduledCFL):
+class WatchedSchedule(Watched, ScheduledCFL):
     """CFL that keeps the cosines of every round, split on a schedule."""
-
-    def init(self, params: Any, data: fedlib.ClientData, key: Any) -> WatchedState:
-        """As CFL, with nothing seen yet."""
-        state, k = super().init(params, data, key), len(data)
-        nothing = torch.zeros(0, k, dtype=torch.int64)
-        return WatchedState(**vars(state), cosines=torch.zeros(0, k, k), clusters=nothing)
-
-    def aggregate(self, state: Any, update: fedlib.Update) -> Any:
-        """As CFL, and keep the cosines."""
-        now = cosine_similarity(update.per_client["update"]).float()[None]
-        end = super().aggregate(state, update)
-        return replace(
-            end,
-            cosines=torch.cat([end.cosines, now.to(end.cosines)]),
-            clusters=torch.cat([end.clusters, state.assignment[None].to(end.clusters)]),
-        )
 
 
 def method(name: str, network: models.Model, group: np.ndarray, schedule: tuple[int, ...]) -> Any:
@@ -89,7 +62,7 @@ def method(name: str, network: models.Model, group: np.ndarray, schedule: tuple[
     loss, how = digits.loss_of(network), digits.LOCAL | {"predict": network}
     clusters = len(np.unique(group))
     return {
-        "CFL, paper's schedule": lambda: WatchedCFL(loss, **how, schedule=schedule),
+        "CFL, paper's schedule": lambda: WatchedSchedule(loss, **how, schedule=schedule),
         OURS: lambda: SteppedSplitHalfCFL(loss, **how),
         "FedAvg": lambda: FedAvg(loss, **how),
         "true groups": lambda: GivenClusters(loss, **how, given=tuple(group.tolist())),

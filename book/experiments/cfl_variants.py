@@ -3,7 +3,7 @@
 `RelativeCFL` has thresholds for lengths relative to other lengths; `ScheduledCFL` splits in given rounds, as in the
 experiment of the paper; `GivenClusters` never splits. In all of them clients also send how many steps they took, in 8
 bytes, for the pace of an update (`Stepped`); `SteppedSplitHalfCFL` and `SteppedLGCFL` do so because their stored
-results have these bytes.
+results have these bytes. `Watched` keeps the cosines of every round.
 """
 
 from dataclasses import dataclass, replace
@@ -14,6 +14,7 @@ from torch import Tensor
 
 from fedlib import ClientData, Key, Params, Update
 from fedlib.algorithms import CFL
+from fedlib.algorithms.cfl import CFLState
 from fedlib.extensions import LGCFL, SplitHalfCFL
 from fedlib.params import broadcast, norm, take
 from fedlib.server.clusters import bipartition, cosine_similarity
@@ -145,6 +146,38 @@ class GivenClusters(RelativeCFL):
             assignment=torch.tensor(self.given, device=data.n.device),
             finished=state.finished.expand(m).clone(),
         )
+
+
+@dataclass(frozen=True)
+class WatchedState(CFLState):
+    """What Figure 3 of the paper shows, round by round."""
+
+    cosines: Tensor  # (rounds, K, K)
+    clusters: Tensor  # (rounds, K), in which the clients trained
+
+
+class Watched:
+    """Keeps the cosines of every round. Stands before a kind of `CFL` among the bases of a class."""
+
+    def init(self: Any, params: Params, data: ClientData, key: Key) -> WatchedState:
+        """As CFL, with nothing seen yet."""
+        state, k = super().init(params, data, key), len(data)  # type: ignore[misc]
+        nothing = torch.zeros(0, k, dtype=torch.int64)
+        return WatchedState(**vars(state), cosines=torch.zeros(0, k, k), clusters=nothing)
+
+    def aggregate(self: Any, state: Any, update: Update) -> Any:
+        """As CFL, and keep the cosines."""
+        now = cosine_similarity(update.per_client["update"]).float()[None]
+        end = super().aggregate(state, update)  # type: ignore[misc]
+        return replace(
+            end,
+            cosines=torch.cat([end.cosines, now.to(end.cosines)]),
+            clusters=torch.cat([end.clusters, state.assignment[None].to(end.clusters)]),
+        )
+
+
+class WatchedCFL(Watched, RelativeCFL):
+    """CFL with relative lengths that keeps the cosines of every round."""
 
 
 def replay(algorithm: RelativeCFL, state: Any) -> tuple[int, int, bool] | None:
