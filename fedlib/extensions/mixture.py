@@ -189,7 +189,8 @@ def federated_em(
     """Domains of samples by a mixture of Gaussians, in which each client has its own shares of the domains.
 
     A sample x of class y at client c has the density sum_d pi_c(d) N(x; mu_dy, diag v_dy), with x a standardised
-    random view of the image. Clients send sums only; pi_c and the samples' domains never leave them.
+    random view of the image. Clients send sums only: a sample's domain never leaves its client, and what a client's
+    counts reveal of pi_c is hidden if the server sees their sum over clients.
 
     Parameters
     ----------

@@ -311,7 +311,7 @@ WRONG = {
             ("day only", "    return pi\n", "    return pi[1:]\n", "one share for each domain"),
         ],
         "3": [
-            ("digits with many samples too", "of_class == 1", "of_class > 0", "only their sum"),
+            ("digits with many samples too", "of_class == 1", "of_class > 0", "show only weighted sums"),
             ("not rounded", ".round()", " - 1e-3", "no whole numbers"),
             ("mean over domains", "s[:, y].sum(0)", "s[:, y].mean(0)", "add up"),
             ("the likeliest domain only", "s[:, y].sum(0)", "s[n[:, y].argmax(), y]", "add up"),
