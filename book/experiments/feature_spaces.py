@@ -404,7 +404,7 @@ def apart(q: Tensor, group: np.ndarray) -> Scores:
 
 
 def measure_contest(settings: Settings, name: str, codes: str, seed: int) -> dict[str, Any]:
-    """Experiment 1, does averaging break, and does sharing help."""
+    """Does averaging break, and does sharing help?"""
     runs = all_trained(contenders(settings, name, codes, seed), seed, settings["rounds"], settings["every"])
     alone = runs["standalone"]
     scores = {}
@@ -421,13 +421,13 @@ def measure_contest(settings: Settings, name: str, codes: str, seed: int) -> dic
 
 
 def measure_rows(settings: Settings, name: str, rows: int, seed: int) -> dict[str, Any]:
-    """Experiment 2, who needs the others."""
+    """Who needs the others?"""
     runs = all_trained(by_rows(settings, name, rows, seed), seed, min(settings["rounds"], LADDER_ROUNDS), 3)
     return {"scores": {f"{name}, {rows} rows: {m}": numbers(run) for m, run in runs.items()}}
 
 
 def measure_space(settings: Settings, seed: int) -> dict[str, Any]:
-    """Experiment 3, is the common space common, and what does the MMD cost."""
+    """Is the common space common, and what does the MMD cost?"""
     k = settings["clients"]
     runs = all_trained(in_space(settings, seed), seed, settings["space rounds"], settings["every"])
     world = runs["no MMD"].world
@@ -446,7 +446,7 @@ def measure_space(settings: Settings, seed: int) -> dict[str, Any]:
 
 
 def measure_weight(settings: Settings, weight: float, seed: int) -> dict[str, Any]:
-    """Experiment 4, the paper's Figure 5, on random columns."""
+    """The paper's Figure 5, on random columns."""
     rivals = weighted(paper_world(settings, seed, groups=1), weight)
     (run,) = all_trained(rivals, seed, settings["sweep rounds"], settings["every"]).values()
     scores = numbers(run, settings["group rounds"])
@@ -455,7 +455,7 @@ def measure_weight(settings: Settings, weight: float, seed: int) -> dict[str, An
 
 
 def measure_groups(settings: Settings, seed: int) -> dict[str, Any]:
-    """Experiment 5, federate with one's own feature group."""
+    """Federate with one's own feature group."""
     rivals = in_groups(paper_world(settings, seed, groups=2), seed)
     runs = all_trained(rivals, seed, settings["group rounds"], settings["every"])
     return {

@@ -88,9 +88,9 @@ class LGFedAvg(LocalLayers, Clustered):
     -----
     FedSGCNN's Algorithm 1 from line 15 on: Steps 7 to 10 of section 4.2, and the loss of section 4.4. A subclass may
     override `embed` (what is sent), `centroids`, `comparison` and `discrepancy` (what a client's embeddings are
-    compared with, and how). With MMD, which needs a layer ``dense1``, clients first send
-    embeddings before round 1; what these reveal is shown in chapter 12. The training loss in the history includes the
-    MMD. In the costs, purpose "mmd", embeddings count without padding.
+    compared with, and how). With MMD, which needs a layer ``dense1``, clients first send embeddings before round 1,
+    which may give rows away. The training loss in the history includes the MMD. In the costs, purpose "mmd",
+    embeddings count without padding. Chapters 11 and 12.
 
     Line 19's r is a share of each cluster, line 24's mean is weighted by examples, and all clusters do round t together
     (lines 15 and 16). K clients and M clusters are the paper's n and k; C is the number of clients at hand.

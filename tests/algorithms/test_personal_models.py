@@ -223,7 +223,7 @@ def test_without_fedavg_it_is_local_only(clients):
 
 
 def test_it_is_local_only_from_fedavgs_last_model(clients):
-    """As the docstring says, and as exercise 5 of chapter 1 does."""
+    """As the docstring says."""
     params, data = twin("MLP")[0], client_data(clients)
     begin = fedlib.params.row(fit(FedAvg, clients, rounds=T).state.models, 0)
     alone, everybody = make(LocalOnly, epochs=3), torch.arange(len(clients))

@@ -134,7 +134,7 @@ def test_setup_finds_the_clone_from_any_folder_in_it(tmp_path):
 
 
 def test_a_whole_chapter_runs_as_a_students_copy(machine, tmp_path, monkeypatch):
-    """Chapter 11 with small parameters, from an empty folder."""
+    """A chapter with small parameters, from an empty folder."""
     for name, value in machine.items():
         monkeypatch.setenv(name, value)
     notebook = student.marked(notebooks.read(PATHS[6]))
