@@ -404,7 +404,7 @@ def apart(q: Tensor, group: np.ndarray) -> Scores:
 
 
 def measure_contest(settings: Settings, name: str, codes: str, seed: int) -> dict[str, Any]:
-    """Does averaging break, and does sharing help?"""
+    """Whether averaging breaks, and whether sharing helps."""
     runs = all_trained(contenders(settings, name, codes, seed), seed, settings["rounds"], settings["every"])
     alone = runs["standalone"]
     scores = {}
@@ -421,13 +421,13 @@ def measure_contest(settings: Settings, name: str, codes: str, seed: int) -> dic
 
 
 def measure_rows(settings: Settings, name: str, rows: int, seed: int) -> dict[str, Any]:
-    """Who needs the others?"""
+    """What others bring a client, by its number of rows."""
     runs = all_trained(by_rows(settings, name, rows, seed), seed, min(settings["rounds"], LADDER_ROUNDS), 3)
     return {"scores": {f"{name}, {rows} rows: {m}": numbers(run) for m, run in runs.items()}}
 
 
 def measure_space(settings: Settings, seed: int) -> dict[str, Any]:
-    """Is the common space common, and what does the MMD cost?"""
+    """Whether the common space is common, and what the MMD costs."""
     k = settings["clients"]
     runs = all_trained(in_space(settings, seed), seed, settings["space rounds"], settings["every"])
     world = runs["no MMD"].world
