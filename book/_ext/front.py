@@ -64,7 +64,7 @@ def thumbnail(svg, name):
     """A cell's SVG figure for a card: no words, ticks and legends, which nobody could read, and few points."""
     root = ET.fromstring(svg)
     wide = float(root.get("viewBox").split()[2])
-    step, places = wide / 230, set()
+    step, places = wide / 200, set()
     for parent in [*root.iter()]:
         for child in [*parent]:
             mark = child.tag == f"{SVG}use" and child.get("x") and child.get("y")
@@ -81,7 +81,16 @@ def thumbnail(svg, name):
     for defs in root.iter(f"{SVG}defs"):
         for child in [c for c in defs if not used & {e.get("id") for e in c.iter()}]:
             defs.remove(child)
+    tidy(root)
     return inlined(ET.tostring(root, encoding="unicode"), name, "")
+
+
+def tidy(group):
+    """Without the groups in which nothing is left."""
+    for child in [*group]:
+        tidy(child)
+        if child.tag == f"{SVG}g" and not len(child):
+            group.remove(child)
 
 
 def thinned(path, step):
