@@ -707,17 +707,18 @@ def who_shares_what(chapter: int = 0) -> Figure:
 
 def modules_and_graph() -> Figure:
     """A layer with a module for each domain, and the graph between the modules. It has no script."""
-    return _drawing("modules", *drawings.modules())
+    return _drawing("modules", *drawings.modules(), " tabindex=0")
 
 
 def network_as_graph() -> Figure:
     """A network of three neurons, and its graph. It has no script."""
-    return _drawing("graph", *drawings.as_graph())
+    return _drawing("graph", *drawings.as_graph(), " tabindex=0")
 
 
-def _drawing(name: str, scene: str, words: str) -> Figure:
+def _drawing(name: str, scene: str, words: str, more: str = "") -> Figure:
+    """A figure without a script; one that scrolls on a phone takes the focus, for the keyboard."""
     caption = f"<figcaption>{escape(words)}</figcaption>"
-    return Figure(f'<figure class="fedlib" data-fedlib="{name}">{_style()}{scene}{caption}</figure>')
+    return Figure(f'<figure class="fedlib" data-fedlib="{name}"{more}>{_style()}{scene}{caption}</figure>')
 
 
 def _read(name: str) -> str:
