@@ -199,7 +199,7 @@ WRONG = {
             ),
         ],
         "3": [
-            ("without the true one", "gains[0]))", "gains[0])[1:])", "the share is above 0"),
+            ("without the true one", "np.array(gains) >=", "np.array(gains)[1:] >=", "the share is above 0"),
             ("the other way round", ">= gains[0]", "<= gains[0]", "not at most"),
             ("first halves exchanged too", "[halves[0], halves[1][order]]", "[halves[0][order], halves[1][order]]", ""),
         ],
