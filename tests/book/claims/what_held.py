@@ -1,29 +1,28 @@
 """What the page of claims says, by the stored results."""
 
 import numpy as np
-from book.claiming import at, beats, compare, every, level, mean, part, shows, values, verdict
+from book.claiming import beats, compare, every, level, mean, part, shows, values, verdict
+from book.claims.reproduction_fedcg import KNOWN, WHOLE, adds, femnist, pairs, places, undecided
+from book.claims.reproduction_fedsgcnn import (
+    foreseen,
+    mmd_gains,
+    near_chance,
+    next_to_nothing,
+    partners,
+    simple_numbers_as_well,
+    table5,
+)
 
 from book.experiments import verdicts
 
 PAGE = "book/what_held.md"
 OURS, RELATIVE = "split-half CFL (ours)", "CFL, relative lengths"
 HOLDS, OPPOSITE, UNDECIDED = "holds", "the opposite holds", "undecided"
-CLASSES = "Wine", "Wine(c)", "Obesity", "Obesity(c)"
 
 
 def says(wanted, file, a, b, *scores):
     """The verdict on "a is larger than b" in a result, in each of these scores."""
     return lambda read: all(verdict(read(file), (a, s), (b, s)) == wanted for s in scores)
-
-
-def undecided(file, a, b, *scores, within=0.15):
-    """As `says`, of scores that lie so close together that the word means something."""
-
-    def ask(read):
-        found = [compare(read(file), (a, s), (b, s)) for s in scores]
-        return all(f["verdict"] == UNDECIDED and 0 < abs(f["difference"]) < within for f in found)
-
-    return ask
 
 
 def cut_rightly_at_rest(read):
@@ -70,18 +69,6 @@ def cost_them(read):
     return [a < b for a, b, number in pairs if number] == [True] * 4
 
 
-TIMES = 1, 3, 10, 30, 100
-KINDS = ("digits, turned", "digits, styles", "photos, turned", "FEMNIST")
-PAIRED_HEADS = ("pooled", "4x4", "flatten")
-
-
-def pairs(read, score, kinds=KINDS, heads=PAIRED_HEADS, rates=("0.0001", "0.01", "0.1"), every=TIMES):
-    """Where trained pairs of teacher and student end, in all runs."""
-    f = read("fedcg_collapse")
-    arms = [f"rate {rate}, T = {t}" for rate in rates for t in every]
-    return [v for kind in kinds for head in heads for arm in arms for v in values(f, f"{kind}, {head}", arm, score)]
-
-
 def known_and_found(read):
     """What modules gain where domains are found, and where they are known."""
     gains = [
@@ -122,11 +109,6 @@ def some_lose(read):
     )
 
 
-def next_to_nothing(read):
-    found = [compare(read("feature_spaces"), ("weight 0.5", s), ("weight 0", s)) for s in ("cut", "max", "cut, last")]
-    return all(f["verdict"] == UNDECIDED and 0 < abs(f["difference"]) < 0.01 for f in found)
-
-
 def sweeps_show_anything(read):
     """By seed, the correlation of weight and score lies anywhere between -1 and 1."""
     with np.errstate(invalid="ignore"):
@@ -134,60 +116,7 @@ def sweeps_show_anything(read):
     return min(found) < -0.9 and max(found) > 0.9
 
 
-def mmd_gains(wanted, score):
-    return lambda read: all(
-        verdict(read("fedsgcnn_paper")[column], ("+ MMD", score), ("LG-FedAvg", score)) == wanted
-        and abs(mean(read("fedsgcnn_paper")[column], "+ MMD", score)) < 1
-        for column in CLASSES
-    )
-
-
-def near_chance(read):
-    found = [values(read("fedsgcnn"), f"{d}, scale 0: Siamese GCN, paper", "auc") for d in ("boston", "diabetes")]
-    return all(abs(sum(v) / len(v) - 0.5) < 0.05 for v in found)
-
-
-def foreseen(read):
-    return all(
-        verdict(read("fedsgcnn"), (f"{d}, scale 1: Siamese GCN, {r}", "auc"), 0.5) == HOLDS
-        for d in ("boston", "diabetes")
-        for r in ("paper", "book")
-    )
-
-
-def simple_numbers_as_well(read):
-    return all(
-        mean(read("fedsgcnn"), f"{d}, scale 1: {simple}", "auc")
-        > mean(read("fedsgcnn"), f"{d}, scale 1: Siamese GCN, {r}", "auc") - 0.05
-        > 0.6
-        for d in ("boston", "diabetes")
-        for r in ("paper", "book")
-        for simple in ("hand-made numbers, ridge", "lengths of updates, 100 epochs")
-    )
-
-
-def table5(read, rival, score):
-    """Verdicts on "FedSGCNN is above the rival", by column."""
-    columns = [name + c for name in ("Boston", "Wine", "Obesity") for c in ("", "(c)")]
-    return {n: verdict(read("fedsgcnn_paper")[n], ("FedSGCNN", score), (rival, score)) for n in columns}
-
-
 TELLS, PRINTED, LATE = "AUC, groups", "Siamese GCN, paper", "cosine, 100 epochs"
-
-
-def partners(wanted, a, b, *scores, dose="dose 1", at_least=0, within=0.3):
-    """The verdict on "a is above b", which may be a number, and in at least so many seeds."""
-
-    def ask(read):
-        for score in scores or ["R2"]:
-            found = read("planted_transfer")[dose]
-            gap = compare(found, (a, score), b if isinstance(b, float) else (b, score))
-            near = wanted != UNDECIDED or max(abs(gap["difference"]), gap["half_width"]) < within
-            if gap["verdict"] != wanted or gap["seeds"] != 5 or gap["agree"] < at_least or not near:
-                return False
-        return True
-
-    return ask
 
 
 SKEW, NAMES = ("personal_models", "label skew"), ("personal_models", "label names")
@@ -201,33 +130,11 @@ def lifted(read):
     return 0.2 < before < 0.25 and 0.75 < after < 0.8
 
 
-KNOWN = [f"{regime}, {place}, known" for regime in ("turned", "styles") for place in ("last convolution", "last layer")]
-WHOLE = "A + W + ReLU"
-
-
-def adds(read, at, part, score="accuracy, late"):
-    """What a part adds: its mean over seeds, and the verdict."""
-    result = "fedcg_ablation" if at.endswith("known") else "fedcg_ablation_others"
-    found = compare(read(result)[at], (f"effect of {part}", score), 0.0)
-    return found["difference"], found["verdict"]
-
-
-def places(who):
-    return [at.replace("known", who) for at in KNOWN]
-
-
 def nowhere_ahead(read):
     """The whole graph against modules without one, domains known or found."""
     pairs = [("fedcg_ablation", at) for at in KNOWN] + [("fedcg_ablation_others", at) for at in places("found")]
     found = [compare(read(r)[at], (WHOLE, "accuracy, late"), ("no graph", "accuracy, late")) for r, at in pairs]
     return all(f["verdict"] != HOLDS and f["difference"] < 0 for f in found)
-
-
-def femnist(read):
-    """The run with the paper's settings, as the table's line has it."""
-    found = read("fedcg_femnist_paper")
-    fedcg, fedavg = (mean(found, method, "accuracy") for method in ("FedCG, paper, D = 4", "FedAvg"))
-    return shows(fedavg, "0.47") and shows(100 * (fedcg - fedavg), "3.9") and at(found, "data", "clients") == 272
 
 
 FOUR_SLOW, ONE_SLOW = (f"FedCG, book, D = {d} at 0.03" for d in (4, 1))
