@@ -108,4 +108,4 @@ def count(params):
 
 
 def largest_difference(a, b):
-    return max(float((a[name] - b[name]).detach().abs().max()) for name in b)
+    return max(float((a[name].detach().double() - b[name].detach().double()).abs().max()) for name in b)
