@@ -21,11 +21,13 @@ PAGES = (
     "_config.yml",
     "pyproject.toml",
     "book/index.md",
+    "book/on_a_gpu.md",
     "book/setup.md",
 )
 ELSEWHERE = ("astral-sh/", "kynan/", "pre-commit/", "actions/")  # other projects' repositories
 PLACEHOLDER = "https://github.com/ORG/fedlib"
-GRAPHS = ("12_who_helps_whom",)  # need torch-geometric, which Colab lacks
+BESIDE = ("book/teaching/capstone_starter.ipynb", "book/papers_on_a_gpu.ipynb")  # notebooks that are no chapters
+GRAPHS = ("12_who_helps_whom", "papers_on_a_gpu")  # need torch-geometric, which Colab lacks
 BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
 
 SETUP = """# @title Set-up: fetch this release on Colab; elsewhere, find the clone
@@ -111,7 +113,7 @@ def notebook_with(text: str, chapter: str, url: str, version: str) -> str:
 def main() -> None:
     """Rewrite what is out of date, and say which files changed."""
     url, version = repository(), release()
-    for path in [*sorted((ROOT / "notebooks").glob("*.ipynb")), ROOT / "book/teaching/capstone_starter.ipynb"]:
+    for path in [*sorted((ROOT / "notebooks").glob("*.ipynb")), *(ROOT / name for name in BESIDE)]:
         old = path.read_text(encoding="utf8")
         _write(path, old, notebook_with(old, path.stem, url, version))
     for name in PAGES:

@@ -1,7 +1,8 @@
 """What the book offers for download beside its pages, in _build/html/downloads; ``make book`` calls this at its end.
 
 student.zip
-    The chapters without solutions, the capstone's starter, fedlib and the stored results: it runs where it is unpacked.
+    The chapters without solutions, the capstone's starter, the papers' own settings, fedlib and the stored results: it
+    runs where it is unpacked.
 course.zip
     The same as a course of nbgrader, with the solutions.
 slides/NN_slug.html
@@ -21,7 +22,7 @@ from . import badges, notebooks, slides, student, teaching
 
 OUT = notebooks.ROOT / "_build/html/downloads"
 BOOK_ONLY = ("jupyter-book", "sphinx", "myst", "django", "papermill", "nbformat")  # what builds pages, runs no chapter
-STARTER = notebooks.ROOT / "book/teaching/capstone_starter.ipynb"
+STARTER, PAPERS = (notebooks.ROOT / name for name in badges.BESIDE)
 WHEN = (1980, 1, 1, 0, 0, 0)  # of all files in an archive: the same chapters make the same archive
 README = """This is {what} of "Heterogeneous federated learning", a book with a library, release {release}.
 
@@ -44,7 +45,7 @@ STUDENT = """Then open a chapter, such as 01_fedavg.ipynb:
     jupyter lab
 
 While you work on the exercises, set preset = "smoke" at its top: it then runs in seconds. capstone_starter.ipynb is
-the start of a project."""
+the start of a project, and papers_on_a_gpu.ipynb runs the papers' own settings on a GPU."""
 COURSE = """Then, in this folder,
 
     nbgrader generate_assignment 01_fedavg
@@ -65,12 +66,13 @@ def library() -> Iterator[Path]:
     for folder, kinds in (
         ("fedlib", ("py", "py.typed", "json", "txt")),
         ("book/figures", ("py", "js", "css", "html")),
+        ("book/experiments", ("py",)),
         ("book/results", ("json",)),
     ):
         for path in sorted((notebooks.ROOT / folder).rglob("*")):
             if path.is_file() and path.name.endswith(kinds):
                 yield path
-    beside = ("book/results.py", "book/experiments/tabular.py", "LICENSE", "LICENSE-TEXT")
+    beside = ("book/results.py", "book/paper/published.csv", "LICENSE", "LICENSE-TEXT")
     yield from (notebooks.ROOT / name for name in beside)
 
 
@@ -103,7 +105,7 @@ def archives(out: Path = OUT) -> None:
         texts = {p.relative_to(made).as_posix(): p.read_text(encoding="utf8") for p in sorted(made.rglob("*.*"))}
     copies = {name: text for name, text in texts.items() if "/" not in name and name.endswith(".ipynb")}
     course = {name: text for name, text in texts.items() if name not in copies}
-    copies[STARTER.name] = STARTER.read_text(encoding="utf8")
+    copies |= {path.name: path.read_text(encoding="utf8") for path in (STARTER, PAPERS)}
     for name, files, what, more, then in (
         ("student", copies, "the students' copy", "jupyterlab", STUDENT),
         ("course", course, "a course for nbgrader", "jupyterlab nbgrader", COURSE),

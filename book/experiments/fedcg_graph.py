@@ -655,9 +655,8 @@ def celeba_figures(root: Path, settings: dict[str, Any], seed: int) -> dict[str,
     return figures | on_new_clients("CelebA", plain, net, train, test, settings, seed, DomainGCN())
 
 
-def femnist_figures(path: Path, settings: dict[str, Any], seed: int) -> dict[str, float]:
+def femnist_figures(arrays: datasets.Arrays, settings: dict[str, Any], seed: int) -> dict[str, float]:
     """Which of 62 characters: 60 % of the writers train, 20 % test. W has 1.3 GB for each client of the cohort."""
-    arrays = datasets.leaf(path)
     parts = [(arrays.x, arrays.y, arrays.writer)]
     if arrays.x_test is not None:  # LEAF's own split does not matter
         parts.append((arrays.x_test, arrays.y_test, arrays.writer_test))
@@ -679,12 +678,12 @@ def measure_paper(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any
     folders = {name: folder_of(name) for name in ("CelebA", "FEMNIST")}
     if not any(folders.values()):
         raise FileNotFoundError("neither CelebA nor FEMNIST is here, and the book may not ship them")
-    parts = {"CelebA": celeba_figures, "FEMNIST": femnist_figures}
-    return {
-        name: keep(name, parts[name], folder, settings[name], settings["seed"])
-        for name, folder in folders.items()
-        if folder
-    }
+    figures, seed = {}, settings["seed"]
+    if celeba := folders["CelebA"]:
+        figures["CelebA"] = keep("CelebA", celeba_figures, celeba, settings["CelebA"], seed)
+    if femnist := folders["FEMNIST"]:
+        figures["FEMNIST"] = keep("FEMNIST", femnist_figures, datasets.leaf(femnist), settings["FEMNIST"], seed)
+    return figures
 
 
 # ---- probes ----

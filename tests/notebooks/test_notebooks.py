@@ -66,7 +66,7 @@ def run(notebook, path, monkeypatch, seed, *folders, **environment):
     monkeypatch.setenv("OMP_NUM_THREADS", "1")
     for name, value in environment.items():
         monkeypatch.setenv(name, value)
-    papermill.execute_notebook(
+    return papermill.execute_notebook(
         notebook,
         None,  # no copy: papermill would write it after every cell, a sixth of the whole time
         parameters={"preset": "smoke", "seed": seed},

@@ -150,7 +150,7 @@ def test_a_teacher_grades_with_the_published_archive_alone(tmp_path):
             assert packed.testzip() is None
             packed.extractall(tmp_path)
     home, copies = tmp_path / "fedlib-course", tmp_path / "fedlib-student"
-    assert {p.stem for p in copies.glob("*.ipynb")} == {p.stem for p in PATHS} | {"capstone_starter"}
+    assert {p.stem for p in copies.glob("*.ipynb")} == {p.stem for p in PATHS} | {"capstone_starter", "papers_on_a_gpu"}
     for folder in (home, copies):
         said = (folder / "README.txt").read_text(encoding="utf8")
         assert all(words in said for words in ("whl/cpu", "env\\Scripts\\activate", 'preset = "smoke"'))
