@@ -157,7 +157,7 @@ def test_one_parameters_cell(notebook):
     assert not re.search(r'preset\s*(==|!=|in)[^\n]*"(full|paper)"|^\s*"(full|paper)": [({]', code, re.M)
 
 
-def test_headings_and_equations(notebook):
+def test_headings_and_equations(path, notebook):
     text = "\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
     order = [
         "The idea in a picture",
@@ -172,7 +172,8 @@ def test_headings_and_equations(notebook):
     places = [text.find(f"\n## {h}") if h not in ("through fedlib",) else text.find(h) for h in order]
     places = [p if p >= 0 else text.find(h) for p, h in zip(places, order, strict=True)]
     assert all(p >= 0 for p in places) and places == sorted(places), dict(zip(order, places, strict=True))
-    assert re.search(r"\\tag\{(FedCG|CFL|FedSGCNN|FedProto)", text), "an equation with the paper's own number"
+    own = path.stem in ("09_domains_from_sums", "14_privacy")  # after no single paper
+    assert re.search(r"\\tag\{" + "(FedCG|CFL|FedSGCNN|FedProto)" * (not own), text), "a number, the paper's own"
     assert not re.search(r"^(:::|```\{)|\{(ref|doc|cite|numref|eq)[:}]", text, re.M), "Colab shows MyST directives raw"
 
 

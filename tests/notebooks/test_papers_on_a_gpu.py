@@ -1,9 +1,9 @@
 """The papers' own settings: the notebook beside the chapters, with tiny sizes, here and on a machine like Colab's."""
 
 import nbformat
+from notebooks.test_notebooks import COLAB, OTHER_ROUNDING, run
 
 from notebooks import colab
-from notebooks.test_notebooks import COLAB, OTHER_ROUNDING, run
 from tools import badges, downloads, notebooks
 
 

@@ -124,14 +124,6 @@ CLAIMS = [
         ),
     ),
     (
-        "For 90 %, all three need more rounds, in the same order (61.1, 16.7 and 7.3).",
-        every(
-            printed(("61.1", "16.7", "7.3"), HIGH),
-            fewer_with_more_work(HIGH),
-            *(holds((m, f"rounds, {HIGH}"), (m, f"rounds, {IID}")) for m in METHODS),
-        ),
-    ),
-    (
         "Under label skew, local work is worth less, with 24.7 and 17.4 rounds instead of FedSGD's 43.1.",
         every(
             printed(("43.1", "24.7", "17.4"), SKEWED),
@@ -159,10 +151,6 @@ CLAIMS = [
             lambda read: shows(mean(read(NAME), "average, own starts, matched", "loss"), "0.50"),
             lambda read: shows(mean(read(NAME), "a network", "loss"), "0.49"),
         ),
-    ),
-    (
-        "One network trained on all 1,000 examples was still 0.8 points better than the mean with a common start.",
-        points("a network on both", "average, same start", "0.8"),
     ),
     (
         "We scored every second round from 22 to 40. Under label skew, the accuracy changed by 2.3 points on average "

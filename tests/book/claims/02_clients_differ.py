@@ -51,6 +51,12 @@ CLAIMS = [
         ),
     ),
     (
+        "Their label distance is even smaller than that of the control",
+        lambda read: (
+            mean(writers(read), "the deal", "label distance") < mean(writers(read), "IID control", "label distance")
+        ),
+    ),
+    (
         "Their $B^2$ is about a quarter larger than by chance",
         lambda read: (
             1.2

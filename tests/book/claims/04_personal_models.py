@@ -66,7 +66,7 @@ CLAIMS = [
 ]
 
 GIVEN = [
-    "at the learning rate of the training, 0.1, and once at a third of it",
+    "at the learning rate of the training, 0.1, and once at 0.03",
     "Both axes begin at 0.3.",
     "Intervals are 95 % over seeds.",
     "the vertical axis begins at 0.6",

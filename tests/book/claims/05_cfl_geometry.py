@@ -89,7 +89,8 @@ CLAIMS = [
     ),
     ("With eight examples it mostly fails", mostly_fail),
     (
-        'Eq. 6 split off a single client in 56 % of draws, and the mean cosine (`method="average"`) did so in 7 %',
+        'Eq. 6 split off a single client in 56 % of draws, and average linkage (`method="average"`), '
+        "which compares mean cosines, in 7 %",
         lambda read: all(
             shows(100 * mean(read(NAME), f"{method}, noise 3.0", "one client apart"), text)
             for method, text in (("exact", "56"), ("average", "7"))

@@ -75,7 +75,4 @@ CLAIMS = [
     ),
 ]
 
-GIVEN = [
-    "Means with 95 % intervals from a stored experiment with five other seeds",
-    "say 0.9 for day on one phone and 0.1 on another",
-]
+GIVEN = ["Means with 95 % intervals from a stored experiment with five other seeds"]

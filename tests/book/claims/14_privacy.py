@@ -56,5 +56,4 @@ CLAIMS = [
 
 GIVEN = [
     "We count an image as rebuilt if one of the candidates correlates with it by more than 0.95",
-    "Five seeds of experiment 2, with 95 % intervals",
 ]

@@ -83,8 +83,8 @@ CLAIMS = [
         ),
     ),
     (
-        "In *label names* it is FedAvg, because images are alike in all groups and it makes a single one. There "
-        "split-half CFL comes near the true groups. With *rotations*, random groups fall behind FedAvg.",
+        "In *label names* it makes a single group, because images look alike in all of them, and so it equals FedAvg. "
+        "There split-half CFL comes near the true groups. With *rotations*, random groups fall behind FedAvg.",
         every(
             as_many_as("label names", "PACFL", 1.0),
             so(UNDECIDED, "label names", OURS, other="true groups"),
@@ -140,7 +140,7 @@ CLAIMS = [
         every(*(every(so(HOLDS, "label names", m), best("label names", m)) for m in (OURS, "k-means"))),
     ),
     (
-        "| 10 | the same, and few take part | k-means, FeSEM or IFCA |",
+        "| 10 | the same, and few take part | k-means or FeSEM; IFCA if updates must stay hidden |",
         every(
             so(HOLDS, FEW, "k-means", "FeSEM", "IFCA"),
             *(so(UNDECIDED, FEW, m, other="true groups") for m in ("k-means", "FeSEM")),

@@ -102,12 +102,10 @@ CLAIMS = [
         on_the_card,
     ),
     (
-        "the stack by hand was 15 times as fast as the loop on the small network (10 times as fast as a tuned loop), "
-        "but on LeNet-5 only 0.6 times as fast, that is, slower. Local training by fedlib alone was 17 and 1.5 times "
-        "as fast.",
+        "the stack by hand was 15 times as fast as the loop on the small network, but on LeNet-5 only 0.6 times as "
+        "fast, that is, slower. Local training by fedlib alone was 17 and 1.5 times as fast.",
         lambda read: (
-            shows(read(SPEED)["gains"]["W2"]["tuned loop"][PLAIN]["median"], "10")
-            and shows(gain(read, "W2", PLAIN), "15")
+            shows(gain(read, "W2", PLAIN), "15")
             and shows(gain(read, "W3", PLAIN), "0.6")
             and gain(read, "W3", PLAIN, "highest") < 1
             and shows(gain(read, "W2", ANY), "17")
