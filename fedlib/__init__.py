@@ -1,12 +1,14 @@
 """Train many federated clients at once on one device.
 
-The names that most programs need stand here. The modules at the top are one round, in this order: `params`, `keys`,
-`data`, `losses`, `stacked` (with `chance`, `convolutions` and `low_rank`), `models` (with `recurrent` and
-`augment`), `local`, `aggregate`, `algorithm`, `round`,
-`federation`, with `evaluation`, `costs`, `checks`, `trial` and `progress_bar`; `statistics` and `plotting` are for what
-a run gives. The folders: `algorithms`, one paper a file; `extensions`, what is in no paper;
-`client` and `server`, what each side computes; `partition` and `datasets`, who the clients are and what they hold;
-`engines`, what runs a federation elsewhere.
+The package exports the names that most programs need. The modules at the top level are best read in the order in which
+a round uses them, which is `params`, `keys`, `data`, `losses`, `stacked` (with `chance`, `convolutions` and
+`low_rank`), `models` (with `recurrent` and `augment`), `local`, `aggregate`, `algorithm`, `round` and `federation`.
+They are supported by `evaluation`, `costs`, `checks`, `trial` and `progress_bar`, while `statistics` and `plotting` are
+for the results of a run.
+
+The folder `algorithms` has one file per paper, and `extensions` has what no paper describes. The computations of each
+side are in `client` and `server`, the clients and their data in `partition` and `datasets`, and the code that runs a
+federation elsewhere in `engines`.
 """
 
 from . import algorithms, augment, datasets, extensions, losses, models, partition

@@ -1,4 +1,4 @@
-"""Averaging: sums that add over chunks, machines and clients, and the means made of them."""
+"""Averages as sums, which can be added over clients, chunks and machines, and the means computed from them."""
 
 from collections.abc import Mapping
 from typing import Any
@@ -15,16 +15,16 @@ Sums = dict[str, Any]  # nested dictionaries of tensors
 
 
 def membership(assignment: Tensor, weight: Tensor, models: int) -> Tensor:
-    """The weight of each client in its own model's row, 0 in the others; of shape (M, C).
+    """Matrix of shape (M, C) with the weight of each client in the row of its model and 0 in the other rows.
 
-    Its product with a stack of C rows sums over each model's clients (`fedlib.params.mix`); divided by the sums of its
-    rows it takes their means. `assignment` (C,) holds numbers from 0 to `models` - 1.
+    Its product with a stack of C rows sums over each model's clients (`fedlib.params.mix`). If the rows of the matrix
+    are divided by their sums, the product gives means instead. `assignment` (C,) holds numbers from 0 to `models` - 1.
     """
     return (assignment == torch.arange(models, device=assignment.device)[:, None]) * weight
 
 
 def cluster_sums(params: Mapping[str, Tensor | LowRank], assignment: Tensor, weight: Tensor, models: int) -> Sums:
-    """Weighted sums of the clients' parameters for each model: what the server needs of a cohort, and no more.
+    """Weighted sums of the clients' parameters for each model, which are all that the server needs from a cohort.
 
     Parameters
     ----------
@@ -48,26 +48,26 @@ def cluster_sums(params: Mapping[str, Tensor | LowRank], assignment: Tensor, wei
 
 
 def part_sums(parts: Params, weight: Tensor) -> Sums:
-    """As `cluster_sums` for one model of D parts (C, D, ...), each with weights (C, D) of its own: FedCG's modules."""
+    """As `cluster_sums`, for one model of D parts (C, D, ...) with separate weights (C, D), such as FedCG's modules."""
     wide = weight.to(torch.promote_types(next(iter(parts.values())).dtype, torch.float32))
     total = {name: torch.einsum("cd,cd...->d...", wide, p.to(wide))[None] for name, p in parts.items()}
     return {"params": total, "weight": wide.sum(0)[None]}
 
 
 def add_sums(a: Sums, b: Sums) -> Sums:
-    """Entry by entry a + b: the sums of two chunks of a cohort make the sums of both."""
+    """Add a and b entry by entry, so that the sums of two chunks of a cohort become the sums of both."""
     return {name: add_sums(value, b[name]) if isinstance(value, dict) else value + b[name] for name, value in a.items()}
 
 
 def cluster_means(sums: Sums, previous: Params) -> Params:
-    """Weighted mean of each model's clients (FedCG Eq. 2; with one model, FedAvg; chapter 01).
+    """Weighted mean of each model's clients (FedCG Eq. 2; FedAvg if there is one model; chapter 01).
 
     Parameters
     ----------
     sums : dict
         From `cluster_sums`.
     previous : Params
-        Stack of M rows; a model to which no client contributed keeps its row.
+        Stack of M rows; a model to which no client has contributed keeps its row.
 
     Returns
     -------

@@ -1,4 +1,4 @@
-"""What an algorithm is: four functions to write, and the settings of local training that all share."""
+"""The base class of all algorithms, with four functions to write and the settings of local training that all share."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -22,55 +22,56 @@ __all__ = ["Algorithm", "Update", "held"]
 
 Predict = Callable[[Params, Tensor], Tensor]
 _PROBE = 32  # examples on which operations are counted, at most
-_BUSY = 1.5e9  # operations of a client's step, from which clients train one after another on a CPU
+_BUSY = 1.5e9  # operations in a client's step, above which clients train one after another on a CPU
 
 
 def held(by: Literal["server and clients", "server and its cluster", "client"]) -> dict[str, str]:
-    """Metadata of a field of a state: who holds it beside the server; without it, the server alone.
+    """Metadata that says who holds a field of a state; a field without it is held by the server alone.
 
-    "server and clients": all clients of a cohort are sent the whole of it. "server and its cluster": a stack of M rows
-    of which a client is sent the row of its ``assignment``. "client": a stack of K rows, each held by its client, and
-    by nobody else. Write ``models: Params = field(metadata=held("server and clients"))``. `fedlib.engines.flower` sends
-    what stands there (chapter 16).
+    With "server and clients", every client of a cohort is sent the whole field. With "server and its cluster", the
+    field is a stack of M rows, and each client is sent the row of its ``assignment``. With "client", it is a stack of K
+    rows, each held only by its client. Write ``models: Params = field(metadata=held("server and clients"))``.
+    `fedlib.engines.flower` sends what this metadata names (chapter 16).
     """
     return {"held": by}
 
 
 def held_fields(state: Any, by: str) -> dict[str, Any]:
-    """The fields of a state that are held so, see `held`: stacks, or dictionaries of them."""
+    """The fields of a state whose `held` metadata is `by`, as stacks or dictionaries of stacks."""
     return {f.name: getattr(state, f.name) for f in fields(state) if f.metadata.get("held") == by}
 
 
 def each(change: Callable[[Tensor], Tensor], held: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested dictionaries with `change` of each of their tensors."""
+    """Nested dictionaries with `change` applied to each of their tensors."""
     return {name: each(change, v) if isinstance(v, dict) else change(v) for name, v in held.items()}
 
 
 @dataclass(frozen=True)
 class Update:
-    """What local training gives, sorted by who may see it.
+    """The results of local training, sorted by who may see them.
 
     Attributes
     ----------
     clients : Tensor of shape (C,), int64
         Positions of the clients.
     summed : dict
-        Sums over clients, such as the sum of n_k theta_k: all the server needs of them. They add over chunks. Each
-        tensor has a leading axis of models; a client adds to one row of it, and that row is what it sends.
+        Sums over clients that are all the server needs from them, such as the sum of n_k theta_k. They are added
+        over chunks. Each tensor has a leading axis of models. A client adds to one row of it and sends that row.
     per_client : dict of str to Tensor or Params
-        What the server sees of each client, with a leading axis of C (CFL's updates).
+        Results of single clients that the server sees, with a leading axis of C (CFL's updates).
     client_state : dict of str to Tensor or Params
-        What never leaves a client: new rows of the state's field of that name. `fit` stores them; `aggregate` does not
-        look at them.
+        Results that never leave a client, as new rows of the state's field of that name. `fit` stores them; `aggregate`
+        does not look at them.
     log : dict of str to Tensor of shape (C,)
         Numbers for the history.
     purpose : dict of str to str
-        What an entry of `summed` or `per_client` is sent for, in the costs; "training" where nothing is said.
+        Purpose in the costs of an entry of `summed` or `per_client`; "training" by default.
     key : Key, optional
-        For random numbers of the server, such as noise for differential privacy. `train` leaves it out; the round sets
-        its own key before `aggregate`, the same on one machine, in several processes and in Flower. A draw takes the
-        ids of clients, and the server may take one number for itself: ``key.normal(torch.tensor([0]), "noise", 3)[0]``.
-        Who knows the seed knows the draws, and in Flower clients do: this is for experiments, and protects nobody yet.
+        Source of the server's random numbers, such as noise for differential privacy. `train` leaves it out; the round
+        sets its own key before `aggregate`, the same on one machine, in several processes and in Flower. A draw takes
+        the ids of clients; for the server itself, use one number, as in
+        ``key.normal(torch.tensor([0]), "noise", 3)[0]``. Anyone with the seed can reproduce the draws, and in Flower
+        the clients have it, so these draws are for experiments and do not protect anyone yet.
     """
 
     clients: Tensor
@@ -84,38 +85,39 @@ class Update:
 
 @dataclass(frozen=True)
 class Algorithm(ABC):
-    """Base of all algorithms: the settings of local training, and what a new algorithm must or may define.
+    """Base class of all algorithms, with the settings of local training and the methods of an algorithm.
 
-    A new algorithm is a frozen dataclass that defines `init`, `train`, `aggregate` and `client_params`. Its state is
-    another frozen dataclass; all that changes stands there, nothing on the algorithm.
+    A new algorithm is a frozen dataclass that must define `init`, `train`, `aggregate` and `client_params`, and may
+    define the other methods. Its state is another frozen dataclass, which holds everything that changes; the algorithm
+    itself never changes.
 
     Parameters
     ----------
     loss : callable
-        ``loss(params, batch) -> scalar`` of one client, ``batch = (x, y, w)``; w = 0 marks padding.
+        ``loss(params, batch) -> scalar`` of one client, with ``batch = (x, y, w)``; w = 0 marks padding.
     lr : float
         Learning rate of local training.
     batch_size : int or None
-        B, examples in a batch; None takes all at once.
+        B, the number of examples in a batch; None takes all at once.
     epochs : int
-        E, local epochs. ``batch_size=None, epochs=1`` is FedSGD.
+        E, the number of local epochs. ``batch_size=None, epochs=1`` is FedSGD.
     predict : callable, optional
         ``predict(params, x) -> output`` of one client, for evaluation.
     optimizer : callable
-        Local optimiser, made anew in each round as ``optimizer(parameters, lr=lr)``: `torch.optim.SGD`,
-        ``partial(torch.optim.SGD, momentum=0.9)``, `torch.optim.Adam`. It sees the stacks (C, ...) of several clients,
-        so it must treat each entry alone, or each row.
+        Local optimiser, created in each round as ``optimizer(parameters, lr=lr)``, such as `torch.optim.SGD`,
+        ``partial(torch.optim.SGD, momentum=0.9)`` or `torch.optim.Adam`. It sees the stacks (C, ...) of several
+        clients, so it must treat each entry, or at least each row, independently.
     chunk_size : int or "auto"
-        Clients trained at once at the most; rounding apart, no result depends on it. "auto" is what memory holds, and
-        on a CPU one after another where a step of one client is work enough.
+        Largest number of clients that are trained at once; no result depends on it, except for rounding. "auto" takes
+        as many as fit into memory, but a single one on a CPU if one client's step is already enough work.
     stragglers : float
-        Chance that a client is slow in a round: it then takes a random number of its steps, each number from 1 to all
-        equally likely. 0: nobody is slow.
+        Probability that a client is slow in a round. A slow client takes a random number of its steps, each number from
+        1 to all of them equally likely. With 0, no client is slow.
 
     Raises
     ------
     ValueError
-        A setting out of its range; an optimiser that mixes the rows of a stack.
+        A setting is out of its range, or the optimiser mixes the rows of a stack.
     """
 
     loss: Loss
@@ -134,7 +136,7 @@ class Algorithm(ABC):
         rule: Any = self.optimizer
         if "lr" in getattr(rule, "keywords", {}):
             raise ValueError(f"give the learning rate as lr={rule.keywords['lr']} of the algorithm, not the optimizer")
-        if getattr(rule, "func", rule) is not torch.optim.SGD:  # whose probe would take a second for imports
+        if getattr(rule, "func", rule) is not torch.optim.SGD:  # for SGD, the imports of the probe would take a second
             check_optimizer(rule)
 
     @abstractmethod
@@ -143,21 +145,21 @@ class Algorithm(ABC):
 
     @abstractmethod
     def train(self, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:
-        """Client side: train any part of a cohort.
+        """Train any subset of a cohort, on the clients.
 
-        `data` holds these clients and no others; `clients` (C,) are their positions in the state.
+        `data` holds only these clients; `clients` (C,) are their positions in the state.
         """
 
     @abstractmethod
     def aggregate(self, state: Any, update: Update) -> Any:
-        """Server side: the next state. Sees no data; draws random numbers, if any, from ``update.key``."""
+        """The next state, computed by the server, which sees no data; any random numbers come from ``update.key``."""
 
     @abstractmethod
     def client_params(self, state: Any, clients: Tensor) -> Params:
-        """The one question every algorithm answers: which parameters do these clients hold? A stack of C rows."""
+        """The parameters that these clients hold, as a stack of C rows; every algorithm must answer this question."""
 
     def prepare(self, state: Any, data: ClientData, key: Key) -> Any:
-        """Once before round 1; by default nothing."""
+        """The state after any preparations, which happen once before round 1; unchanged by default."""
         return state
 
     def cohort(self, state: Any, ids: Tensor, n: int, key: Key) -> Tensor:
@@ -165,9 +167,10 @@ class Algorithm(ABC):
         return key.choose(ids, n, "cohort")
 
     def download(self, state: Any, clients: Tensor) -> dict[str, Any]:
-        """What the server sends these clients, by purpose, as stacks of C rows, or of one that all get.
+        """Parameters that the server sends these clients, by purpose, as stacks of C rows, or of one row for all.
 
-        By default the fields of the state that say so (`held`); where no field says who holds it, the clients' models.
+        By default these are the fields of the state that `held` marks for sending or, if no field says who holds it,
+        the clients' models.
         """
         if not any("held" in f.metadata for f in getattr(state, "__dataclass_fields__", {}).values()):
             return {TRAINING: self.client_params(state, clients)}
@@ -176,13 +179,13 @@ class Algorithm(ABC):
         return {TRAINING: sent} if sent else {}
 
     def unreached(self, state: Any, rounds: int) -> str:
-        """What the settings promise and a run of `rounds` rounds never came to; `fit` warns of it. Empty if nothing."""
+        """A warning for `fit` if `rounds` rounds are too few for something that the settings promise; else empty."""
         return ""
 
     def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> Any:
-        """State for clients never seen in training: rows that belong to clients are those of `data`.
+        """State for clients never seen in training; its rows for clients are those of `data`.
 
-        `rounds` is how many rounds of local training a new client may spend, for algorithms that need any.
+        `rounds` is the number of rounds of local training that a new client may spend, for algorithms that need any.
         """
         raise NotImplementedError(
             f"{type(self).__name__} does not say how it serves clients never seen in training: define new_clients"
@@ -198,7 +201,7 @@ class Algorithm(ABC):
         frozen: Sequence[str] = (),
         purpose: str = TRAINING,
     ) -> Trained:
-        """`fedlib.local.local_update` with this algorithm's settings, for the clients of `data`; enters its costs."""
+        """Run `fedlib.local.local_update` with this algorithm's settings on the clients of `data`; record the costs."""
         loss = loss or self.loss
         batches = local_batches(data, self.batch_size, self.epochs, key)
         if self.stragglers:
@@ -214,21 +217,22 @@ class Algorithm(ABC):
         return end
 
     def local_rounds(self, start: Params, data: ClientData, key: Key, rounds: int, **task: Any) -> Params:
-        """The models of clients after `rounds` rounds of `local_training` in which nothing is sent: `new_clients`."""
+        """The clients' models after `rounds` rounds of `local_training` with nothing sent, for `new_clients`."""
         for t in range(1, rounds + 1):
             start = self.local_training(start, data, Key(key.seed, t), **task).params
         return start
 
 
 def _flops_per_example(loss: Loss, start: Params, batches: Batches, extras: Sequence[Any]) -> float:
-    """Estimated once in a run, on a batch of the first client's examples: three times the loss's own operations.
+    """Estimate of a step's operations for one example, made once in a run on a batch of the first client's examples.
 
-    A step costs about three times its loss: the backward pass makes two products of each.
+    A step costs about three times as many operations as its loss, because the backward pass computes two products for
+    each product of the loss.
     """
     costs = current_costs()
     if costs is None:
         return 0.0
-    which = getattr(loss, "__func__", loss)  # of a method of any copy of the algorithm
+    which = getattr(loss, "__func__", loss)  # the method itself, whichever copy of the algorithm it is bound to
     known = id(which), *(p.shape[1:] for p in start.values())  # clients may have different networks
     if known not in costs.flops_per_example:
         data = batches.data[:1]

@@ -1,8 +1,8 @@
-"""Augmentation of images inside a loss: other draws for each client, round, step and image.
+"""Augmentation of images inside a loss, with different draws for each client, round, step and image.
 
-Each function changes the images while `fedlib.federation.fit` trains and gives them back as they are elsewhere, so that
-scores are of the images themselves. `fedlib.chance` says what the draws depend on. To normalise, divide and subtract in
-the loss, behind these.
+Each function changes the images while `fedlib.federation.fit` trains and otherwise returns them unchanged, so scores
+are computed on the original images. `fedlib.chance` says what the draws depend on. If you normalise the images, do so
+in the loss after these functions.
 """
 
 import torch
@@ -15,7 +15,7 @@ __all__ = ["crop", "flip", "noise"]
 
 
 def flip(x: Tensor, p: float = 0.5) -> Tensor:
-    """Mirror each image, left to right, with probability `p`; 0 mirrors none.
+    """Mirror each image left to right with probability `p`; 0 mirrors none.
 
     Parameters
     ----------
@@ -40,9 +40,10 @@ def flip(x: Tensor, p: float = 0.5) -> Tensor:
 
 
 def crop(x: Tensor, padding: int) -> Tensor:
-    """Shift each image by up to `padding` pixels in either direction; what comes in at the border is 0.
+    """Shift each image by up to `padding` pixels in either direction, and fill the border with zeros.
 
-    The same as padding by zeros and cutting a window of the old size out at random. ``padding=0`` shifts nothing.
+    This is the same as padding with zeros and cropping a random window of the original size. ``padding=0`` shifts
+    nothing.
 
     Parameters
     ----------
@@ -66,7 +67,7 @@ def crop(x: Tensor, padding: int) -> Tensor:
 
 
 def noise(x: Tensor, std: float) -> Tensor:
-    """Add normal noise of standard deviation `std`, in the unit of `x`; 0 adds none.
+    """Add normal noise with standard deviation `std`, in the unit of `x`; 0 adds none.
 
     Parameters
     ----------

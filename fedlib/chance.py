@@ -1,11 +1,11 @@
-"""Torch's random functions inside a client's loss: drawn by client, round and step.
+"""Torch's random functions inside a client's loss, with draws that depend on client, round and step.
 
-Dropout, augmentation, noise: a loss calls `torch.rand`, `torch.randn_like`, `torch.nn.functional.dropout` and so on, as
-any program does. Inside `fedlib.stacked.vmap` each call is answered by a hash of (seed, round, client id, step, number
-of the call in this step, position). So a client draws the same whichever clients train beside it, in whatever chunk or
-process, and after a resume; the draws of a real row do not depend on padding.
+For dropout, augmentation or noise, a loss calls `torch.rand`, `torch.randn_like`, `torch.nn.functional.dropout` and so
+on, as any program does. Inside `fedlib.stacked.vmap`, each call is answered by a hash of (seed, round, client id, step,
+number of the call in this step, position). Therefore a client's draws do not depend on which other clients are trained
+or on the chunk or process, and do not change after a resume. The draws of a real row do not depend on padding.
 
-Outside training nothing is dropped or augmented, and other draws are the same for all clients and in each call.
+Outside training, nothing is dropped or augmented, and other draws are the same for all clients and in each call.
 """
 
 import math
@@ -23,11 +23,11 @@ from .keys import child, spread, to_normal, to_uniform
 
 __all__ = ["ANSWERS", "Draws", "Refused", "in_training"]
 
-_ALPHA = -1.7580993408473766  # what alpha dropout puts in place of a unit: SELU's value at minus infinity
+_ALPHA = -1.7580993408473766  # what alpha dropout replaces a unit by, SELU's value at minus infinity
 
 
 class Refused(ValueError):
-    """Something in a loss or a module that clients cannot train in a stack; says what to do instead."""
+    """Error for a loss or module that clients cannot train in a stack; its message says what to do instead."""
 
 
 def in_training(x: Tensor) -> bool:
@@ -41,18 +41,18 @@ class Draws:
     Parameters
     ----------
     seed : Tensor, scalar int64
-        Of one client; inside a vmap, of each client.
+        Seed of one client or, inside a vmap, of each client.
     step : int
         Number of the step.
     training : bool
-        Whether dropout drops.
+        Whether dropout is active.
     """
 
     def __init__(self, seed: Tensor, step: int, training: bool) -> None:
         self.seed, self.step, self.training, self.calls = seed, step, training, 0
 
     def bits(self, shape: Any, device: Any = None) -> Tensor:
-        """Uniform 64-bit integers of a shape; others in each call."""
+        """Uniform 64-bit integers of a given shape, different in each call."""
         self.calls += 1
         return spread(child(child(self.seed.to(device or self.seed.device), self.step), self.calls), shape)
 
@@ -69,11 +69,11 @@ class Draws:
         return (low + (self.bits(shape, device) >> 1) % (high - low)).to(dtype or torch.int64)
 
 
-# ---- torch's functions, with the draws in front of their arguments ----
+# ---- torch's functions, with the draws as an additional first argument ----
 
 
 def _sized(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """As `torch.rand(*size)`."""
+    """A replacement with the signature of `torch.rand(*size)`."""
 
     def answer(draws, *size, dtype=None, device=None, **other):
         size = other.pop("size", size)
@@ -84,7 +84,7 @@ def _sized(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 def _like(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """As `torch.rand_like(x)`."""
+    """A replacement with the signature of `torch.rand_like(x)`."""
     return lambda draws, x, *, dtype=None, device=None, **_: draw(draws, x.shape, dtype or x.dtype, device or x.device)
 
 
@@ -112,7 +112,7 @@ def _normal(draws, mean, std=1.0, size=None, **kinds):
 
 
 def _in_place(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
-    """As `x.uniform_()`; under a vmap, x must have been made inside it."""
+    """A replacement for a method such as `x.uniform_()`; under a vmap, x must have been created inside it."""
     return lambda draws, x, *args, generator=None, **kwargs: x.copy_(draw(draws, x, *args, **kwargs))
 
 
@@ -134,13 +134,13 @@ def _exponential_(draws, x, lambd=1.0):
 
 
 def _empty(draws, func, *args, **kwargs):
-    """An empty tensor of each client's own, for what is then drawn in place."""
+    """A separate empty tensor for each client, which is then filled in place by draws."""
     made = func(*args, **kwargs)
     return torch.zeros_like(made) + (draws.seed & 0).to(made)
 
 
 def _dropped(axes: int | None, alpha: bool = False) -> Callable[..., Tensor]:
-    """Dropout of single numbers, or of whole channels, which the first `axes` axes number."""
+    """Dropout of single numbers, or of whole channels, which are indexed by the first `axes` axes."""
 
     def answer(draws, x, p=0.5, training=True, inplace=False, **other):
         if not (draws.training and other.get("train", training) and p):
@@ -160,7 +160,7 @@ def _dropped(axes: int | None, alpha: bool = False) -> Callable[..., Tensor]:
 def _attention(
     draws, query, key, value, attn_mask=None, dropout_p=0.0, is_causal=False, *, scale=None, enable_gqa=False
 ):
-    """Attention by its definition: torch's own kernels would loop over clients."""
+    """Attention by its definition, because torch's own kernels would loop over clients."""
     if enable_gqa:
         key, value = (t.repeat_interleave(query.shape[-3] // t.shape[-3], -3) for t in (key, value))
     score = query @ key.mT * (1 / math.sqrt(query.shape[-1]) if scale is None else scale)
@@ -168,7 +168,7 @@ def _attention(
         attn_mask = torch.ones(score.shape[-2:], dtype=torch.bool, device=score.device).tril()
     if attn_mask is not None:
         score = score.masked_fill(~attn_mask, -math.inf) if attn_mask.dtype == torch.bool else score + attn_mask
-    nothing = (score == -math.inf).all(-1, keepdim=True)  # a query that may look at no key gets 0, as from torch
+    nothing = (score == -math.inf).all(-1, keepdim=True)  # a query that may attend to no key gets 0, as in torch
     score = score.masked_fill(nothing, 0).softmax(-1).masked_fill(nothing, 0)
     return _dropped(None)(draws, score, dropout_p) @ value
 
@@ -182,7 +182,7 @@ def _no_permutation(draws, *args, **kwargs):
 
 @cache
 def opened(func: Any) -> Any:
-    """A function of `torch.nn.functional`, whose parts ask for overrides where it does not ask as a whole."""
+    """A copy of a `torch.nn.functional` function that checks for overrides in its inner calls, not as a whole."""
     never = {name: lambda *_: False for name in func.__code__.co_names if name.startswith("has_torch_function")}
     copy = FunctionType(func.__code__, func.__globals__ | never, func.__name__, func.__defaults__, func.__closure__)
     copy.__kwdefaults__ = func.__kwdefaults__
@@ -215,5 +215,5 @@ ANSWERS: dict[Any, Callable[..., Any]] = {
     **{f: _dropped(2, alpha=True) for f in (F.feature_alpha_dropout, torch.feature_alpha_dropout)},
     F.scaled_dot_product_attention: _attention,
     in_training: lambda draws, x: draws.training,
-}  #: For a function of torch: what answers it, given the draws and its arguments.
-OPENED = {F.multi_head_attention_forward, F.gumbel_softmax}  #: Whose parts are answered.
+}  #: Replacements of torch's functions, called with the draws and the arguments of the function.
+OPENED = {F.multi_head_attention_forward, F.gumbel_softmax}  #: Functions whose inner calls are replaced instead.

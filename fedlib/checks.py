@@ -1,4 +1,4 @@
-"""What is refused of settings and data before a run begins, with a word on what to do instead."""
+"""Checks of settings and data before a run begins; the errors say what to do instead."""
 
 import math
 import operator
@@ -27,20 +27,20 @@ __all__ = [
 
 
 def number(default: Any = MISSING, **bounds: Any) -> Any:
-    """A field of a dataclass: a number in a range, see `check_number`; without a default it must be given.
+    """A dataclass field for a number in a range, see `check_number`; without a default, it is required.
 
-    Write ``mu: float = number(0.01)``. What the annotation allows besides, None or a word, needs no range.
+    Write ``mu: float = number(0.01)``. If the annotation also allows None or a word, these are accepted as they are.
     """
     return field(default=default, metadata={"check": check_number, "bounds": bounds})
 
 
 def whole(default: Any = MISSING, **bounds: Any) -> Any:
-    """A field of a dataclass: a whole number in a range, see `check_whole`; otherwise as `number`."""
+    """A dataclass field for a whole number in a range, see `check_whole`; otherwise like `number`."""
     return field(default=default, metadata={"check": check_whole, "bounds": bounds})
 
 
 def check_settings(settings: Any) -> None:
-    """Refuse what is out of the range that stands beside its field (`number`, `whole`, a Literal)."""
+    """Refuse values outside the range that their field declares (`number`, `whole`, a Literal)."""
     for f in fields(settings):
         value, kinds = getattr(settings, f.name), (f.type, *get_args(f.type))
         words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
@@ -54,7 +54,7 @@ def check_settings(settings: Any) -> None:
 
 
 def check_whole(value: Any, name: str, otherwise: str = "", least: int = 1, most: int | None = None) -> int:
-    """A count, if it is a whole number from `least` to `most`; `otherwise` says what else may be given."""
+    """The value as a count if it is a whole number from `least` to `most`; `otherwise` names what else is allowed."""
     try:
         count = operator.index(value)
     except TypeError:
@@ -74,7 +74,7 @@ def check_number(
     above: bool = False,
     below: float = math.inf,
 ) -> float:
-    """A number of at least `least`, or `above` it, and of at most `most`, or `below` a number; none is infinite."""
+    """The value as a finite number, at least `least` (with `above`, more), at most `most` and less than `below`."""
     size = float(value) if isinstance(value, Real) else math.nan
     if not least <= size <= most or size >= below or (above and size == least):
         upper = f" and at most {most:g}" if most < math.inf else f" and below {below:g}" if below < math.inf else ""
@@ -84,7 +84,7 @@ def check_number(
 
 
 def _for_all(value: Any, name: str) -> str:
-    """What to say of a list, or of an array with axes, in the place of one number."""
+    """A hint for the error if a list, or an array with axes, is given instead of one number."""
     if not getattr(value, "ndim", isinstance(value, (list, tuple, dict))):
         return ""
     recipe = ". For a rate of each client scale its loss by a column of the data (with_columns); see the FAQ"
@@ -92,7 +92,7 @@ def _for_all(value: Any, name: str) -> str:
 
 
 def check_params(params: Any) -> None:
-    """One set of parameters: named tensors of floating-point numbers."""
+    """Refuse anything but one set of parameters, that is, named tensors of floating-point numbers."""
     some = params.values() if isinstance(params, dict) else ()
     if not some or not all(isinstance(p, Tensor) and p.is_floating_point() for p in some):
         kinds = {name: getattr(p, "dtype", type(p)) for name, p in params.items()} if some else type(params)
@@ -100,7 +100,7 @@ def check_params(params: Any) -> None:
 
 
 def check_digits(y: Tensor, dtype: torch.dtype) -> None:
-    """Warn of targets that are far from zero beside their spread, so that `dtype` cannot tell them apart."""
+    """Warn if targets are so far from zero, relative to their spread, that `dtype` cannot distinguish them."""
     if y.is_floating_point() and (y - y.to(dtype)).abs().max() > 1e-3 * (y.max() - y.min()) > 0:
         warnings.warn(
             f"targets from {y.min():g} to {y.max():g} lose their digits as {dtype}; subtract their mean, or train with "
@@ -110,7 +110,7 @@ def check_digits(y: Tensor, dtype: torch.dtype) -> None:
 
 
 def answer(output: Tensor, y: Tensor) -> Tensor:
-    """One client's answers, of the shape of y (B, ...): the likeliest classes, or the numbers themselves."""
+    """One client's predictions in the shape of y (B, ...), either the most likely classes or the numbers themselves."""
     if not isinstance(output, Tensor):
         raise TypeError(f"predict must give a tensor, got a {type(output).__name__}; give only that of the answers")
     given = tuple(output.shape)
@@ -131,7 +131,7 @@ def answer(output: Tensor, y: Tensor) -> Tensor:
 
 
 def check_alike(data: ClientData, some: ClientData, name: str, exactly: bool) -> ClientData:
-    """An evaluation set of the kind of the training data, with its columns in order; `exactly`: the same columns."""
+    """An evaluation set like the training data, with columns in the same order; `exactly` demands the same columns."""
     for what, here, there in (
         ("y of shape", *((*d.y.shape[2:],) for d in (some, data))),
         ("y of type", *("floating point" if d.y.is_floating_point() else "whole numbers" for d in (some, data))),

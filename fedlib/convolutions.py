@@ -1,9 +1,9 @@
-"""The convolution of a stack of clients: one convolution with as many times the groups.
+"""The convolution of a stack of C clients, computed as one convolution with C times as many groups.
 
-Clients become channels, in the memory layout that the device convolves fastest. One product goes another way on a
-processor without AVX-512: the gradient of filters with a few input channels, where torch's grouped convolution is
-several times slower than one client after another (chapter 16). The way follows from the shapes, so two runs on one
-machine, with as many threads, are equal to the last bit.
+Clients become channels, in the memory layout that the device convolves fastest. There is one exception. On a processor
+without AVX-512, the gradient of filters with few input channels is computed for one client after another, because
+torch's grouped convolution is several times slower (chapter 16). The choice follows from the shapes, so two runs on one
+machine with the same number of threads are equal to the last bit.
 """
 
 from collections.abc import Sequence
@@ -18,14 +18,14 @@ __all__ = ["WAYS", "as_channels", "as_clients", "conv2d", "laid_out"]
 WAYS = "grouped", "one by one"  #: How a product may be computed.
 
 Product = Literal["outputs", "inputs", "weights"]  # the outputs, or the gradient of one of the others
-Found = tuple[Tensor, ...]  # one tensor; with the weights' gradient that of the biases
+Found = tuple[Tensor, ...]  # one tensor, or the gradients of the weights and the biases
 
 _FEW = range(2, 6)  # input channels of a filter
-_LARGE = 2**23  # multiplications of one client, about, from which a call of its own costs nothing beside them
+_LARGE = 2**23  # approximate multiplications per client from which the cost of a separate call is negligible
 
 
 class _Conv(NamedTuple):
-    """A convolution of C clients, whose channels lie side by side in x (B, C I, H, W) and g (B, C O, h, w)."""
+    """A convolution of C clients, whose channels are concatenated in x (B, C I, H, W) and g (B, C O, h, w)."""
 
     clients: int
     stride: tuple[int, int]
@@ -35,7 +35,7 @@ class _Conv(NamedTuple):
     way: str | None
 
     def product(self, what: Product, x: Tensor, w: Tensor, b: Tensor | None, g: Tensor | None) -> Found:
-        """In the way of its shapes, in the layout of the device; `g` is the gradient of the outputs."""
+        """Compute a product in the way that suits its shapes and the device; `g` is the gradient of the outputs."""
         large = what == "weights" and g is not None and g[:, 0].numel() * w[0].numel() * len(w) >= _LARGE * self.clients
         slow = large and w.shape[1] in _FEW and not x.is_cuda and torch.backends.cpu.get_cpu_capability() != "AVX512"
         if (self.way or WAYS[slow]) == "grouped":
@@ -48,9 +48,9 @@ class _Conv(NamedTuple):
         return found if what == "weights" else (found[0].contiguous(memory_format=_layout(x)),)
 
     def computed(self, what: Product, x: Tensor, w: Tensor, b: Tensor | None, g: Tensor | None, clients: int) -> Found:
-        """By torch's own kernels, for some of the clients."""
+        """Compute a product for `clients` clients with torch's convolution."""
         spans, groups = (self.stride, self.padding, self.dilation), clients * self.groups
-        # Torch's own kernels may take what has one image and one group, also of 32-bit numbers.
+        # With one image and one group, torch may use its own kernels even for 32-bit numbers.
         layout = torch.contiguous_format if len(x) == groups == 1 else _layout(x)
         x, g = (t if t is None else t.contiguous(memory_format=layout) for t in (x, g))  # type: ignore[assignment]
         w = w.contiguous() if layout == torch.contiguous_format else w
@@ -62,17 +62,17 @@ class _Conv(NamedTuple):
 
 
 def _layout(t: Tensor) -> torch.memory_format:
-    """Of the images between two layers: channels_last where oneDNN convolves them.
+    """Memory layout of the images between two layers, which is channels_last if oneDNN convolves them.
 
-    Torch's own kernels (64-bit numbers, oneDNN switched off) are for contiguous tensors: of channels_last filters their
-    grouped backward pass gives wrong gradients, or none, where a batch holds one image.
+    Torch's own kernels (for 64-bit numbers, or with oneDNN switched off) expect contiguous tensors. With channels_last
+    filters and a batch of one image, their grouped backward pass gives wrong gradients or none.
     """
     onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
     return torch.channels_last if onednn and not t.is_cuda and t.dtype != torch.float64 else torch.contiguous_format
 
 
 class _Conv2d(torch.autograd.Function):
-    """The convolution, each of whose three products goes its own way."""
+    """The convolution, with the way chosen separately for each of its three products."""
 
     @staticmethod
     def forward(ctx, conv, x, w, b):
@@ -84,7 +84,7 @@ class _Conv2d(torch.autograd.Function):
     def backward(ctx, g):
         (x, w), (_, of_x, of_w, of_b) = ctx.saved_tensors, ctx.needs_input_grad
         g = g.contiguous(memory_format=_layout(g))
-        tensors = x.to(g.dtype), w.to(g.dtype), None, g  # under autocast it may have 16 bits where the others have more
+        tensors = x.to(g.dtype), w.to(g.dtype), None, g  # under autocast, g may have 16 bits and the others more
         inputs = ctx.conv.product("inputs", *tensors)[0].to(x.dtype) if of_x else None
         if not (of_w or of_b):
             return None, inputs, None, None
@@ -110,9 +110,9 @@ def conv2d(
     weight : Tensor of shape (C, O, I / groups, k, l)
     bias : Tensor of shape (C, O), optional
     stride, padding, dilation, groups
-        As torch has them.
+        As in torch.
     way : str, optional
-        One of `WAYS`, for all products; by default it follows from the shapes.
+        One of `WAYS`, for all products; by default, it follows from the shapes.
 
     Returns
     -------
@@ -130,17 +130,17 @@ def _pair(n: Any) -> tuple[int, int]:
 
 
 def laid_out(p: Tensor) -> Tensor:
-    """The parameters of clients, filters (C, O, I, k, l) in the memory layout in which `conv2d` takes them."""
+    """The parameters of clients, with filters (C, O, I, k, l) in the memory layout that `conv2d` expects."""
     if p.ndim == 5 and _layout(p) == torch.channels_last:
         return p.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, p.shape[:2])
     return p
 
 
 def as_channels(x: Tensor) -> Tensor:
-    """(C, B, I, H, W) as (B, C I, H, W), in the layout of its device; for what these kernels give, no copy."""
+    """Reshape (C, B, I, H, W) to (B, C I, H, W) in the device's layout; outputs of these kernels are not copied."""
     return x.transpose(0, 1).flatten(1, 2).contiguous(memory_format=_layout(x))
 
 
 def as_clients(x: Tensor, clients: int) -> Tensor:
-    """(B, C I, H, W) as (C, B, I, H, W)."""
+    """Reshape (B, C I, H, W) to (C, B, I, H, W)."""
     return x.unflatten(1, (clients, -1)).transpose(0, 1)

@@ -1,8 +1,8 @@
-"""What a run costs: bytes sent, examples processed, floating-point operations, seconds on the server; by purpose.
+"""Costs of a run by purpose, in bytes sent, examples processed, floating-point operations and server seconds.
 
 `fedlib.federation.fit` opens `Costs` for a run and writes them into the history after each round. Most entries need
-nothing from an algorithm: bytes are counted from what its messages hold. Work beside the training of models is entered
-with `record` and `server_time`, which do nothing outside a run.
+nothing from an algorithm; bytes, for example, are counted from the contents of its messages. Work other than the
+training of models is entered with `record` and `server_time`, which do nothing outside a run.
 """
 
 import time
@@ -30,19 +30,19 @@ __all__ = [
     "server_time",
 ]
 
-COLUMNS = ("bytes_down", "bytes_up", "examples", "flops", "server_seconds")  #: What a round can cost.
-TRAINING = "training"  #: The purpose of what has no other.
+COLUMNS = ("bytes_down", "bytes_up", "examples", "flops", "server_seconds")  #: The kinds of costs of a round.
+TRAINING = "training"  #: The purpose of costs that have no other.
 
 
 class Costs:
-    """The costs of a round, by purpose and column; and the operations of a training example, by loss and network."""
+    """The costs of a round by purpose and column, and the operations of a training example by loss and network."""
 
     def __init__(self) -> None:
         self.entries: dict[str, dict[str, float]] = defaultdict(lambda: dict.fromkeys(COLUMNS, 0))
-        self.flops_per_example: dict[tuple, tuple[float, Any]] = {}  # with the loss, so that its id is its own
+        self.flops_per_example: dict[tuple, tuple[float, Any]] = {}  # keeps the loss, so that its id stays unique
 
     def take(self) -> dict[str, float]:
-        """Columns of the history: the totals; and ``bytes_up (clustering)`` for each further purpose. Begins anew."""
+        """Return the totals, and those of other purposes as ``bytes_up (clustering)``, for the history; then reset."""
         total = {c: self.total(c) for c in COLUMNS}
         others = {purpose: entry for purpose, entry in self.entries.items() if purpose != TRAINING}
         parts = {f"{c} ({purpose})": entry[c] for purpose, entry in others.items() for c in COLUMNS if entry[c]}
@@ -61,13 +61,13 @@ _current: ContextVar[Costs | None] = ContextVar("costs", default=None)
 
 
 def current_costs() -> Costs | None:
-    """The costs that are open, if any."""
+    """The open costs, if any."""
     return _current.get()
 
 
 @contextmanager
 def open_costs() -> Iterator[Costs]:
-    """Collect what is recorded inside in `Costs` of its own."""
+    """Collect the costs that are recorded inside in new `Costs`."""
     costs = Costs()
     token = _current.set(costs)
     try:
@@ -77,12 +77,12 @@ def open_costs() -> Iterator[Costs]:
 
 
 def record(purpose: str, **amounts: float) -> None:
-    """Add to the costs of this round.
+    """Add to the costs of the current round.
 
     Parameters
     ----------
     purpose : str
-        Such as "clustering", "teacher-student", "pair pre-training", "graph".
+        For example "clustering", "teacher-student", "pair pre-training" or "graph".
     **amounts
         Any of `COLUMNS`, summed over clients.
     """
@@ -93,7 +93,7 @@ def record(purpose: str, **amounts: float) -> None:
 
 @contextmanager
 def server_time(purpose: str) -> Iterator[None]:
-    """Record the seconds spent inside as the server's, for this purpose; inner purposes are taken out of outer ones."""
+    """Record the seconds spent inside as server time for this purpose, without those of purposes nested within."""
     costs, start = current_costs() or Costs(), time.perf_counter()
     before = costs.total("server_seconds")
     yield
@@ -102,17 +102,17 @@ def server_time(purpose: str) -> Iterator[None]:
 
 
 def message_bytes(tree: Any) -> int:
-    """Bytes of one client's message, as safetensors would store its numbers (its header apart).
+    """Bytes of one client's message as safetensors would store its numbers, without the header.
 
     Parameters
     ----------
     tree : Tensor, or nested dict of these
-        Stacks: one row of each is one client's. Sums count with the 32 bits at least that they are taken in.
+        Stacks, of which each client sends one row. Sums count at the precision they are taken in, at least 32 bits.
 
     Raises
     ------
     TypeError
-        Something else, such as a number without an axis.
+        Anything else, such as a number without an axis.
     """
     if isinstance(tree, dict):
         return sum(message_bytes(branch) for branch in tree.values())
@@ -122,11 +122,11 @@ def message_bytes(tree: Any) -> int:
 
 
 def flops_of(function: Callable[..., Any], *args: Any) -> int:
-    """Floating-point operations of one call: two for each multiplication in a product of matrices or a convolution.
+    """Floating-point operations of one call, two for each multiplication in a matrix product or a convolution.
 
-    By the formulas of `torch.utils.flop_counter`. A training step is estimated at three times its loss, since the
-    backward pass makes two products of each. In our measurements that overstates training by 22 to 43 %: the first
-    layer needs no gradient of its inputs.
+    The formulas are those of `torch.utils.flop_counter`. A training step is estimated at three times its loss, since
+    the backward pass computes two products for each one. In our measurements this overestimates training by 22 to 43 %,
+    because the first layer needs no gradient with respect to its inputs.
     """
     with torch.no_grad(), still(), _Counter() as counter:
         function(*args)
@@ -134,7 +134,7 @@ def flops_of(function: Callable[..., Any], *args: Any) -> int:
 
 
 class _Counting:
-    """Counts; outside the class of the mode, for whose own methods torch would import its compiler first (seconds)."""
+    """The counter, outside the mode's class, for whose own methods torch would first import its compiler (seconds)."""
 
     total = 0
 

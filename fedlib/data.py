@@ -1,14 +1,15 @@
 """The data of all clients on one device, and the mini-batches of local training.
 
-Rows lie flat in their stored type, and a client is a list of row numbers. A row that many clients hold is stored once,
-and a batch is gathered and converted when it is used. What x holds decides what a model gets:
+Rows are stored flat and in their original type, and a client is a list of row numbers. A row that many clients share is
+stored once, and a batch is gathered and converted when it is used. The content of x determines what a model gets, as
+the table shows.
 
 ======================================  ==========================================================
 x                                       in a batch
 ======================================  ==========================================================
 floating point, bool                    numbers in the type of the parameters
 uint8 images, ``pixels=True``           numbers from 0 to 1 in that type: bytes divided by 255
-any other whole numbers (uint8 too)     int64, as an embedding of tokens or categories wants them
+any other whole numbers (also uint8)    int64, as an embedding of tokens or categories expects
 ======================================  ==========================================================
 """
 
@@ -41,18 +42,19 @@ __all__ = [
 
 Rows = ArrayLike | Tensor
 Ids = Sequence[int] | None
-Batch = tuple[Tensor, ...]  # x, y, w and further columns, if there are any; w = 0 marks padding
-IGNORED = -100  # torch's mark of a position without a label
+Batch = tuple[Tensor, ...]  # x, y, w and any further columns; w = 0 marks padding
+IGNORED = -100  # torch's marker for a position without a label
 
 
 class Pixels(np.ndarray):
-    """An array that says of its bytes that they are pixels, as `fedlib.datasets.load` gives images.
+    """An array whose bytes are marked as pixels, such as the images that `fedlib.datasets.load` returns.
 
-    Slices, sums, means and joined arrays keep the mark, comparisons lose it; ``np.asarray(x)`` takes it off. Mark an
-    array of your own with ``pixels=True`` where you make clients of it. The mark counts where the array is uint8.
+    Slices, sums, means and concatenated arrays keep the mark, comparisons lose it, and ``np.asarray(x)`` removes it.
+    You can mark your own array with ``pixels=True`` when you make clients from it. The mark matters only if the array
+    is uint8.
     """
 
-    __array_priority__ = 1.0  # so that joined arrays keep it
+    __array_priority__ = 1.0  # so that concatenated arrays keep the mark
 
     def __array_wrap__(self, array: np.ndarray, context: Any = None, return_scalar: bool = False) -> Any:
         if array.ndim == 0:
@@ -64,7 +66,7 @@ class Pixels(np.ndarray):
 class ClientData:
     """The examples of K clients.
 
-    Make one with `stack_clients`, `stack_rows` or `same_rows`. Indexing with positions, ``data[clients]``, keeps some
+    Create it with `stack_clients`, `stack_rows` or `same_rows`. Indexing by positions, ``data[clients]``, selects
     clients and shares the rows.
 
     Attributes
@@ -72,20 +74,20 @@ class ClientData:
     x : Tensor of shape (R, ...)
         Rows of features, flat over all clients, in their stored type.
     index : Tensor of shape (K, n_max), int64
-        Row numbers of each client; past a client's `n` real ones its first row repeats.
+        Row numbers of each client; after a client's `n` real ones, its first row is repeated.
     y : Tensor of shape (K, n_max, ...)
-        Labels (int64) or targets (floating point), in the order of `index`; mostly one a row.
+        Labels (int64) or targets (floating point), in the order of `index`; usually one per row.
     n : Tensor of shape (K,), int64
         Number of examples of each client.
     id : Tensor of shape (K,), int64
-        Ids, all different. Random draws follow the id, not the position.
+        Unique ids. Random draws depend on the id, not on the position.
     columns : dict of str to Tensor of shape (K, n_max, ...)
-        What else is known of each example, such as the weights of its domains, in the order of `index`. A batch then
-        ends with them: ``(x, y, w, *columns)``. Mostly there are none.
+        Further values for each example, such as the weights of its domains, in the order of `index`. A batch then ends
+        with them, as ``(x, y, w, *columns)``. Usually there are none.
     pixels : bool
-        Whether the bytes of x are pixels, which a batch holds as numbers from 0 to 1.
+        Whether the bytes of x are pixels, which a batch contains as numbers from 0 to 1.
     name : array of shape (K,), str, optional
-        Names of the clients, where they have any besides their ids (`fedlib.partition.by_user`).
+        Names of the clients, if they have any besides their ids (`fedlib.partition.by_user`).
 
     Examples
     --------
@@ -121,7 +123,7 @@ class ClientData:
         return replace(self, **some, columns={name: column[clients] for name, column in self.columns.items()})
 
     def with_columns(self, **columns: Rows) -> "ClientData":
-        """The same examples, with further columns of shape (K, n_max, ...), of numbers without NaN."""
+        """Return the same examples with further columns of shape (K, n_max, ...) that contain finite numbers."""
         more = {name: _array(column, f"the column {name!r}").to(self.n.device) for name, column in columns.items()}
         for name, column in more.items():
             if column.shape[:2] != self.index.shape:
@@ -130,7 +132,7 @@ class ClientData:
         return replace(self, columns=self.columns | more)
 
     def to(self, device: torch.device | str, dtype: torch.dtype | None = None) -> "ClientData":
-        """The same data on another device, floating-point features and targets in another type."""
+        """Return the same data on another device and, with `dtype`, its floating-point values in that type."""
 
         def move(t: Tensor) -> Tensor:
             t = t.to(dtype) if dtype is not None and t.is_floating_point() else t
@@ -142,26 +144,26 @@ class ClientData:
         return replace(self, **moved, columns={name: move(column) for name, column in self.columns.items()})
 
     def sorted(self) -> "ClientData":
-        """The same clients in ascending order of their ids, which must differ."""
+        """Return the same clients in ascending order of their ids, which must be unique."""
         if len(self.id.unique()) != len(self):
             raise ValueError(f"the data hold a client twice; ids must differ, got {self.id[:10].tolist()}")
         return self[self.id.argsort()]
 
     def at(self, position: Tensor, n: Tensor) -> "ClientData":
-        """Those examples of each client at these positions (K, m), of which the first n (K,) are real."""
+        """Return each client's examples at these positions (K, m), of which the first n (K,) are real."""
 
         columns = {name: _gather(column, position) for name, column in self.columns.items()}
         return replace(self, index=_gather(self.index, position), y=_gather(self.y, position), n=n, columns=columns)
 
     def features(self, rows: Tensor, dtype: torch.dtype) -> Tensor:
-        """Some rows of x as a model gets them: numbers of this type, pixels from 0 to 1, whole numbers as int64."""
+        """Return rows of x as a model gets them: this type for numbers, 0 to 1 for pixels, int64 for whole numbers."""
         x = self.x[rows]
         if self.pixels and x.dtype == torch.uint8:
             return x.to(dtype).div_(255)
         return x.to(dtype if x.is_floating_point() or x.dtype == torch.bool else torch.int64)
 
     def batch(self, position: Tensor, real: Tensor, dtype: torch.dtype) -> Batch:
-        """Gather one batch of each client.
+        """Gather one batch for each client.
 
         Parameters
         ----------
@@ -182,24 +184,24 @@ class ClientData:
 
     @property
     def real(self) -> Tensor:
-        """Which places of `index` hold an example and are no padding, of shape (K, n_max), bool."""
+        """Which entries of `index` hold an example and not padding, of shape (K, n_max), bool."""
         return torch.arange(self.index.shape[1], device=self.n.device) < self.n[:, None]
 
     def all_rows(self, dtype: torch.dtype) -> Batch:
-        """One batch of each client that holds all its examples, padded to the largest client."""
+        """Return one batch for each client with all its examples, padded to the size of the largest client."""
         position = torch.arange(self.index.shape[1], device=self.n.device).expand_as(self.index)
         return self.batch(position, self.real, dtype)
 
 
 def _gather(t: Tensor, position: Tensor) -> Tensor:
-    """Of each client's entries (K, n_max, ...) those at its positions (K, m)."""
+    """Select the entries at each client's positions (K, m) from all its entries (K, n_max, ...)."""
     if t.ndim == 2:
         return t.gather(1, position)
     return t[torch.arange(len(t), device=t.device)[:, None], position]
 
 
 def positions(ids: Tensor, data: ClientData, name: str, names: np.ndarray | None = None) -> Tensor:
-    """Where the clients of `data` stand among the training clients `ids`, which ascend and may have `names`."""
+    """Positions of the clients of `data` among the training clients `ids`, which ascend and may have `names`."""
     wanted = data.id.to(ids.device)
     place = torch.searchsorted(ids, wanted).clamp(max=len(ids) - 1)
     unknown = wanted[ids[place] != wanted]
@@ -212,7 +214,7 @@ def positions(ids: Tensor, data: ClientData, name: str, names: np.ndarray | None
 
 
 def _array(values: Any, what: str) -> Tensor:
-    """Any array of numbers as a tensor."""
+    """Convert any array of numbers to a tensor."""
     if isinstance(values, Dataset):
         raise TypeError(f"{what} is a {type(values).__name__}; stack_clients reads data sets of pairs: leave ys out")
     if isinstance(values, (pd.DataFrame, pd.Series)):
@@ -235,7 +237,7 @@ def _array(values: Any, what: str) -> Tensor:
         if array.dtype.kind not in "biuf" or (array.dtype == np.uint64 and (array >> np.uint64(63)).any()):
             raise TypeError(f"{what} must hold numbers, got the type {array.dtype}; encode other columns first")
         kind = "i8" if array.dtype.kind == "u" and size > 1 else f"{array.dtype.kind}{min(size, 8)}"
-        values = torch.from_numpy(array.astype(kind))  # a copy: also of read-only and reversed arrays
+        values = torch.from_numpy(array.astype(kind))  # a copy, since arrays may be read-only or reversed
     if values.is_complex():
         raise TypeError(f"{what} must hold numbers, got the type {values.dtype}; give real and imaginary parts")
     if values.is_floating_point() and not values.isfinite().all():
@@ -245,10 +247,10 @@ def _array(values: Any, what: str) -> Tensor:
 
 
 def _columns(table: Any, what: str) -> np.ndarray:
-    """A DataFrame or a Series of pandas, whatever kinds of numbers its columns hold."""
+    """Convert a pandas DataFrame or Series to an array, whatever kinds of numbers its columns hold."""
     columns = []
     for name, column in table.items() if table.ndim == 2 else [(table.name, table)]:
-        kind = getattr(column.dtype, "numpy_dtype", None)  # of a nullable column
+        kind = getattr(column.dtype, "numpy_dtype", None)  # for a nullable column
         if not pd.api.types.is_numeric_dtype(column.dtype):
             words = f"{what} must hold numbers, but its column {name!r} is of type {column.dtype}"
             raise TypeError(f"{words}: pd.get_dummies and pd.factorize encode categories, pd.to_numeric objects")
@@ -257,7 +259,7 @@ def _columns(table: Any, what: str) -> np.ndarray:
 
 
 def _same_columns(tables: Sequence[Any], names: Sequence[int]) -> None:
-    """Clients with tables of pandas must mean the same by each column."""
+    """Refuse clients whose pandas tables differ in the names or the order of their columns."""
     frames = [(k, list(t)) for k, t in zip(names, tables, strict=True) if isinstance(t, pd.DataFrame)]
     for client, own in frames:
         if own != frames[0][1]:
@@ -266,7 +268,7 @@ def _same_columns(tables: Sequence[Any], names: Sequence[int]) -> None:
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
-    """The rows of all clients; whole numbers beside floating-point ones would be squeezed into the type of these."""
+    """Join all clients' rows; whole numbers mixed with floats become float64, as narrower types could round them."""
     mixed = len({part.is_floating_point() for part in parts}) > 1
     return torch.cat([part if part.is_floating_point() or not mixed else part.double() for part in parts])
 
@@ -283,7 +285,7 @@ def _labels(values: Any, classes: int | None, what: str) -> Tensor:
     if y.is_floating_point():
         return y
     y = y.long()
-    counts = (y != IGNORED) | (y.ndim == 1)  # of several labels a row some may be left out, not all
+    counts = (y != IGNORED) | (y.ndim == 1)  # a row may leave out some of several labels, not all
     if len(bad := (~counts.reshape(len(y), -1).any(1)).nonzero()):
         raise ValueError(f"{what} leaves out all labels of row {int(bad[0])} ({IGNORED}): drop this row")
     wrong = y[counts & ((y < 0) | (y >= (classes or torch.iinfo(y.dtype).max)))]
@@ -294,14 +296,14 @@ def _labels(values: Any, classes: int | None, what: str) -> Tensor:
 
 
 def one_class(y: Tensor, who: str, shape: int = 1) -> None:
-    """Refuse what is not one class a row, for a method `who` that knows no other y; `shape` counts the axes of rows."""
+    """Refuse y without exactly one class per row, which the method `who` needs; `shape` counts the axes of rows."""
     if y.is_floating_point() or y.ndim > shape:
         words = f"{y.dtype}, {'one' if y.ndim == shape else tuple(y.shape[shape:])} a row"
         raise TypeError(f"{who} needs class labels, whole numbers, one a row; y holds {words}")
 
 
 def _marked(pixels: bool | None, x: Tensor, array: Any) -> bool:
-    """Whether x holds pixels: as asked, else as the array says that it was."""
+    """Whether x holds pixels, as requested or, by default, as the array is marked."""
     if pixels and x.dtype != torch.uint8:
         raise TypeError(f"pixels=True is for bytes from 0 to 255, uint8; x holds {x.dtype}, which needs no mark")
     return x.dtype == torch.uint8 and (isinstance(array, Pixels) if pixels is None else bool(pixels))
@@ -317,7 +319,7 @@ def _ids(ids: Sequence[int] | ArrayLike | Tensor | None, clients: int) -> Tensor
 
 
 def _row_numbers(rows: ArrayLike, length: int, client: int) -> np.ndarray:
-    if isinstance(rows, pd.Index):  # labels: row numbers only where the table was never cut or sorted
+    if isinstance(rows, pd.Index):  # labels equal row numbers only if the table was never filtered or sorted
         raise TypeError(f"client {client} has labels of pandas, not row numbers; take .indices of groupby, not .groups")
     r = np.asarray(rows)
     if not r.size:
@@ -330,25 +332,25 @@ def _row_numbers(rows: ArrayLike, length: int, client: int) -> np.ndarray:
 def stack_rows(
     x: Rows, y: Rows, rows: Sequence[ArrayLike], ids: Ids = None, classes: int | None = None, pixels: bool | None = None
 ) -> ClientData:
-    """Clients as lists of row numbers into shared arrays: what a partition gives.
+    """Make clients from lists of row numbers into shared arrays, as a partition gives them.
 
     Parameters
     ----------
     x : array of shape (R, ...)
-        Features, in whatever type; a tensor is not copied. Whole numbers reach the model as int64, as an embedding
-        wants them: give ``x.astype("float32")`` if they are quantities.
+        Features of any numeric type; a tensor is not copied. Whole numbers reach the model as int64, as an embedding
+        expects; if they are quantities, pass ``x.astype("float32")``.
     y : array of shape (R,) or (R, ...)
-        Whole numbers are class labels, floating-point numbers are targets. Several a row: labels of positions such as
-        next tokens, of which -100 is left out; several labels of 0 and 1; several targets.
+        Whole numbers are class labels, and floating-point numbers are targets. A row may have several, for example
+        labels of positions such as next tokens (-100 is left out), labels of 0 and 1, or targets.
     rows : sequence of K arrays
         Row numbers of each client.
     ids : sequence of K int, optional
         Ids of the clients; 0 to K - 1 by default.
     classes : int, optional
-        Number of classes; labels of `classes` or more are then an error.
+        Number of classes; if given, labels of `classes` or more are an error.
     pixels : bool, optional
-        True: x holds images as bytes, which a model gets as numbers from 0 to 1. By default what the array says: images
-        of `fedlib.datasets.load` and of PIL are pixels (`Pixels`), other arrays are not.
+        True if x holds images as bytes, which a model gets as numbers from 0 to 1. By default, images from
+        `fedlib.datasets.load` and from PIL are pixels (`Pixels`), and other arrays are not.
 
     Returns
     -------
@@ -358,9 +360,9 @@ def stack_rows(
     ------
     ValueError
         No clients, a client without examples, x and y of different lengths, a row number out of range, NaN or infinite
-        features, labels out of range, ids that repeat.
+        features, labels out of range, or repeated ids.
     TypeError
-        Something else than numbers, by the name of the column; pixels that are no bytes.
+        Values that are not numbers, with the name of the column, or pixels that are not bytes.
     """
     x = _pictures(x)
     flat_x, flat_y = _array(x, "x"), _labels(y, classes, "y")
@@ -380,7 +382,7 @@ def stack_rows(
 
 
 def _item(value: Any, name: str) -> Any:
-    """A part of an item of a data set, as a tensor or an array; an image in y is a mask of classes."""
+    """Convert x or y of a data set's item to a tensor or an array; an image in y is a mask of classes."""
     if not hasattr(value, "getbands") or name == "y":
         return value if isinstance(value, (Tensor, np.ndarray)) else np.asarray(value)
     if value.mode not in ("L", "LA", "RGB", "RGBA"):
@@ -389,18 +391,18 @@ def _item(value: Any, name: str) -> Any:
 
 
 def _pictures(x: Any) -> Any:
-    """A list of images of PIL as one array of pixels; anything else as it is."""
+    """Convert a list of PIL images to one array of pixels; return anything else unchanged."""
     listed = isinstance(x, (list, tuple)) and len(x) > 0 and all(hasattr(value, "getbands") for value in x)
     return np.stack([_item(value, "x") for value in x]) if listed else x
 
 
 def _read(source: Any, who: str) -> list[Any]:
-    """The x and the y of a data set, item by item, stacked."""
+    """Read a data set item by item, and stack its x and its y."""
     endless = isinstance(source, Dataset) and not isinstance(source, IterableDataset) and not hasattr(source, "__len__")
     if endless or isinstance(source, (pd.DataFrame, pd.Series, Mapping)) or hasattr(source, "toarray"):
         got = f"a {type(source).__name__}{' without __len__' if endless else ''}"
         raise TypeError(f"{who}: without ys, a client is a data set whose items are pairs (x, y); got {got}")
-    if isinstance(source, DataLoader):  # its rows in the order of its data set: batches are drawn later, by the seed
+    if isinstance(source, DataLoader):  # read in the order of its data set, since the seed draws batches later
         rows = [] if isinstance(source.dataset, IterableDataset) else sorted(source.sampler)
         if source.batch_size is None or source.collate_fn is not default_collate or len(set(rows)) < len(rows):
             raise TypeError(f"{who}: this DataLoader draws or collates in a way of its own; give its dataset instead")
@@ -429,16 +431,16 @@ def stack_clients(
     classes: int | None = None,
     pixels: bool | None = None,
 ) -> ClientData:
-    """Clients from one array of features and one of labels each, or from one data set of torch each.
+    """Make clients, each from one array of features and one of labels, or from one torch data set.
 
     Parameters
     ----------
     xs : sequence of K arrays of shape (n_k, ...), or of K data sets
-        A data set is anything with items (x, y): a torch Dataset, Subset or DataLoader, or a list of pairs. It is read
-        once into memory, in its own order. So a random transform would show each image in one way for ever: leave it
-        out, and augment inside the loss (``fedlib.augment``). Images of PIL become pixels, channels first.
+        A data set is anything with items (x, y), such as a torch Dataset, Subset or DataLoader, or a list of pairs. It
+        is read into memory once, in its own order. A random transform would therefore apply only once to each image, so
+        leave it out and augment inside the loss (``fedlib.augment``). PIL images become pixels, channels first.
     ys : sequence of K arrays of shape (n_k,) or (n_k, ...)
-        Left out where xs are data sets.
+        Omitted if xs are data sets.
     ids, classes, pixels
         As in `stack_rows`.
 
@@ -449,8 +451,8 @@ def stack_clients(
     Raises
     ------
     ValueError
-        As `stack_rows`, and when a client's x and y differ in length, clients differ in the shape of a row, or items of
-        a data set cannot be stacked.
+        As in `stack_rows`, and if a client's x and y differ in length, clients differ in the shape of a row, or items
+        of a data set cannot be stacked.
 
     Examples
     --------
@@ -493,7 +495,7 @@ def stack_clients(
 
 
 def same_rows(x: Rows, y: Rows, ids: Sequence[int] | Tensor, pixels: bool | None = None) -> ClientData:
-    """Give every client all rows, stored once: one common test set for personal models.
+    """Give every client all rows, stored once, for example as a common test set for personal models.
 
     Parameters
     ----------
@@ -518,7 +520,7 @@ def same_rows(x: Rows, y: Rows, ids: Sequence[int] | Tensor, pixels: bool | None
 
 @dataclass(frozen=True)
 class Batches:
-    """The mini-batches of local training: iterate over it, or slice some clients out of it.
+    """The mini-batches of local training, which `iterate` yields; indexing selects some clients.
 
     Attributes
     ----------
@@ -529,9 +531,9 @@ class Batches:
     epochs : int
         E, local epochs.
     key : Key
-        Decides how each client shuffles.
+        Determines how each client shuffles its examples.
     steps : Tensor of shape (C,), int64, on the CPU
-        How many steps each client takes; all of its epochs, or fewer for a straggler.
+        Number of steps that each client takes, those of all its epochs or fewer for a straggler.
     """
 
     data: ClientData
@@ -548,20 +550,20 @@ class Batches:
 
     @property
     def size(self) -> int:
-        """Rows of a batch: B, or those of the largest client if these are fewer."""
+        """Number of rows in a batch, which is B, or the size of the largest client if that is smaller."""
         most = self.data.index.shape[1]
         return most if self.batch_size is None else min(self.batch_size, most)
 
     @property
     def examples(self) -> Tensor:
-        """How many examples each client goes through in its steps, of shape (C,), on the CPU."""
+        """Number of examples that each client processes in its steps, of shape (C,), on the CPU."""
         n = self.data.n.cpu()
         per_epoch = (n + self.size - 1) // self.size
         return self.steps // per_epoch * n + self.steps % per_epoch * self.size
 
     @property
     def seeds(self) -> Tensor:
-        """Of the random numbers of each client's loss (`fedlib.chance`), of shape (C,), int64."""
+        """Seeds of the random numbers in each client's loss (`fedlib.chance`), of shape (C,), int64."""
         return self.key.bits(self.data.id, "loss")
 
     def plan(self) -> tuple[Tensor, Tensor]:
@@ -588,34 +590,34 @@ class Batches:
     def iterate(self, dtype: torch.dtype) -> Iterator[Batch]:
         """Yield x (C, B, ...), y (C, B, ...) and w (C, B) of each step; B is as small as the clients' rows allow."""
         position, real = self.plan()
-        for step, rows in enumerate(real.sum(2).amax(0).tolist()):  # real ones come first
+        for step, rows in enumerate(real.sum(2).amax(0).tolist()):  # real rows come first
             yield self.data.batch(position[:, step, :rows], real[:, step, :rows], dtype)
 
 
 def local_batches(data: ClientData, batch_size: int | None, epochs: int, key: Key) -> Batches:
-    """The mini-batches of a cohort: every client shuffles its own examples anew in each local epoch.
+    """Make the mini-batches of a cohort, in which every client reshuffles its examples in each local epoch.
 
     Parameters
     ----------
     data : ClientData
         The C clients of the cohort.
     batch_size : int or None
-        B, examples in a batch; the last batch of an epoch may hold fewer. None takes all examples of a client at
-        once (with ``epochs=1`` this is FedSGD).
+        B, examples in a batch; the last batch of an epoch may have fewer. None takes all examples of a client at once
+        (with ``epochs=1`` this is FedSGD).
     epochs : int
         E, local epochs.
     key : Key
-        The shuffling of a client depends on this and on the client's id only.
+        A client's shuffling depends only on this key and on the client's id.
 
     Returns
     -------
     Batches
-        Clients are in step: a client whose examples are used up waits for the others.
+        Clients run in step, so a client that has used up its examples waits for the others.
 
     Notes
     -----
-    Nothing is drawn before the batches are used, and then only for the clients that train together: E x n_max numbers
-    of 8 bytes for each of them, a few times over. Chapter 01.
+    Nothing is drawn until the batches are used, and then only for the clients that train together. Each of these
+    clients needs E x n_max numbers of 8 bytes, a few times over. Chapter 01.
     """
     n = data.n.cpu()
     steps = torch.ones_like(n) if batch_size is None else (n + batch_size - 1) // batch_size
@@ -623,7 +625,7 @@ def local_batches(data: ClientData, batch_size: int | None, epochs: int, key: Ke
 
 
 def halves(data: ClientData, key: Key, size: int) -> tuple[ClientData, ClientData]:
-    """Two random halves of each client's examples, the same in every round of a run, and of one size for all clients.
+    """Split each client's examples into two random halves, fixed for the run and of the same size for all clients.
 
     Parameters
     ----------
@@ -631,17 +633,17 @@ def halves(data: ClientData, key: Key, size: int) -> tuple[ClientData, ClientDat
     key : Key
         Only its seed counts.
     size : int
-        Examples in either half, at least 1. A client whose half is smaller repeats it; one with a larger half leaves
-        some out.
+        Examples in each half, at least 1. A client whose half is smaller repeats its examples; one whose half is larger
+        leaves some out.
 
     Returns
     -------
     tuple of two ClientData
-        No example is in both, except where a client has only one.
+        No example is in both halves, unless a client has only one.
     """
     order = Key(key.seed).permutations(data.id, "halves", data.n, 1, data.index.shape[1])[:, 0]
 
-    def half(n: Tensor, first: Tensor) -> ClientData:  # every second from the first on
+    def half(n: Tensor, first: Tensor) -> ClientData:  # every second one, beginning with the first
         place = order.gather(1, first[:, None] + 2 * (torch.arange(size, device=n.device) % n[:, None]))
         return data.at(place, torch.full_like(n, size))
 

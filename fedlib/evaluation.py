@@ -1,4 +1,4 @@
-"""What a run gives, and the scores of the models that clients hold."""
+"""The result of a run, and the scores of the models that clients hold."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass
@@ -21,7 +21,7 @@ _CHUNK_ENTRIES = 2**24  # of features, and of parameters, in one forward pass: 6
 
 @dataclass(frozen=True)
 class Result:
-    """What `fit` gives.
+    """The result of `fit`.
 
     Attributes
     ----------
@@ -30,16 +30,16 @@ class Result:
     ids : Tensor of shape (K,), int64
         Ids of the training clients, ascending.
     history : pandas.DataFrame
-        One row a round: ``round``, ``clients`` (whose updates arrived), ``train_loss`` (a client's mean over its steps
-        of the loss before the step; then the mean over the cohort, weighted by examples), the scores of
-        `fedlib.evaluation.evaluate` pooled over examples with the name of the evaluation set in front
-        (``test_accuracy``), ``seconds`` (training and aggregation), and the costs of the round:
+        One row for each round, with ``round``, ``clients`` (how many updates arrived), ``train_loss`` (the loss before
+        each step, averaged over the steps of a client and then over the cohort, weighted by examples), the scores of
+        `fedlib.evaluation.evaluate` pooled over examples and prefixed with the name of the evaluation set
+        (``test_accuracy``), and ``seconds`` (training and aggregation). The costs of the round follow, namely
         ``bytes_down`` and ``bytes_up`` (all clients together, without headers), ``examples`` processed in training,
-        ``flops`` (an estimate: three times the products of matrices and convolutions of the loss), ``server_seconds``.
-        Costs with a purpose other than training also stand apart, as in ``bytes_up (clustering)``. Work before round 1
-        has a row of its own, round 0.
+        ``flops`` (estimated as three times the matrix products and convolutions of the loss) and ``server_seconds``.
+        Costs with a purpose other than training also have separate columns, such as ``bytes_up (clustering)``. Work
+        before round 1 is in an extra row, round 0.
     name : array of shape (K,), str, optional
-        Names of the clients, where they have any.
+        Names of the clients, if they have any.
     """
 
     state: Any
@@ -65,23 +65,24 @@ def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataF
     Returns
     -------
     pandas.DataFrame
-        One row a client, in the order of `data`: ``id``, ``n``, ``loss`` (the algorithm's loss, mean over rows) and,
-        with `predict` given, ``accuracy`` where y holds class labels; ``mse``, ``mae`` and ``r2`` where it holds real
-        targets, with the ``target_mean`` and ``target_variance`` of the client. R2 is NaN where all targets are equal.
-        Clients with names have a ``name``. Of several labels a row, ``labels`` counts those that are not -100: the
-        accuracy is the share of them that is right, where `predict` gives logits (B, L, classes), or (B, L) for labels
-        of 0 and 1, of which a logit above 0 means 1. Of several targets a row there is no R2.
+        One row for each client, in the order of `data`, with ``id``, ``n`` and ``loss`` (mean of the algorithm's loss
+        over rows). If `predict` is given, class labels add ``accuracy``, and real targets add ``mse``, ``mae`` and
+        ``r2`` with the ``target_mean`` and ``target_variance`` of the client. R2 is NaN where all targets are equal.
+        Clients with names have a ``name``. If rows have several labels, ``labels`` counts those that are not -100, and
+        the accuracy is the share of these that is right. `predict` then gives logits (B, L, classes), or (B, L) for
+        labels of 0 and 1, where a logit above 0 means 1. If rows have several targets, there are only ``mse`` and
+        ``mae``.
 
     Raises
     ------
     ValueError
-        A client that is not in the result; rows that do not fit the models; an output that `predict` must not have.
+        A client that is not in the result, rows that do not fit the models, or an output that `predict` must not have.
     TypeError
         A result of another algorithm.
 
     Notes
     -----
-    When all clients hold the same model, each different row goes through `predict` once. Chapter 01.
+    When all clients hold the same model, each distinct row goes through `predict` once. Chapter 01.
 
     Examples
     --------
@@ -111,7 +112,7 @@ def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataF
 
 
 def check_result(algorithm: Any, result: Any, data: Any) -> None:
-    """A TypeError if one of the three is something else, or they are in another order."""
+    """Raise a TypeError if one of the three is something else, for example because their order is wrong."""
     for name, value, kind in zip(("algorithm", "result", "data"), (algorithm, result, data), _KINDS, strict=True):
         if not isinstance(value, kind):
             got = f"got {type(value).__name__}: give (algorithm, result, data)"
@@ -119,7 +120,7 @@ def check_result(algorithm: Any, result: Any, data: Any) -> None:
 
 
 def first_params(algorithm: Algorithm, result: Result) -> Params:
-    """Stack of one row: what the first client holds; a TypeError if the result is of another algorithm."""
+    """Stack of one row with the first client's parameters; a TypeError if the result is of another algorithm."""
     try:
         return algorithm.client_params(result.state, torch.zeros(1, dtype=torch.int64, device=result.ids.device))
     except AttributeError as error:
@@ -128,7 +129,7 @@ def first_params(algorithm: Algorithm, result: Result) -> Params:
 
 
 def score(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor) -> pd.DataFrame:
-    """The scores of `evaluate` for clients at positions (K,) of the state; the loss only without `predict`."""
+    """The scores of `evaluate` for clients at positions (K,) of the state; only the loss if `predict` is missing."""
     table: dict[str, Any] = {"id": data.id.cpu().numpy(), "name": data.name, "n": data.n.cpu().numpy()}
     table = {name: column for name, column in table.items() if column is not None}
     predict = algorithm.predict
@@ -149,9 +150,9 @@ def score(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor) -
 
 
 def pooled(scores: pd.DataFrame) -> dict[str, float]:
-    """Each score of `evaluate` over all examples together: every client counts with its examples, or their labels.
+    """Each score of `evaluate` over all examples together, in which clients are weighted by their examples or labels.
 
-    R2 is that of all examples as one set: one minus the squared errors over the squared distances to the common mean.
+    R2 is that of all examples as one set, one minus the squared errors over the squared distances to the common mean.
     """
     n = scores["labels" if "labels" in scores else "n"]
 
@@ -173,7 +174,7 @@ def _one_model(algorithm: Algorithm, state: Any, clients: Tensor) -> bool:
 
 
 def _shared_answers(algorithm: Algorithm, params: Params, data: ClientData) -> Tensor:
-    """Answers of one model to all rows of all clients, of the shape of y."""
+    """Answers of one model to all rows of all clients, in the shape of y."""
     index = data.index[:1] if data.index.stride(0) == 0 else data.index  # all clients may have the same rows
     rows, place = index.unique(return_inverse=True)
     dtype = next(iter(params.values())).dtype
@@ -186,7 +187,7 @@ def _shared_answers(algorithm: Algorithm, params: Params, data: ClientData) -> T
 
 
 def _compare(answers: Tensor, data: ClientData) -> dict[str, Tensor]:
-    """Each client's scores, of its answers (K, n_max, ...)."""
+    """Each client's scores, given its answers (K, n_max, ...)."""
     several = data.y.ndim > 2
     counts = data.real.reshape(*data.index.shape, *[1] * (data.y.ndim - 2)).expand_as(data.y)
     if not data.y.is_floating_point():
@@ -205,7 +206,7 @@ def _compare(answers: Tensor, data: ClientData) -> dict[str, Tensor]:
         return scores
     first, centre = y[:, :1], mean(y)
     constant = ((y == first) | ~counts).all(1).cpu()
-    centre = torch.where(constant, first[:, 0].cpu().double(), centre)  # exact, so that no rounding makes a variance
+    centre = torch.where(constant, first[:, 0].cpu().double(), centre)  # exact, so that rounding creates no variance
     variance = mean((y - centre.to(y)[:, None]).square())
     r2 = torch.where(variance > 0, 1 - scores["mse"] / variance, torch.nan)
     return scores | {"r2": r2, "target_mean": centre, "target_variance": variance}

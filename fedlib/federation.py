@@ -1,4 +1,4 @@
-"""A federation: rounds, with scores after them. What goes on around the rounds stands here, and nothing of a method."""
+"""Run a federation, with everything around the rounds and nothing specific to a method."""
 
 import builtins
 import time
@@ -48,35 +48,36 @@ def fit(
     ----------
     algorithm : Algorithm
     params : Params
-        One set of parameters, where all clients start.
+        One set of parameters, from which all clients start.
     data : ClientData
-        Training examples of K clients. They are sorted by id first, so the order given does not matter.
+        Training examples of K clients. They are sorted by id first, so the given order does not matter.
     rounds : int
-        Rounds of communication.
+        Communication rounds.
     clients_per_round : int, optional
-        C, clients in a cohort; all K by default.
+        C, the number of clients in a cohort; all K by default.
     seed : int
-        Seed of cohorts, shuffling and whatever the algorithm draws.
+        Seed of cohorts, shuffling and everything that the algorithm draws.
     eval_data : ClientData or mapping of str to ClientData, optional
-        What is scored after a round. One set is called "test". Clients are matched by id.
+        Evaluation sets, scored after a round; a single set is called "test". Clients are matched by id.
     eval_every : int
-        Score after every so many rounds, and after the last.
+        Score after each round whose number is a multiple of this, and after the last.
     callbacks : sequence of callable
         Called after each round as ``callback(round, state, record)``; the numbers that they add to the dictionary
-        `record` become columns of the history. One that raises StopIteration ends the run after this round.
+        `record` become columns of the history. A callback that raises StopIteration ends the run after this round.
     lost : float
-        Chance that a client of the cohort is lost in mid-round: it gets the model, but nothing of it comes back, and
-        it forgets the round. A round in which all are lost changes nothing. 0: nobody is lost.
+        Probability that a client of the cohort is lost in mid-round. Such a client receives the model, but sends
+        nothing back and forgets the round. A round in which all clients are lost changes nothing. With 0, no client is
+        lost.
     checkpoint : Checkpoint, optional
-        Where the run is stored from time to time (`fedlib.engines.checkpoint.Checkpoint`). If the file is there, the
-        run goes on from it and ends as if it had never stopped. More `rounds` make a finished run longer; its old last
-        round stays scored.
+        Where the run is stored from time to time (`fedlib.engines.checkpoint.Checkpoint`). If the file exists, the run
+        resumes from it and ends as if it had never stopped. More `rounds` extend a finished run; its former last round
+        stays scored.
     device : str or torch.device
-        "auto" takes CUDA if there is a card, else the CPU.
+        "auto" is CUDA if available, otherwise the CPU.
     dtype : torch.dtype, optional
-        Floating-point type of training; that of `params` by default.
+        Floating-point type for training; by default that of `params`.
     progress : bool
-        Show a progress bar on stderr, or move that of `fedlib.progress_bar.progress` around it.
+        Show a progress bar on stderr; inside `fedlib.progress_bar.progress`, advance that bar instead.
 
     Returns
     -------
@@ -85,26 +86,26 @@ def fit(
     Raises
     ------
     ValueError
-        Settings that cannot be: no rounds, a cohort larger than the population, parameters that do not fit the model, a
-        loss that sees padding; a checkpoint of another run, with what differs. `params` and `data` are never modified.
+        Invalid arguments (no rounds, a cohort larger than the population, parameters that do not fit the model, a loss
+        that counts padding), or a checkpoint of another run; the message says what differs.
     FloatingPointError
-        A client's loss or update became NaN or infinite; says which client and round.
+        A client's loss or update became NaN or infinite; the message names the client and the round.
 
     Warns
     -----
     UserWarning
         The run was too short for something that the settings of `algorithm` promise, such as fine-tuning or a test for
-        clusters; targets that `dtype` cannot tell apart.
+        clusters, or `dtype` cannot distinguish the targets.
 
     Notes
     -----
-    The same seed gives the same result for any order of the clients, and for evaluation on or off. On a CPU all cores
-    work: torch's kernels take a thread for each, unless ``OMP_NUM_THREADS`` or `torch.set_num_threads` says otherwise.
-    Chapters 01 and 16.
+    The same seed gives the same result for any order of the clients, with or without evaluation. `params` and `data`
+    are never modified. On a CPU, torch's kernels use one thread for each core, unless ``OMP_NUM_THREADS`` or
+    `torch.set_num_threads` says otherwise. Chapters 01 and 16.
 
     Examples
     --------
-    Thirty rows of two features in three classes, shared out to three clients:
+    Thirty rows of two features in three classes, distributed among three clients:
 
     >>> import torch
     >>> from fedlib import fit, losses, models, partition
@@ -160,7 +161,7 @@ def fit(
             if any(before.values()):
                 history = [{"round": 0, "clients": len(data), "seconds": time.perf_counter() - start} | before]
             if checkpoint is not None:
-                checkpoint.write(state, 0, history, last=True)  # what cannot be stored is said before the work
+                checkpoint.write(state, 0, history, last=True)  # a state that cannot be stored fails before the work
         advance(done)
         try:
             for t in range(done + 1, rounds + 1):
@@ -175,7 +176,7 @@ def fit(
                         stopped = True
                 if stopped and not scored:
                     entry |= _scores(algorithm, after, tests, places)
-                state = after  # with the history, so that an error finds both of the same round
+                state = after  # together with the history, so that after an error both are of the same round
                 history.append({c: v.squeeze().tolist() if hasattr(v, "squeeze") else v for c, v in entry.items()})
                 advance(1, history[-1])
                 if checkpoint is not None:
@@ -197,7 +198,7 @@ def fit(
 def _scores(
     algorithm: Algorithm, state: Any, tests: Mapping[str, ClientData], places: Mapping[str, torch.Tensor]
 ) -> dict[str, float]:
-    """What the history says of the evaluation sets."""
+    """The history's columns for the evaluation sets."""
     found = {name: pooled(score(algorithm, state, some, places[name])) for name, some in tests.items()}
     return {f"{name}_{column}": value for name, scores in found.items() for column, value in scores.items()}
 
@@ -217,25 +218,25 @@ def _check(algorithm: Any, callbacks: Any, checkpoint: Any, data: Mapping[str, A
 
 
 def new_clients(algorithm: Algorithm, result: Result, data: ClientData, rounds: int = 1, seed: int = 0) -> Result:
-    """Serve clients that were never seen in training, by the one rule each algorithm has for them.
+    """Serve clients that were never seen in training, by the rule that the algorithm has for them.
 
     Parameters
     ----------
     algorithm : Algorithm
     result : Result
-        Of the training.
+        Result of the training.
     data : ClientData
-        Examples of the new clients to adapt to; keep others for the test.
+        Examples to which the new clients adapt; keep others for testing.
     rounds : int
-        Rounds of local training that a new client may spend where the algorithm needs any: all of them for
-        `fedlib.algorithms.local_only.LocalOnly`; FedAvg, FedProx, SCAFFOLD and FedOpt hand out the server's model and
-        need none.
+        Rounds of local training that a new client may spend if the algorithm needs any.
+        `fedlib.algorithms.local_only.LocalOnly` uses all of them; FedAvg, FedProx, SCAFFOLD and FedOpt hand out the
+        server's model and need none.
     seed : int
 
     Returns
     -------
     Result
-        As of `fit`, with the new clients in place of the old: `fedlib.evaluation.evaluate` takes it.
+        As of `fit`, with the new clients instead of the old ones, for `fedlib.evaluation.evaluate`.
 
     Raises
     ------
@@ -272,7 +273,7 @@ def new_clients(algorithm: Algorithm, result: Result, data: ClientData, rounds: 
 
 
 def choose_device(device: str | torch.device = "auto") -> torch.device:
-    """The device to train on: "auto" takes CUDA if there is a card, else the CPU."""
+    """The device to train on, where "auto" is CUDA if available and otherwise the CPU."""
     if device == "auto":
         device = "cuda" if torch.cuda.is_available() else "cpu"
     return torch.device(device)

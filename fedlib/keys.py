@@ -1,8 +1,8 @@
 """Random numbers that belong to a client, a round and a purpose.
 
-A draw is a hash of (seed, round, purpose, client id, position): there is no generator with a state to carry along.
-So a client's draws are the same whichever clients are drawn beside it, in whatever order or chunk, on whatever device,
-and after a resume. All clients' draws are computed at once.
+A draw is a hash of (seed, round, purpose, client id, position), so there is no generator whose state has to be kept.
+A client's draws therefore do not depend on which other clients are drawn or on the order, chunk or device, and do not
+change after a resume. The draws of all clients are computed at once.
 """
 
 import hashlib
@@ -40,19 +40,19 @@ def _scramble(z: Tensor) -> Tensor:
 
 
 def child(z: Tensor, number: int) -> Tensor:
-    """The hash (...) of a hash and a whole number: of the i-th of several draws, for instance."""
+    """The hash (...) of a hash and a whole number, for example for the i-th of several draws."""
     return _scramble(z + _signed((operator.index(number) + 1) * 0x9E3779B97F4A7C15))
 
 
 def spread(z: Tensor, shape: Iterable[int]) -> Tensor:
-    """64-bit integers (..., *shape) from hashes z (...): each depends on its position, and not on the shape."""
+    """64-bit integers (..., *shape) from hashes z (...), each of which depends on its position but not on the shape."""
     for length in shape:
         z = _scramble(z[..., None] + torch.arange(1, length + 1, device=z.device) * _GOLDEN)
     return z
 
 
 def to_uniform(bits: Tensor, dtype: torch.dtype) -> Tensor:
-    """Integers of 64 random bits as numbers in [0, 1) of `dtype`, with as many bits as it holds."""
+    """Integers of 64 random bits as numbers in [0, 1) of `dtype`, with as many bits as that type can hold."""
     kept = 1 - round(math.log2(torch.finfo(dtype).eps))
     return _shift(bits, 64 - kept).to(dtype) * 2.0**-kept
 
@@ -63,7 +63,7 @@ def to_normal(u: Tensor, v: Tensor) -> Tensor:
 
 
 def whole_seed(seed: int) -> int:
-    """A seed, if it is a whole number of 64 bits: all that draws from one takes the same."""
+    """A seed, checked to be a whole number of 64 bits, so that all functions with a seed accept the same."""
     try:
         fits = -(1 << 63) <= operator.index(seed) < 1 << 63
     except TypeError:
@@ -82,20 +82,20 @@ class Key:
     seed : int
         Seed of the run.
     round : int
-        Round, from 1; 0 is for what happens before the first one.
+        Number of the round, from 1; 0 is for draws before the first round.
 
     Raises
     ------
     TypeError
-        A seed that is no whole number.
+        The seed is not a whole number.
     ValueError
-        A seed of more than 64 bits.
+        The seed has more than 64 bits.
 
     Notes
     -----
     The generator is splitmix64 (Steele, Lea and Flood, 2014), applied in turn to seed, purpose, round, client id and
-    each coordinate of the position. A number does not depend on the size of the array that it is drawn in, so padding
-    changes no draw.
+    each coordinate of the position. A number does not depend on the size of the array in which it is drawn, so padding
+    does not change any draw.
 
     Used from chapter 01 on.
 
@@ -105,7 +105,7 @@ class Key:
 
     Examples
     --------
-    A client's draw depends on its id, not on who else is there:
+    A client's draw depends on its id, not on the other clients:
 
     >>> import torch
     >>> from fedlib import Key
@@ -128,7 +128,7 @@ class Key:
         ids : Tensor of shape (C,), int64
             Ids of the clients (not their positions).
         purpose : str
-            What the numbers are for: draws for different purposes are independent.
+            Use of the numbers; draws for different purposes are independent.
         *shape : int
             Shape of each client's draw.
 
@@ -142,7 +142,7 @@ class Key:
         return spread(_scramble(start.to(ids.device) + (ids.long() + 1) * _GOLDEN), shape)
 
     def uniform(self, ids: Tensor, purpose: str, *shape: int) -> Tensor:
-        """Numbers in [0, 1), of shape ``(C, *shape)``, float64; 53 random bits each."""
+        """Uniform numbers in [0, 1), of shape ``(C, *shape)``, float64, with 53 random bits each."""
         bits = self.bits(ids.cpu() if ids.device.type == "mps" else ids, purpose, *shape)  # MPS has no float64
         return to_uniform(bits, torch.float64)
 
@@ -159,28 +159,28 @@ class Key:
         ids : Tensor of shape (C,), int64
         purpose : str
         lengths : Tensor of shape (C,), int64
-            How many things each client shuffles.
+            Number of items that each client shuffles.
         repeats : int
-            How many shuffles each client draws.
+            Number of shuffles that each client draws.
         size : int
             At least the largest length.
 
         Returns
         -------
         Tensor of shape (C, repeats, size), int64
-            What stands past a client's length is padding. The shuffles do not depend on `size`.
+            Entries past a client's length are padding. The shuffles do not depend on `size`.
         """
         bits = self.bits(ids, purpose, repeats, size) >> 1  # below the largest int64, which marks padding
         padding = torch.arange(size, device=ids.device) >= lengths[:, None]
         return bits.masked_fill_(padding[:, None], torch.iinfo(torch.int64).max).argsort(dim=2, stable=True)
 
     def shuffles(self, client: int, n: int, epochs: int) -> Tensor:
-        """The orders in which `fit` lets one client visit its `n` examples: one for each local epoch.
+        """The orders in which one client visits its `n` examples in `fit`, one for each local epoch.
 
         Parameters
         ----------
         client : int
-            Its id.
+            Id of the client.
         n, epochs : int
 
         Returns

@@ -1,4 +1,4 @@
-"""Local training: the only training loop of the library."""
+"""Local training, the only training loop of the library."""
 
 import ctypes
 import operator
@@ -25,25 +25,25 @@ Loss = Callable[..., Tensor]
 MakeOptimizer = Callable[[list[Tensor]], torch.optim.Optimizer]
 
 _CHUNK_BYTES = 2**30  # on a CPU
-# Times that a matrix must be larger than its steps. Measured: at 1 the low-rank form takes .6 to .9 of the time, at 1/2
-# about as long.
+# How many times larger than its steps a matrix must be. In measurements, the low-rank form took .6 to .9 of the time
+# at 1, and about as long at 1/2.
 _THIN = 1
 _NEED_MATRICES: WeakSet[Any] = WeakSet()  # losses that do more with a wide weight than multiply by it
 
 
 @dataclass(frozen=True)
 class Trained:
-    """What local training gives.
+    """The result of local training.
 
     Attributes
     ----------
     ends : dict of str to Tensor or LowRank
-        Where each client ended, by name: theta_k after its last step, a stack of C rows. Wide dense layers may be in
-        their low-rank form, of which `fedlib.params.mix` takes means.
+        Each client's parameters theta_k after its last step, by name, as a stack of C rows. Wide dense layers may be in
+        their low-rank form, which `fedlib.params.mix` can average.
     loss : Tensor of shape (C,)
-        Mean over the steps of a client of the loss before the step.
+        Loss before each step, averaged over a client's steps.
     steps : Tensor of shape (C,), int64, on the CPU
-        Steps that each client took.
+        Number of steps that each client took.
     """
 
     ends: dict[str, Tensor | LowRank]
@@ -52,35 +52,35 @@ class Trained:
 
     @cached_property
     def params(self) -> Params:
-        """``ends`` as a stack of C rows, with every matrix of every client."""
+        """``ends`` as a stack of C rows, with the full matrices of every client."""
         return {name: p.dense() if isinstance(p, LowRank) else p for name, p in self.ends.items()}
 
 
 def clients_at_once(params: Params, data: ClientData, batch_size: int | None) -> int:
-    """How many clients fit into the working memory: 1 GiB on a CPU, half of what is free on a GPU.
+    """Number of clients that fit into the working memory, 1 GiB on a CPU or half of the free memory on a GPU.
 
     Parameters
     ----------
     params : Params
         Stack of at least one row.
     data : ClientData
-        Its rows and longest client set the size of a batch.
+        Its rows and its largest client determine the size of a batch.
     batch_size : int or None
         B; None takes all examples of a client at once.
 
     Returns
     -------
     int
-        At least 1, even where one client is too much.
+        At least 1, even if a single client needs more.
 
     Notes
     -----
-    A rough estimate: parameters are held about four times (value, gradient, two moments), and activations are taken as
-    thirty times the input.
+    This is a rough estimate, which assumes that parameters are held about four times (value, gradient, two moments) and
+    that activations take thirty times the memory of the input.
     """
     kind = next(iter(params.values()))
     memory = _CHUNK_BYTES
-    if kind.is_cuda:  # what torch keeps for later is free too
+    if kind.is_cuda:  # the memory that torch keeps for later is also free
         reserved = torch.cuda.memory_reserved(kind.device) - torch.cuda.memory_allocated(kind.device)
         memory = (torch.cuda.mem_get_info(kind.device)[0] + reserved) // 2
     client = sum(p[0].numel() * p.element_size() for p in params.values())
@@ -95,7 +95,7 @@ def _chunks(batches: Batches, size: int) -> Iterator[Tensor]:
     start = 0
     while start < len(order):
         chunk = order[start : start + size]
-        # A finished client costs as much as a busy one: start a new chunk where half the steps would be idle.
+        # A finished client costs as much as a busy one, so start a new chunk where half the steps would be idle.
         chunk = chunk[batches.steps[chunk] * 2 > batches.steps[chunk[0]]]
         yield chunk
         start += len(chunk)
@@ -105,13 +105,13 @@ def _chunks(batches: Batches, size: int) -> Iterator[Tensor]:
 def _keep_freed_memory() -> None:
     """Let this process keep memory that it has freed (glibc on Linux; elsewhere, do nothing).
 
-    glibc gives large blocks back to the system at once. Each step would fetch them anew, page by page, and for a large
-    network that takes longer than its arithmetic.
+    glibc returns large blocks to the system at once. Each step would then have to request them again, page by page,
+    which takes longer than the arithmetic of a large network.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None) if sys.platform == "linux" else None
     if mallopt is not None:
-        mallopt(-4, 0)  # M_MMAP_MAX: no block is mapped alone
-        mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: nothing is given back
+        mallopt(-4, 0)  # M_MMAP_MAX: no block gets a separate mapping
+        mallopt(-1, 2**31 - 1)  # M_TRIM_THRESHOLD: nothing is returned
 
 
 def local_update(
@@ -130,20 +130,20 @@ def local_update(
     loss : callable
         ``loss(params, batch, *extras) -> scalar`` of one client, ``batch = (x, y, w)``; w = 0 marks padding.
     params : Params
-        Stack of C rows, where each client starts; not modified.
+        Stack of C rows, each client's initial parameters; not modified.
     batches : Batches
         From `fedlib.data.local_batches`.
     optimizer : callable
         Makes a `torch.optim` optimiser from a list of tensors, as ``partial(torch.optim.SGD, lr=0.1)`` does. The rule
-        must work entry by entry (SGD, momentum, Adam, ...), so that a stack trains like its rows. A fresh one is made
-        for each call: no momentum outlives a round.
+        must work entry by entry (SGD, momentum, Adam, ...), so that a stack trains like its rows. Each call makes a new
+        optimiser, so no momentum is carried over from one round to the next.
     extras : sequence of Tensor or Params
         Further arguments of the loss, each with a leading axis of C.
     frozen : sequence of str
-        Names of parameters that stay as they are; () trains all.
+        Names of parameters that do not change; () trains all.
     chunk_size : int or "auto"
-        At most this many clients at once. "auto" keeps the working memory near 1 GiB on a CPU, and half of what is free
-        on a GPU. Rounding apart, the result does not depend on it.
+        Maximum number of clients that train at once. "auto" keeps the working memory near 1 GiB on a CPU or half of the
+        free memory on a GPU. Up to rounding, the result does not depend on it.
 
     Returns
     -------
@@ -152,14 +152,14 @@ def local_update(
     Raises
     ------
     ValueError
-        Parameters or extras with another number of rows than clients.
+        The parameters or extras do not have one row for each client.
 
     Notes
     -----
     Clients share no parameter, so the gradient of the sum of their losses is the stack of their gradients. Clients are
-    ordered by their number of steps; one that is done is copied out at its last step, and what happens to its row
-    after that is of no consequence. The loss runs inside `fedlib.stacked.vmap`. On Linux the first call has the whole
-    process keep memory that it has freed (glibc's ``mallopt``), as each step needs the same again.
+    ordered by their number of steps; one that has finished is copied out at its last step, and later changes of its row
+    have no effect. The loss runs inside `fedlib.stacked.vmap`. On Linux, the first call makes the whole process keep
+    memory that it has freed (glibc's ``mallopt``), because each step needs the same amount again.
     """
     clients = len(batches.steps)
     for name, rows in {**params, **{f"extra {i}": e for i, e in enumerate(extras)}}.items():
@@ -179,7 +179,7 @@ def local_update(
 def _wide(
     loss: Loss, params: Params, batches: Batches, optimizer: MakeOptimizer, frozen: Sequence[str]
 ) -> dict[str, LowRank]:
-    """The matrices from which all clients start and take thin steps of plain SGD, in their low-rank form."""
+    """The low-rank form of matrices that all clients start from and change by thin steps of plain SGD."""
     if not stacked.PRIVATE_NAMES or _plain_sgd(optimizer) is None or _function(loss) in _NEED_MATRICES:
         return {}
     rows = len(batches) * batches.size
@@ -191,7 +191,7 @@ def _wide(
 
 
 def _function(loss: Loss) -> Any:
-    """What is remembered of a loss: of a method or a partial its function, of a callable object its class."""
+    """Return what identifies a loss, the function of a method or partial and the class of a callable object."""
     loss = getattr(loss, "func", getattr(loss, "__func__", loss))
     return loss if isinstance(loss, FunctionType) else type(loss)
 
@@ -221,7 +221,7 @@ def _train_chunks(
 
 
 def _start(p: Tensor, place: Tensor) -> Tensor:
-    """Where the clients of a chunk start, of shape (C, ...): a copy, as their training takes it."""
+    """Copy the initial values for a chunk of clients, of shape (C, ...), in the layout that training uses."""
     own = p[:1].expand(len(place), *p.shape[1:]) if p.stride(0) == 0 else p[place]
     own = laid_out(own) if len(place) > 1 and stacked.PRIVATE_NAMES else own
     return own.clone() if own.data_ptr() == p.data_ptr() else own
@@ -239,7 +239,7 @@ def _plain_sgd(optimizer: MakeOptimizer) -> float | None:
 
 
 def _step(optimizer: MakeOptimizer, params: list[Tensor]) -> Callable[[Sequence[Tensor | None]], None]:
-    """A step of the optimiser, given the gradients of `params`."""
+    """Make a function that takes a step of the optimiser, given the gradients of `params`."""
     lr = _plain_sgd(optimizer)
     if lr is not None:
 
@@ -269,7 +269,7 @@ def _train_chunk(
     done: Params,
     place: Tensor,
 ) -> Tensor:
-    """Train one chunk, write each client's parameters into `done` as it finishes, return the mean losses."""
+    """Train one chunk, write each client's parameters into `done` as it finishes, and return the mean losses."""
     wide = {name: p for name, p in start.items() if isinstance(p, LowRank)}
     params = {name: p.start.to("meta") if isinstance(p, LowRank) else p for name, p in start.items()}
     trained = {name: p.requires_grad_() for name, p in params.items() if name not in frozen and name not in wide}
@@ -278,14 +278,14 @@ def _train_chunk(
     places, seeds = [(params[name], weights) for name, weights in wide.items()], batches.seeds
     total = torch.zeros(len(place), device=place.device, dtype=next(iter(params.values())).dtype)
     steps = batches.steps
-    running = (steps[:, None] > torch.arange(len(batches) + 1)).sum(0).tolist()  # clients still at work, by step
+    running = (steps[:, None] > torch.arange(len(batches) + 1)).sum(0).tolist()  # clients still training, by step
     for step, batch in enumerate(batches.iterate(total.dtype)):
         value = stacked.vmap(loss, axes, places, seeds, step)(params, batch, *extras)  # (C,)
         used = [weights for weights in wide.values() if weights.call]
         wanted = [*trained.values(), *(weights.call[1] for weights in used if weights.call)]
         gradients = torch.autograd.grad(value.sum(), wanted, allow_unused=True)
         if any(gradient is None for gradient in gradients[len(trained) :]):
-            raise NeedsMatrix  # what the layer gave is detached
+            raise NeedsMatrix  # the output of the layer is detached
         with torch.no_grad():
             step_all(gradients[: len(trained)])
             for weights, gradient in zip(used, gradients[len(trained) :], strict=True):

@@ -1,9 +1,9 @@
 """Losses for one client.
 
 A loss of fedlib is a function ``loss(params, batch, *extras) -> scalar`` of ONE client, written the way a paper writes
-it; `fedlib.local.local_update` maps it over a stack of clients. The batch is ``(x, y, w)``: w is 1 for a real row
-and 0 for padding, so a mean over the batch is a weighted mean. Where a row has several labels or targets, the mean goes
-over all of them in the real rows, as torch's does, and labels of -100 are left out.
+it; `fedlib.local.local_update` maps it over a stack of clients. The batch is ``(x, y, w)``, where w is 1 for a real row
+and 0 for padding, so a mean over the batch is a weighted mean. If a row has several labels or targets, the mean is over
+all of them in the real rows, as in torch, and labels of -100 are left out.
 """
 
 import torch
@@ -16,7 +16,7 @@ __all__ = ["bce", "cross_entropy", "mse", "weighted_mean"]
 
 
 def weighted_mean(values: Tensor, w: Tensor) -> Tensor:
-    """Mean of `values` (B,) with weights `w` (B,): the mean over the real rows of a padded batch."""
+    """Mean of `values` (B,) with weights `w` (B,), that is, the mean over the real rows of a padded batch."""
     values = values * w
     if values.dtype in (torch.float16, torch.bfloat16):  # a sum of float16 overflows beyond 65,504
         values, w = values.float(), w.float()
@@ -24,15 +24,15 @@ def weighted_mean(values: Tensor, w: Tensor) -> Tensor:
 
 
 def _mean(values: Tensor, y: Tensor, w: Tensor) -> Tensor:
-    """Mean of `values` (B, ...) over the real rows; of several labels a row, without those left out of y (B, ...)."""
+    """Mean of `values` (B, ...) over the real rows, without the labels that y (B, ...) leaves out."""
     if y.ndim > 1:
         w = w.reshape(-1, *[1] * (y.ndim - 1)) * (torch.ones_like(values) if y.is_floating_point() else y != IGNORED)
     return weighted_mean(values, w)
 
 
 def _fitting(output: Tensor, y: Tensor, what: str) -> Tensor:
-    """An output for each entry of y (B, ...), which may have a last axis of 1 besides."""
-    given, shape = output.shape, y.shape  # each of which takes its time inside a vmap
+    """The output in the shape of y (B, ...); it may have an additional last axis of 1."""
+    given, shape = output.shape, y.shape  # each access takes time inside a vmap
     if given not in (shape, (*shape, 1)):
         raise ValueError(f"{what} of shape {tuple(given)} do not fit y of shape {tuple(shape)}: as many each")
     return output.reshape(shape)
@@ -44,10 +44,10 @@ def cross_entropy(logits: Tensor, y: Tensor, w: Tensor) -> Tensor:
     Parameters
     ----------
     logits : Tensor of shape (B, ..., classes)
-        For y of shape (B, ...): one class a row, or one a position, such as the next token. Torch has the classes in
-        axis 1 instead.
+        For y of shape (B, ...), with one class per row, or one per position, such as the next token. Torch has the
+        classes in axis 1 instead.
     y : Tensor of shape (B, ...), int64
-        Of several a row, -100 leaves a position out.
+        If there are several per row, -100 leaves a position out.
     w : Tensor of shape (B,)
         1 for real rows, 0 for padding.
 
@@ -63,7 +63,7 @@ def cross_entropy(logits: Tensor, y: Tensor, w: Tensor) -> Tensor:
 
     Examples
     --------
-    A row of weight 0 is padding; the other is right with probability one half:
+    The row with weight 0 is padding; the other one is predicted with probability one half:
 
     >>> import torch
     >>> from fedlib.losses import cross_entropy
@@ -85,10 +85,10 @@ def bce(logits: Tensor, y: Tensor, w: Tensor) -> Tensor:
     Parameters
     ----------
     logits : Tensor of shape (B, L)
-        One number a label; above 0 means yes. Of one label a row also (B,) or (B, 1).
+        One number per label, where above 0 means yes. With one label per row, (B,) or (B, 1) are also allowed.
     y : Tensor of shape (B, L)
-        0 or 1. Whole numbers of -100 are labels that are not known, where there are several a row; floating-point
-        numbers may lie between 0 and 1.
+        0 or 1. If there are several labels per row, the whole number -100 marks an unknown one; floating-point numbers
+        may also be between 0 and 1.
     w : Tensor of shape (B,)
         1 for real rows, 0 for padding.
 
@@ -113,7 +113,7 @@ def mse(prediction: Tensor, y: Tensor, w: Tensor) -> Tensor:
     ----------
     prediction : Tensor of shape (B, ...) or (B, ..., 1)
     y : Tensor of shape (B, ...)
-        One target a row, or several.
+        One target per row, or several.
     w : Tensor of shape (B,)
         1 for real rows, 0 for padding.
 
@@ -127,4 +127,4 @@ def mse(prediction: Tensor, y: Tensor, w: Tensor) -> Tensor:
         Predictions of another shape.
     """
     error = _fitting(prediction, y, "predictions") - y
-    return _mean(error.square(), error, w)  # of targets, whole numbers too, none is left out
+    return _mean(error.square(), error, w)  # no target is left out, even if y holds whole numbers

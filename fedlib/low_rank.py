@@ -1,10 +1,10 @@
 """Wide dense layers of many clients without a matrix for each of them.
 
-Where clients start from one matrix W (O, I) and take steps of plain SGD, client k's weights after s steps are
-W - lr sum_s D_ks^T X_ks: X_ks (B, I) is what the layer was given in that step, and D_ks (B, O) the gradient of what it
-gave. While the steps are thin beside the matrix it is cheaper to keep the factors: all clients share one product with
-W, no gradient is as large as W, and the server's mean is W and one product of the factors. The numbers are those of
-SGD, rounding apart.
+If clients start from one matrix W (O, I) and take steps of plain SGD, client k's weights after s steps are
+W - lr sum_s D_ks^T X_ks, where X_ks (B, I) is the layer's input in step s and D_ks (B, O) the gradient of its output.
+As long as the factors have few rows compared with the matrix, it is cheaper to keep them instead, because all clients
+share one product with W, no gradient is as large as W, and the server's mean is W plus one product of the factors. The
+results are those of SGD, up to rounding.
 """
 
 from dataclasses import dataclass, replace
@@ -16,7 +16,7 @@ __all__ = ["LowRank", "NeedsMatrix"]
 
 
 class NeedsMatrix(Exception):
-    """A loss does more with a wide weight than multiply one batch of each client by it, once in a step."""
+    """A loss uses a wide weight for more than one product per step with a batch of each client."""
 
 
 @dataclass
@@ -26,15 +26,15 @@ class LowRank:
     Attributes
     ----------
     start : Tensor of shape (O, I)
-        W, where all clients start.
+        W, from which all clients start.
     given : Tensor of shape (C, R, I)
-        X_k: what the layer was given, all steps one after another.
+        X_k, the layer's inputs in all steps, one after another.
     pull : Tensor of shape (C, R, O)
-        P_k: -lr times the gradient of what it gave; zeros for what is still to come.
+        P_k, -lr times the gradients of the layer's outputs; zeros for steps still to come.
     used : int
-        How many of the R rows have been written.
+        Number of the R rows that have been written.
     call : (Tensor of shape (C, B, I), Tensor of shape (C, B, O)) or None
-        What the layer was given, and gave, in the step that is being taken.
+        The layer's input and output in the current step.
     """
 
     start: Tensor
@@ -45,12 +45,12 @@ class LowRank:
 
     @property
     def dtype(self) -> torch.dtype:
-        """Of the weights."""
+        """Type of the weights."""
         return self.start.dtype
 
     @classmethod
     def of(cls, start: Tensor, clients: int, rows: int) -> "LowRank":
-        """C clients that have not moved yet and will see `rows` examples each."""
+        """The layer of C clients that have taken no step yet and will see `rows` examples each."""
         outputs, inputs = start.shape
         return cls(start, start.new_zeros(clients, rows, inputs), start.new_zeros(clients, rows, outputs))
 
@@ -58,24 +58,24 @@ class LowRank:
         return replace(self, given=self.given[clients], pull=self.pull[clients])
 
     def takes(self, rows: int) -> bool:
-        """Whether the layer may be given so many rows in this step: once, and no more than a batch has."""
+        """Whether the layer can take this many rows; it allows one call per step, and no more rows than are left."""
         return self.call is None and self.used + rows <= self.given.shape[1]
 
     def linear(self, x: Tensor, bias: Tensor | None = None) -> Tensor:
         """The layer's outputs (C, B, O) for x (C, B, I) and bias (C, O)."""
         out = (x.flatten(0, 1) @ self.start.mT).unflatten(0, x.shape[:2])
         if bias is not None:
-            out = out + bias[:, None].to(out.dtype)  # which autocast may have made 16 bits
+            out = out + bias[:, None].to(out.dtype)  # to which autocast may have given 16 bits
         if self.used:
             out = torch.baddbmm(out, x @ self.given[:, : self.used].mT, self.pull[:, : self.used])
         self.call = x.detach(), out if out.requires_grad else out.requires_grad_()
         return out
 
     def step(self, gradient: Tensor, lr: float, clients: int) -> None:
-        """A step of SGD by the gradient (C, B, O) of what the layer gave, of the first `clients` clients."""
+        """Take a step of SGD for the first `clients` clients, with the gradient (C, B, O) of the layer's outputs."""
         assert self.call is not None
         rows = slice(self.used, self.used + gradient.shape[1])
-        self.given[:clients, rows] = self.call[0][:clients]  # what comes of the others is of no consequence
+        self.given[:clients, rows] = self.call[0][:clients]  # the other clients do not matter
         torch.mul(gradient[:clients], -lr, out=self.pull[:clients, rows])
         self.used, self.call = rows.stop, None
 
@@ -85,7 +85,7 @@ class LowRank:
             return torch.baddbmm(self.start.expand(len(self.pull), -1, -1), self.pull.mT, self.given)
 
     def mixed(self, matrix: Tensor) -> Tensor:
-        """Weighted sums of the clients' weights (M, O, I), in 32 bits at least, for a matrix of weights (M, C)."""
+        """Weighted sums (M, O, I) of the clients' weights, in at least 32 bits, with coefficients `matrix` (M, C)."""
         kind = torch.promote_types(self.dtype, torch.float32)
         start, given, pull, matrix = (t.to(kind) for t in (self.start, self.given.flatten(0, 1), self.pull, matrix))
         sums = start.new_empty(len(matrix), *start.shape)

@@ -1,7 +1,7 @@
-"""Networks as pairs of parameters and a function: a plain torch module, called with parameters that are given to it.
+"""Networks as pairs of parameters and a function, which is a plain torch module called with given parameters.
 
-`Model` makes the pair of any `torch.nn.Module`: ``model.init(seed) -> Params``, and ``model(params, x) -> output`` for
-one client. `MLP` and `CNN` are two common ones.
+`Model` makes such a pair from any `torch.nn.Module`, with ``model.init(seed) -> Params`` and
+``model(params, x) -> output`` for one client. `MLP` and `CNN` are two common networks.
 """
 
 import copy
@@ -26,7 +26,7 @@ __all__ = ["CNN", "MLP", "Model", "femnist_cnn", "lenet5"]
 
 _DRAWN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _RESETS = {kind.reset_parameters for kind in _DRAWN}
-_ALIKE = (0.7, 1.4)  # a weight whose spread is within these times that of torch's draw may be such a draw
+_ALIKE = (0.7, 1.4)  # torch may have drawn a weight whose spread, divided by that of torch's draw, is in between
 
 
 class Model:
@@ -35,11 +35,11 @@ class Model:
     Parameters
     ----------
     module : torch.nn.Module
-        Copied, not modified. Parameters with ``requires_grad=False`` and buffers are shared by all clients: they stay
-        as they are, and follow the run to its device and type. LSTM, GRU and RNN become those of `fedlib.recurrent`.
+        Copied, not modified. All clients share the buffers and the parameters with ``requires_grad=False``, which never
+        change and follow the run to its device and type. LSTM, GRU and RNN become those of `fedlib.recurrent`.
     init : callable, optional
-        ``init(module)`` sets the parameters of a module in place, by torch's random numbers: for a module whose start
-        is not what its layers draw by themselves.
+        ``init(module)`` sets the parameters of a module in place with torch's random numbers, for modules whose
+        initialisation is not what their layers draw by themselves.
 
     Attributes
     ----------
@@ -49,14 +49,14 @@ class Model:
     Raises
     ------
     ValueError
-        A layer that clients cannot train in a stack, by its name, with what to do instead.
+        A layer that clients cannot train in a stack, with its name and what to do instead; no parameter to train.
 
     Notes
     -----
-    May be called from several threads at once. In ``forward`` parameters are attributes of their layers; what
-    ``self.parameters()`` gives holds no numbers. Dropout and other layers that behave differently in training do so
-    while `fedlib.federation.fit` trains, unless the module came in evaluation mode, and nowhere else; `fedlib.chance`
-    says what their random numbers depend on. Chapter 01; chapter 16 compares its speed with a loop over clients.
+    Several threads may call a model at once. In ``forward``, use parameters as attributes of their layers, because
+    those that ``self.parameters()`` gives hold no numbers. Dropout and other layers that behave differently in training
+    do so only while `fedlib.federation.fit` trains, and never if the module came in evaluation mode; `fedlib.chance`
+    says what their random numbers depend on. Chapter 01; chapter 16 compares the speed with a loop over clients.
     """
 
     def __init__(self, module: nn.Module, init: Callable[[nn.Module], Any] | None = None) -> None:
@@ -66,7 +66,7 @@ class Model:
         self.params: Params = {n: p.detach().clone() for n, p in module.named_parameters() if p.requires_grad}
         if not self.params:
             raise ValueError(f"a {type(module).__name__} without parameters to train; see requires_grad")
-        # The numbers are never used: each call brings its own.
+        # The numbers are never used, because each call brings its own.
         self._empty = {name: nn.Parameter(p.to("meta")) for name, p in self.params.items()}
         named = dict(module.named_parameters())
         self.module, self._init = copy.deepcopy(module, {id(named[n]): p for n, p in self._empty.items()}), init
@@ -76,17 +76,17 @@ class Model:
         self._moved: dict[tuple[torch.device, torch.dtype], dict[str, Tensor]] = {}
 
     def init(self, seed: int) -> Params:
-        """Random start, as torch's layers draw it.
+        """Random initialisation, as torch's layers draw it.
 
         Weights and biases of dense layers and convolutions are uniform in +-1/sqrt(fan_in), the same on every machine
-        and torch version. Other modules draw by their own ``reset_parameters``, under the seed, children first. What
-        the module came with is kept for parameters that no ``reset_parameters`` draws, and for those that it has set to
-        one number, such as zeros. With an `init` of its own, that alone draws.
+        and torch version. Other modules draw by ``reset_parameters`` under the seed, children first. Parameters keep
+        the values that they came with if no ``reset_parameters`` draws them, or if the module has set them to one
+        number, such as zeros. If the model was given an `init`, that alone draws.
 
         Warns
         -----
         UserWarning
-            Weights came with another spread than the draw that replaces them has.
+            The spread of a weight that the module came with differs from that of the draw that replaces it.
         """
         start = {name: torch.empty_like(p, device="cpu") for name, p in self.params.items()}
         module, zero = self.to_module(start), torch.zeros(1, dtype=torch.int64)
@@ -99,7 +99,7 @@ class Model:
             for path, layer in reversed(list(module.named_modules()) if self._init is None else []):  # children first
                 reset = getattr(layer, "reset_parameters", getattr(layer, "_reset_parameters", None))
                 if reset is not None and any(p.default is p.empty for p in signature(reset).parameters.values()):
-                    reset = None  # it asks for what only the module knows
+                    reset = None  # it needs what only the module knows
                 if isinstance(layer, _DRAWN) and getattr(reset, "__func__", None) in _RESETS:
                     bound = 1 / math.sqrt(math.prod(layer.weight.shape[1:]))
                     for name in ("weight", "bias"):
@@ -113,7 +113,7 @@ class Model:
         return drawn if self._init is not None else self._with_its_own(drawn)
 
     def _with_its_own(self, drawn: Params) -> Params:
-        """A draw, but for what the module has set to one number; warns of what has been drawn in another way."""
+        """The draw, except for what the module has set to one number; warn of weights that came with another spread."""
         for name, p in self.params.items():
             if p.is_meta or p.numel() < 2 or (not drawn[name].std() and not p.std()):
                 continue
@@ -134,9 +134,9 @@ class Model:
         return {name: tuple(p.shape) for name, p in self.params.items()}
 
     def to_module(self, params: Params) -> nn.Module:
-        """A plain torch module with these parameters, one client's or the server's, which it does not share.
+        """A plain torch module with a copy of these parameters, which are those of one client or of the server.
 
-        Layers are torch's own, in training mode if they came so; frozen parameters and buffers are copies too.
+        Layers are torch's own, in training mode if they came so. Frozen parameters and buffers are also copies.
         """
         self._check(params)
         kind = next(iter(params.values()))
@@ -150,7 +150,7 @@ class Model:
         return module
 
     def _frozen(self, device: torch.device, dtype: torch.dtype) -> dict[str, Tensor]:
-        """What all clients share, by name; moved once."""
+        """The tensors that all clients share, by name; moved once."""
         if (device, dtype) not in self._moved:
             named = (*self.module.named_parameters(), *self.module.named_buffers())
             to = {n: (t, t.detach().to(device, dtype if t.is_floating_point() else t.dtype)) for n, t in named
@@ -160,14 +160,14 @@ class Model:
         return self._moved[device, dtype]
 
     def _with(self, tensors: Mapping[str, Tensor]) -> nn.Module:
-        """The module with these tensors in the place of its own, wherever it holds them."""
+        """A copy of the module in which these tensors replace its own wherever it holds them."""
         named = (*self.module.named_parameters(), *self.module.named_buffers())
         return copy.deepcopy(self.module, {id(t): tensors[n] for n, t in named})
 
     def _copy(self, device: torch.device, dtype: torch.dtype) -> "_Copy":
-        """The module for one thread. Parameters are NaN, so that one that a call cannot set is never taken for it."""
+        """The module for one thread; its parameters are NaN, so one that a call fails to set does not go unnoticed."""
         nan = torch.full((), math.nan, device=device, dtype=dtype)
-        plain = type(nan) is Tensor  # else of a device in Python, as tests have one
+        plain = type(nan) is Tensor  # otherwise of a device written in Python, as in tests
         blank = {name: nn.Parameter(nan.expand(p.shape)) if plain else p for name, p in self._empty.items()}
         module = self._with({**self._frozen(device, dtype), **blank})
         return _Copy(module, _places(module), [layer for layer in module.modules() if layer.training])
@@ -186,7 +186,7 @@ class Model:
         idle = self._idle.setdefault(where, [])
         try:
             own = idle.pop()
-        except IndexError:  # the first call, or other threads have them all
+        except IndexError:  # the first call, or other threads use them all
             own = self._copy(*where)
         training = in_training(first)
         before = _memory(own.module) if own.training is None else None
@@ -194,7 +194,7 @@ class Model:
             own.training = training
             for layer in own.moody:
                 vars(layer)["training"] = training
-        for layer, attribute, name in own.places:  # as `torch.func.functional_call`, in a tenth of its time
+        for layer, attribute, name in own.places:  # as `torch.func.functional_call`, in a tenth of the time
             vars(layer)[attribute] = params[name]
         try:
             out = own.module(*inputs, **named)
@@ -212,7 +212,7 @@ class Model:
 
 @dataclass(eq=False)
 class _Copy:
-    """A module for one thread: where its parameters stand, the layers that came in training mode, their mode now."""
+    """A module for one thread, the places of its parameters, the layers that came in training mode, and their mode."""
 
     module: nn.Module
     places: list[tuple[nn.Module, str, str]]
@@ -221,14 +221,14 @@ class _Copy:
 
 
 def _places(module: nn.Module) -> list[tuple[nn.Module, str, str]]:
-    """Where the parameters to be trained stand: layer, attribute, name; a shared one stands in several places."""
+    """Layer, attribute and name of each parameter to be trained; a shared parameter has several places."""
     names = {p: name for name, p in module.named_parameters()}
     owned = [(layer, *own) for layer in module.modules() for own in layer.named_parameters(recurse=False)]
     return [(layer, attribute, names[p]) for layer, attribute, p in owned if p.requires_grad]
 
 
 def _memory(module: nn.Module) -> dict[tuple[str, str], Any]:
-    """Numbers and tensors that layers hold beside their parameters, by layer and attribute; tensors by their state."""
+    """Numbers and tensors that layers hold besides parameters, by layer and attribute; tensors by id and version."""
     found: dict[tuple[str, str], Any] = {}
     for path, layer in module.named_modules():
         for name, value in (*vars(layer).items(), *layer.named_buffers(recurse=False)):
@@ -240,7 +240,7 @@ def _memory(module: nn.Module) -> dict[tuple[str, str], Any]:
 
 
 def _refused(layer: nn.Module) -> str:
-    """Why clients cannot train a layer in a stack, and what to do; nothing if they can."""
+    """Why clients cannot train a layer in a stack, and what to do instead; empty if they can."""
     if isinstance(layer, LazyModuleMixin) and layer.has_uninitialized_params():
         return ": call the module once, so that it knows its shapes"
     if type(layer) not in STACKABLE and type(layer).forward in [vars(kind)["forward"] for kind in STACKABLE]:
@@ -274,12 +274,13 @@ class MLP(Model):
     Parameters
     ----------
     widths : tuple of int
-        Numbers of units, from the inputs to the outputs: ``(784, 64, 10)`` has one hidden layer; ``(784, 10)`` is
-        linear. Inputs of any shape are flattened.
+        Numbers of units, from the inputs to the outputs. For example, ``(784, 64, 10)`` has one hidden layer, and
+        ``(784, 10)`` is linear. Inputs of any shape are flattened.
 
     Notes
     -----
-    Parameters ``dense1.weight`` (h, i), ``dense1.bias`` (h,), ``dense2.weight``, ... as `torch.nn.Linear` shapes them.
+    The parameters are ``dense1.weight`` (h, i), ``dense1.bias`` (h,), ``dense2.weight``, ... with the shapes of
+    `torch.nn.Linear`.
 
     Examples
     --------
@@ -317,17 +318,17 @@ class CNN(Model):
     strides : tuple of int, optional
         Step of each convolution; 1 by default.
     pooled : bool
-        Whether the dense layers see the mean of each channel over the image, not all its pixels.
+        Whether the dense layers see the mean of each channel over the image instead of all its pixels.
 
     Raises
     ------
     ValueError
-        Numbers below 1; not one stride for each convolution; an image that is too small for them.
+        Numbers below 1; not one stride per convolution; an image that is too small for the convolutions.
 
     Notes
     -----
-    Parameters ``conv1.weight`` (o, i, k, k), ``conv1.bias``, ..., ``dense1.weight``, ... ReLU comes after pooling: the
-    same numbers as before it, for less work.
+    The parameters are ``conv1.weight`` (o, i, k, k), ``conv1.bias``, ..., ``dense1.weight``, ... ReLU comes after
+    pooling, which gives the same numbers as the reverse order with less work.
     """
 
     def __init__(
@@ -374,10 +375,10 @@ def _dense(widths: tuple[int, ...]) -> OrderedDict[str, nn.Module]:
 
 
 def femnist_cnn(classes: int = 62) -> CNN:
-    """LEAF's network for FEMNIST: two 5x5 convolutions of 32 and 64 filters, 2048 units; 6.6 million parameters."""
+    """LEAF's network for FEMNIST, with 5x5 convolutions of 32 and 64 filters, 2048 units and 6.6 million parameters."""
     return CNN(image=(1, 28, 28), channels=(32, 64), widths=(2048, classes))
 
 
 def lenet5(classes: int = 10) -> CNN:
-    """LeNet-5 for 32x32 colour images, as benchmarks use it: 6 and 16 filters, 120 and 84 units, ReLU, max-pooling."""
+    """The LeNet-5 of benchmarks for 32x32 colour images: 6 and 16 filters, 120 and 84 units, ReLU and max-pooling."""
     return CNN(image=(3, 32, 32), channels=(6, 16), widths=(120, 84, classes), padding=0)

@@ -1,8 +1,8 @@
 """Algebra of stacked parameters.
 
-``Params`` is a dictionary of tensors. A *stack* has one leading axis more: one row for each client of a cohort
-(C rows), for each server model (M rows) or for each client of the population (K rows). Sending a model to a client is
-then indexing (`take`), and averaging is one matrix product (`mix`).
+``Params`` is a dictionary of tensors. A *stack* has an extra leading axis, with one row for each client of a cohort (C
+rows), for each server model (M rows) or for each client of the population (K rows). Sending a model to a client is then
+indexing (`take`), and averaging is one matrix product (`mix`).
 """
 
 from collections.abc import Mapping
@@ -42,14 +42,15 @@ def row(stack: Params, i: int) -> Params:
 
 
 def broadcast(params: Params, rows: int) -> Params:
-    """Show one set of parameters as a stack of `rows` equal rows; a view, so clone before writing."""
+    """View one set of parameters as a stack of `rows` equal rows; clone the stack before writing to it."""
     return {name: p.expand(rows, *p.shape) for name, p in params.items()}
 
 
 def take(stack: Params, index: Tensor) -> Params:
-    """Rows `index` of a stack: the server's models sent to the clients.
+    """Return the rows `index` of a stack, for example the server's models as sent to the clients.
 
-    A stack of one row is broadcast instead of copied, since every index means that row. One without names stays empty.
+    A stack of one row is broadcast instead of copied, since every index means that row. A stack without names stays
+    empty.
     """
     if all(len(p) == 1 for p in stack.values()):
         return broadcast(row(stack, 0), len(index))
@@ -57,32 +58,33 @@ def take(stack: Params, index: Tensor) -> Params:
 
 
 def put(stack: Params | Tensor, index: Tensor, values: Params | Tensor) -> Any:
-    """A copy of a stack, or of one tensor with a leading axis, whose rows `index` are `values`; copies all rows."""
+    """Return a full copy of a stack, or of one tensor with a leading axis, in which the rows `index` are `values`."""
     if isinstance(stack, Tensor):
         return stack.index_copy(0, index, values)  # type: ignore[arg-type]
     return {name: put(p, index, values[name]) for name, p in stack.items()}  # type: ignore[index]
 
 
 def per_row(values: Tensor, p: Tensor) -> Tensor:
-    """One number for each row, shaped and typed to be multiplied with the tensor `p` of a stack."""
+    """Shape and convert one number per row so that it can be multiplied with the tensor `p` of a stack."""
     return values.to(p.dtype).view(*values.shape, *[1] * (p.ndim - values.ndim))
 
 
 def sub(a: Params, b: Params) -> Params:
-    """Difference a - b, name by name: with a = after and b = before training, the updates (Delta theta)."""
+    """Difference a - b, name by name; with a after and b before training, these are the updates (Delta theta)."""
     return {name: a[name] - b[name] for name in a}
 
 
 def to_matrix(stack: Params) -> Tensor:
-    """All parameters of a stack side by side, of shape (rows, number of parameters)."""
-    # reshape, not flatten(1): scalar parameters have no second axis
+    """All parameters of a stack, joined side by side, of shape (rows, number of parameters)."""
+    # reshape instead of flatten(1), since scalar parameters have no second axis
     return torch.cat([p.reshape(len(p), -1) for p in stack.values()], dim=1)
 
 
 def mix(matrix: Tensor, stack: Mapping[str, Tensor | LowRank]) -> Params:
-    """Weighted sums of the rows of a stack: each row of `matrix` (M, C) makes one row of the result (M, ...).
+    """Weighted sums of the rows of a stack, one row of the result (M, ...) for each row of `matrix` (M, C).
 
-    Sums are taken, and given, in 32 bits at least: 16 bits hold neither the sum of many examples nor their number.
+    Sums are computed and returned in at least 32 bits, because 16 bits can hold neither the sum of many examples nor
+    their number.
     """
 
     def sums(p: Tensor | LowRank) -> Tensor:

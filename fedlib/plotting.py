@@ -1,10 +1,10 @@
-"""Figures of the book: curves with intervals, label maps, tables as heat maps.
+"""Figures of the book, such as curves with intervals, label maps and heat maps of tables.
 
-For clustered federated learning also the cosines of the clients' updates, as a map and over the rounds, and curves of
-groups of clients.
+For clustered federated learning, it also draws the cosines of the clients' updates, as a map and over the rounds, and
+curves for groups of clients.
 
 Each function draws on a Matplotlib axis, the current one by default, and returns it. `use_style` sets the colours of
-Okabe and Ito, which stay apart for the colour-blind, and line styles that stay apart in grey.
+Okabe and Ito, which colour-blind readers can distinguish, and line styles that remain distinct in greyscale.
 """
 
 import sys
@@ -40,7 +40,7 @@ _LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 
 
 def use_style() -> None:
-    """Set the book's style: vector figures in notebooks, these colours, no frame above and right, whole table cells."""
+    """Use vector figures in notebooks, the book's colours, axes without top and right frame, and whole table cells."""
     plt.rc("axes", prop_cycle=cycler(color=COLOURS, linestyle=_LINES), grid=True, axisbelow=True)
     plt.rc("axes.spines", top=False, right=False)
     plt.rc("grid", alpha=0.3, linestyle="-")
@@ -53,7 +53,7 @@ def use_style() -> None:
 
 
 def _inline_as_svg() -> None:
-    """Vector figures in a notebook. Elsewhere nothing: setting the format would open a shell and take over __main__."""
+    """Use vector figures in a notebook; elsewhere, setting the format would open a shell and take over __main__."""
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None:
         from matplotlib_inline.backend_inline import set_matplotlib_formats
 
@@ -61,14 +61,14 @@ def _inline_as_svg() -> None:
 
 
 def curves(histories: Mapping[str, pd.DataFrame], column: str = "test_accuracy", ax: Axes | None = None) -> Axes:
-    """One curve over the rounds for each setting, with its 95 % interval over seeds as a band.
+    """Draw one curve over the rounds for each setting, with its 95 % interval over seeds as a band.
 
     Parameters
     ----------
     histories : mapping of str to pandas.DataFrame
-        Label to the histories of one or more seeds, one below the other, with columns ``round`` and `column`.
+        Maps each label to the concatenated histories of one or more seeds, with columns ``round`` and `column`.
     column : str
-        The band of an accuracy is cut off at 0 and 1.
+        The column to draw; the band of an accuracy is clipped to the range from 0 to 1.
     ax : matplotlib Axes, optional
     """
     ax = ax or plt.gca()
@@ -84,16 +84,16 @@ def curves(histories: Mapping[str, pd.DataFrame], column: str = "test_accuracy",
 
 
 def label_map(data: ClientData, classes: int, most: int | None = None, ax: Axes | None = None, title: str = "") -> Axes:
-    """Which client holds how many examples of which class, as a heat map: the darker, the more; white is none.
+    """Heat map of the number of examples of each class that each client holds; darker means more, and white means none.
 
     Parameters
     ----------
     data : ClientData
-        With class labels.
+        Clients with class labels.
     classes : int
     most : int, optional
-        The count with the darkest colour; the largest on the map by default. Darkness grows with the square root of
-        the count, so that small counts show.
+        The count with the darkest colour, by default the largest on the map. Darkness grows with the square root of the
+        count, so that small counts are visible.
     ax : matplotlib Axes, optional
     title : str
     """
@@ -114,20 +114,22 @@ def label_counts(data: ClientData, classes: int) -> np.ndarray:
 def value_map(
     table: pd.DataFrame, ax: Axes | None = None, title: str = "", fmt: str = ".2f", cmap: str = "Blues", **limits: Any
 ) -> Axes:
-    """A table as a heat map, with each value written in its cell.
+    """Heat map of a table, with each value written in its cell.
 
     Parameters
     ----------
     table : pandas.DataFrame
-        Of numbers. Names of index and columns become those of the axes. A cell with NaN has no colour and holds a dash.
+        Table of numbers. The names of its index and columns label the axes. A cell with NaN has no colour and shows a
+        dash.
     ax : matplotlib Axes, optional
     title : str
     fmt : str
-        How values are written.
+        Format of the values.
     cmap : str
-        Matplotlib's name of the colours.
+        Name of a Matplotlib colour map.
     **limits
-        ``vmin`` and ``vmax``, the values with the first and the last colour; by default the smallest and the largest.
+        ``vmin`` and ``vmax``, the values with the first and the last colour; by default, the smallest and the largest
+        value.
     """
     ax = ax or plt.gca()
     values = table.to_numpy(float)
@@ -137,7 +139,7 @@ def value_map(
     linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
     light = linear @ [0.2126, 0.7152, 0.0722] > 0.179  # black has more contrast than white (WCAG)
     for (i, j), value in np.ndenumerate(values):
-        colour = "grey" if np.isnan(value) else "black" if light[i, j] else "white"  # grey: on the page's own ground
+        colour = "grey" if np.isnan(value) else "black" if light[i, j] else "white"  # grey on the page's background
         text = "–" if np.isnan(value) else _written(value, fmt)
         ax.text(j, i, text, ha="center", va="center", color=colour)
     ax.set_xticks(range(values.shape[1]), table.columns.map(str))
@@ -151,24 +153,24 @@ def value_map(
 def similarity_map(
     similarity: ArrayLike, clusters: ArrayLike, groups: ArrayLike, ax: Axes | None = None, title: str = ""
 ) -> Axes:
-    """Cosines of each two clients' updates as a heat map, ordered by cluster, then by true group, then by position.
+    """Heat map of the cosines between clients' updates, ordered by cluster, then by true group, then by position.
 
     Parameters
     ----------
     similarity : array of shape (K, K)
         For example from `fedlib.server.clusters.cosine_similarity`.
     clusters : array of shape (K,), integer
-        The cluster of each client. Black lines part the clusters.
+        The cluster of each client. Black lines separate the clusters.
     groups : array of shape (K,), integer
-        The true group of each client: a strip of colour on the left, with the group's number beside it. Clusters and
-        groups are the same where the black lines cross the strip just where its colour changes.
+        The true group of each client, shown by a strip of colour on the left with the group's number next to it.
+        Clusters and groups are the same if the black lines cross the strip exactly where its colour changes.
     ax : matplotlib Axes, optional
     title : str
 
     Returns
     -------
     matplotlib Axes
-        Without a colour bar; ``ax.images[0]`` serves for one. Colours go from -1 (blue) over 0 (white) to 1 (red).
+        It has no colour bar; use ``ax.images[0]`` to add one. Colours go from -1 (blue) through 0 (white) to 1 (red).
 
     Notes
     -----
@@ -201,7 +203,7 @@ def similarity_map(
 def group_curves(
     rounds: ArrayLike, scores: ArrayLike, groups: ArrayLike, splits: Sequence[Any], ax: Axes | None = None
 ) -> Axes:
-    """For each group of clients the mean of their scores over the rounds, in a band from the lowest to the highest.
+    """Mean score of each group of clients over the rounds, in a band from the lowest to the highest score.
 
     Parameters
     ----------
@@ -210,12 +212,12 @@ def group_curves(
         Test accuracy of each client after each of the rounds.
     groups : array of shape (K,), integer
     splits : sequence of fedlib.server.split_tree.Split
-        Dotted lines, numbered from 1 on.
+        Drawn as dotted lines, numbered from 1.
     ax : matplotlib Axes, optional
 
     Notes
     -----
-    The band is no interval of confidence. Chapter 06.
+    The band is not a confidence interval. Chapter 06.
     """
     ax = ax or plt.gca()
     values, group = np.asarray(scores), _numpy(groups)
@@ -223,7 +225,7 @@ def group_curves(
         members = values[:, group == name]
         _band(ax, rounds, members.mean(1), members.min(1), members.max(1), f"group {name}")
     ax.set(xlabel="round", ylabel="test accuracy")
-    ax.legend(fontsize=9, frameon=True, framealpha=0.8, edgecolor="none")  # lines do not strike it out
+    ax.legend(fontsize=9, frameon=True, framealpha=0.8, edgecolor="none")  # so that lines do not strike it out
     return _mark_splits(ax, splits)
 
 
@@ -235,28 +237,29 @@ def cosines_over_rounds(
     splits: Sequence[Any],
     ax: Axes | None = None,
 ) -> Axes:
-    """Cosines of the updates of each two clients over the rounds, as means in bands from the lowest to the highest.
+    """Mean cosines between clients' updates over the rounds, in bands from the lowest to the highest cosine.
 
-    Two clients of one cluster are, in each round, of one of three sorts: of different true groups; of the same group,
-    in a cluster that holds others too; of the same group, which has its cluster to itself ("already separated").
+    In each round, a pair of clients in the same cluster is of one of three kinds. The two clients have different true
+    groups; or they have the same group, in a cluster that also holds others; or they have the same group, which has its
+    cluster to itself ("already separated").
 
     Parameters
     ----------
     rounds : array of shape (T,)
     similarities : array of shape (T, K, K)
-        Only the part above the diagonal counts. Pairs with NaN are left out.
+        Only the entries above the diagonal are used. Pairs with NaN are left out.
     groups : array of shape (K,), integer
         The true group of each client.
     assignments : array of shape (T, K), integer
         The cluster in which each client trained in each of the rounds.
     splits : sequence of fedlib.server.split_tree.Split
-        Dotted lines, numbered from 1 on.
+        Drawn as dotted lines, numbered from 1.
     ax : matplotlib Axes, optional
 
     Returns
     -------
     matplotlib Axes
-        A line has a gap in rounds without pairs of its sort.
+        A line has a gap in rounds without pairs of its kind.
 
     Notes
     -----
@@ -275,12 +278,12 @@ def cosines_over_rounds(
         pairs = pd.DataFrame(np.where(sort, alpha[:, i, j], np.nan))
         _band(ax, rounds, pairs.mean(axis=1), pairs.min(axis=1), pairs.max(axis=1), label)
     ax.set(xlabel="round", ylabel="cosine of two updates")
-    ax.legend(fontsize=9, frameon=True, framealpha=0.8, edgecolor="none")  # lines do not strike it out
+    ax.legend(fontsize=9, frameon=True, framealpha=0.8, edgecolor="none")  # so that lines do not strike it out
     return _mark_splits(ax, splits)
 
 
 def _written(value: float, fmt: str) -> str:
-    """A number with a true minus, and without one where nothing but zeros is left of it: never "−0.00"."""
+    """Format a number with a true minus sign, but without a sign if only zeros are left, so never "−0.00"."""
     text = format(value, fmt)
     return (text.removeprefix("-") if not text.strip("-0.%") else text).replace("-", "\N{MINUS SIGN}")
 
@@ -302,7 +305,7 @@ def _band(ax: Axes, x: ArrayLike, mid: ArrayLike, low: ArrayLike, high: ArrayLik
 
 
 def _mark_splits(ax: Axes, splits: Sequence[Any]) -> Axes:
-    """A dotted line at each split, with the split's number on top; draw the data first."""
+    """Draw a dotted line at each split, with its number on top, after the data have been drawn."""
     near, labels = 0.025 * np.ptp(ax.get_xlim()), dict[int, str]()
     for number, (before, split) in enumerate(zip((None, *splits), splits, strict=False), 1):
         ax.axvline(split.round, color="0.35", linestyle=":", linewidth=0.9, zorder=1)
@@ -310,7 +313,7 @@ def _mark_splits(ax: Axes, splits: Sequence[Any]) -> Axes:
             labels[max(labels)] += f", {number}"
         else:
             labels[split.round] = str(number)
-    top = ax.secondary_xaxis("top")  # ticks, not texts: titles keep clear of them
+    top = ax.secondary_xaxis("top")  # ticks rather than texts, since titles keep clear of them
     top.set_xticks(list(labels), list(labels.values()))
     top.tick_params(length=0, labelsize=8, pad=1)
     top.spines["top"].set_visible(False)

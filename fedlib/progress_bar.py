@@ -1,4 +1,4 @@
-"""Progress bars: one for a run, or one for all runs of a cell."""
+"""Progress bars, for one run or for all runs of a cell."""
 
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
@@ -9,7 +9,7 @@ from tqdm import tqdm
 __all__ = ["progress"]
 
 _FORMAT = "{desc}: {percentage:3.0f}%|{bar}| {elapsed}<{remaining}{postfix}"
-_open: list[tqdm] = []  # the bar of the block that we are in
+_open: list[tqdm] = []  # the bar of the current block
 
 
 @contextmanager
@@ -19,9 +19,9 @@ def progress(name: str, runs: int) -> Iterator[None]:
     Parameters
     ----------
     name : str
-        What is being done, shown before the bar.
+        Description of the runs, shown before the bar.
     runs : int
-        How many runs of `fit` the block makes.
+        Number of runs of `fit` in the block.
 
     Examples
     --------
@@ -30,7 +30,7 @@ def progress(name: str, runs: int) -> Iterator[None]:
 
     Notes
     -----
-    Beside the bar stand the last training loss and the last scores.
+    After the bar, the last training loss and the last scores are shown.
     """
     with tqdm(total=runs, desc=name, bar_format=_FORMAT) as bar:
         _open.append(bar)
@@ -42,7 +42,7 @@ def progress(name: str, runs: int) -> Iterator[None]:
 
 @contextmanager
 def rounds_of(name: str, rounds: int, show: bool) -> Iterator[Callable[..., None]]:
-    """For `fit`: ``advance(rounds, entry)`` moves the bar of the block around it, or else a bar of its own."""
+    """Give `fit` a function ``advance(rounds, entry)`` that moves the bar of the enclosing block, or else a new bar."""
     own = None if _open else tqdm(total=rounds, desc=name, unit="round", disable=not show)
 
     def advance(done: int, entry: Mapping[str, Any] | None = None) -> None:
@@ -50,9 +50,9 @@ def rounds_of(name: str, rounds: int, show: bool) -> Iterator[Callable[..., None
         if not show:
             return
         scores = {k: v for k, v in (entry or {}).items() if k.endswith(("loss", "accuracy")) and isinstance(v, float)}
-        if scores:  # of many evaluation sets the first only
+        if scores:  # only the first of many evaluation sets
             bar.set_postfix({k: f"{scores[k]:.3g}" for k in list(scores)[:2]}, refresh=False)
-        bar.update(done if own is not None else min(done / rounds, bar.total - bar.n))  # no more than all, by rounding
+        bar.update(done if own is not None else min(done / rounds, bar.total - bar.n))  # rounding must not exceed it
 
     try:
         yield advance

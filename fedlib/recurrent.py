@@ -1,7 +1,7 @@
-"""LSTM, GRU and RNN as plain matrix products, which a stack of clients can train; torch's own kernels have no vmap.
+"""LSTM, GRU and RNN as plain matrix products, which a stack of clients can train; torch's kernels do not support vmap.
 
-`fedlib.models.Model` puts these in the place of torch's layers. They are the same functions with the same parameters,
-so a ``state_dict`` goes from one to the other.
+`fedlib.models.Model` replaces torch's layers by these. They are the same functions with the same parameters, so a
+``state_dict`` of one can be loaded into the other.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from torch.nn.utils.rnn import PackedSequence
 
 __all__ = ["GRU", "LSTM", "RNN", "STACKABLE"]
 
-State = tuple[Tensor, ...]  # h, of an LSTM h and c; (B, H) each
+State = tuple[Tensor, ...]  # h, for an LSTM h and c; each (B, H)
 
 
 def _lstm(
@@ -39,7 +39,7 @@ def _rnn(layer: Any, given: Tensor, state: State, weight: Tensor, bias: Tensor |
 
 
 def _over_positions(self: Any, input: Tensor, hx: Any = None) -> Any:
-    """The forward pass of a recurrent layer; arguments and results as torch's."""
+    """The forward pass of a recurrent layer, with the arguments and results of torch."""
     if isinstance(input, PackedSequence):
         raise TypeError("a stack of clients cannot train on packed sequences; give padded ones, and mask the loss")
     time, alone = 1 if self.batch_first else 0, input.ndim == 2
@@ -72,7 +72,7 @@ def _over_positions(self: Any, input: Tensor, hx: Any = None) -> Any:
 
 
 def _at_one(self: Any, input: Tensor, hx: Any = None) -> Any:
-    """The forward pass of a recurrent cell; arguments and results as torch's."""
+    """The forward pass of a recurrent cell, with the arguments and results of torch."""
     state = hx if self.states > 1 else (hx,)
     if hx is None:
         state = (input.new_zeros(*input.shape[:-1], self.hidden_size),) * self.states
@@ -113,4 +113,4 @@ class _RNNCell(nn.RNNCell):
 
 STACKABLE: dict[type, type] = {
     kind.__mro__[1]: kind for kind in (LSTM, GRU, RNN, _LSTMCell, _GRUCell, _RNNCell)
-}  #: Torch's layer and the one that takes its place.
+}  #: Torch's layers and their replacements.

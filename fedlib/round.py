@@ -1,4 +1,4 @@
-"""One round of any federation: draw a cohort, let it train, aggregate. The file to read first."""
+"""One round of any federation, which draws a cohort, lets it train and aggregates. Read this file first."""
 
 import time
 from dataclasses import replace
@@ -21,7 +21,7 @@ __all__ = ["one_round", "train"]
 def one_round(
     algorithm: Algorithm, state: Any, data: ClientData, size: int, key: Key, costs: Costs, lost: float = 0.0
 ) -> tuple[Any, dict[str, Any]]:
-    """One round of a federation.
+    """Run one round of a federation.
 
     Parameters
     ----------
@@ -31,21 +31,21 @@ def one_round(
     data : ClientData
         Training examples of all clients, in ascending order of ids.
     size : int
-        C, clients in the cohort.
+        C, the number of clients in the cohort.
     key : Key
-        Of this round.
+        The round's key.
     costs : Costs
-        Open, so that what the round costs is entered there.
+        From `fedlib.costs.open_costs`, still open, so that the costs of the round are recorded in it.
     lost : float
-        Chance that a client is lost in mid-round; 0: nobody is.
+        Probability that a client is lost in mid-round; with 0, none is lost.
 
     Returns
     -------
     state, entry
-        The next state, and what the history says of the round. Chapter 01.
+        The next state, and the round's entry in the history. Chapter 01.
     """
     start = time.perf_counter()
-    costs.entries.clear()  # of what callbacks did
+    costs.entries.clear()  # discards the costs of callbacks
     cohort = arrived = algorithm.cohort(state, data.id, size, key).sort().values
     if lost:
         arrived = cohort[key.uniform(data.id[cohort], "drop-out") >= lost]
@@ -61,15 +61,15 @@ def one_round(
             weight = data.n[arrived].cpu().double()
             for name, values in update.log.items():  # on a GPU this waits for the server's work
                 entry[f"train_{name}"] = float((values.cpu() * weight).sum() / weight.sum())
-        for name, values in update.client_state.items():  # each client's own memory
+        for name, values in update.client_state.items():  # each client's local state
             state = replace(state, **{name: put(getattr(state, name), update.clients, values)})
     return state, entry | {"seconds": time.perf_counter() - start} | costs.take()
 
 
 def train(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:
-    """The update of a cohort, chunk by chunk, so that memory suffices.
+    """Train a cohort chunk by chunk, so that memory suffices, and return its update.
 
-    `data` holds the cohort and no others; `clients` (C,) are its positions in the state.
+    `data` holds only the cohort; `clients` (C,) are its positions in the state.
 
     Raises
     ------
@@ -83,7 +83,7 @@ def train(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor, k
     for place in torch.arange(len(clients), device=clients.device).split(size):
         parts.append(algorithm.train(state, data[place], clients[place], key))
         refuse_divergence(parts[-1], data[place].id, key)
-        if len(parts) > 1:  # sums add up at once: they are as large as the models
+        if len(parts) > 1:  # add sums at once, since they are as large as the models
             parts[0] = replace(parts[0], summed=add_sums(parts[0].summed, parts[-1].summed))
             parts[-1] = replace(parts[-1], summed={})
     if len(parts) == 1:
@@ -95,14 +95,14 @@ def train(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor, k
 
 
 def join(trees: list[Any]) -> Any:
-    """Nested dictionaries of tensors with a leading axis of clients, one after another."""
+    """Concatenate nested dictionaries of tensors along their leading axis of clients."""
     if isinstance(trees[0], dict):
         return {name: join([tree[name] for tree in trees]) for name in trees[0]}
     return torch.cat(trees)
 
 
 def refuse_divergence(update: Update, ids: Tensor, key: Key) -> None:
-    """Name the client whose training diverged, by the ids (C,) of those in the update, before it spoils the average."""
+    """Raise an error that names a diverged client by its id, one of `ids` (C,), before it spoils the average."""
     if all_finite((update.log, update.summed, update.per_client, update.client_state)):
         return
     finite = torch.stack([torch.ones_like(ids, dtype=torch.bool), *(v.isfinite() for v in update.log.values())]).all(0)

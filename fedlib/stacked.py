@@ -1,10 +1,10 @@
-"""Plain PyTorch for one client, fast for a stack of them: kernels for torch's own functions inside a vmap.
+"""Kernels for torch's own functions inside a vmap, which make plain PyTorch for one client fast for a stack of them.
 
-Under `torch.vmap` alone a convolution of a stack of clients can be slower on a CPU than a loop over them. Inside the
-`vmap` of this module clients become channels: pooling and group norm of C clients are themselves on C times the
-channels, and so are convolutions (`fedlib.convolutions`). In channels_last memory these are fast on a CPU,
-and one hands its output to the next without a copy. A loss never sees the difference: it calls `F.conv2d` for one
-client. A torch without one of the private names below runs its own vmap, with no kernel and no low rank.
+Under `torch.vmap` alone, a convolution of a stack of clients can be slower on a CPU than a loop over them. Inside the
+`vmap` of this module clients become channels, so pooling and group norm of C clients are the same functions on C times
+the channels, and so are convolutions (`fedlib.convolutions`). In channels_last memory these are fast on a CPU, and each
+hands its output to the next without a copy. The loss does not notice, because it still calls `F.conv2d` for one client.
+If torch lacks one of the private names below, its own vmap runs, without kernels and without low rank.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -35,7 +35,7 @@ except ImportError:
 
 __all__ = ["vmap"]
 
-_FACTS = ("shape", "ndim", "dtype", "requires_grad")  # that a placeholder has in common with the weight
+_FACTS = ("shape", "ndim", "dtype", "requires_grad")  # which a placeholder shares with the weight
 
 
 def vmap(
@@ -45,33 +45,34 @@ def vmap(
     seeds: Tensor | None = None,
     step: int = 0,
 ) -> Callable[..., Any]:
-    """`torch.vmap` with the kernels of this module (chapter 16), and with random numbers (`fedlib.chance`).
+    """`torch.vmap` with the kernels of this module (chapter 16) and with random numbers (`fedlib.chance`).
 
     Parameters
     ----------
     function : callable
-        Of one client, in plain PyTorch.
+        Function of one client, in plain PyTorch.
     in_dims : int, None or nested structure
         The axis of the clients in each argument, as `torch.vmap` takes it.
     wide : sequence of (Tensor, LowRank)
-        A placeholder on the device "meta" that stands for the weight of a dense layer in an argument that all clients
-        share, and the weights. It can be given to `torch.nn.functional.linear` once, and to nothing else:
-        `fedlib.low_rank.NeedsMatrix` is raised.
+        A placeholder on the device "meta" for the weight of a dense layer in an argument that all clients share, and
+        the clients' weights. The placeholder may be given to `torch.nn.functional.linear` once; any other use raises
+        `fedlib.low_rank.NeedsMatrix`.
     seeds : Tensor of shape (C,), int64, optional
-        Of each client's random numbers, for training. Without them nothing is dropped, and all clients draw the same.
+        Seeds of each client's random numbers in training. Without them nothing is dropped, and all clients draw the
+        same numbers.
     step : int
-        Other steps draw other numbers.
+        Number of the step; different steps draw different numbers.
 
     Returns
     -------
     callable
-        The same function of a stack; equal to `torch.vmap(function, in_dims)`, rounding apart.
+        The same function of a stack, equal to `torch.vmap(function, in_dims)` up to rounding.
 
     Notes
     -----
-    A kernel takes the place of a function whose tensors are all stacked by this one vmap. What clients share, a further
-    vmap around or inside, and `torch.func.grad` inside are left to torch. With seeds, a stack of one client is trained
-    without a vmap.
+    A kernel replaces a function if this vmap alone stacks all of its tensors. Torch's own function runs if clients
+    share one of them, if there is a further vmap around or inside this one, or inside `torch.func.grad`. With seeds, a
+    stack of one client is trained without a vmap.
     """
     placeholders = {id(placeholder): weights for placeholder, weights in wide}
 
@@ -93,7 +94,7 @@ def vmap(
 
 
 def _first(stack: Any) -> Any:
-    """The one client of a stack of one row."""
+    """The only client of a stack of one row."""
     if isinstance(stack, dict):
         return {name: _first(p) for name, p in stack.items()}
     return tuple(map(_first, stack)) if isinstance(stack, tuple) else stack.squeeze(0)
@@ -105,7 +106,7 @@ def one_client(seed: Tensor, training: bool) -> "_Kernels":
 
 
 def still() -> "_Kernels":
-    """A context outside training: nothing is dropped, and all draws are the same."""
+    """A context outside training, in which nothing is dropped and all draws are the same."""
     return one_client(torch.zeros((), dtype=torch.int64), training=False)
 
 
@@ -135,7 +136,7 @@ def _opened(mode: _Kernels, func: Any, args: tuple, kwargs: dict[str, Any]) -> A
 
 
 def _by_kernel(mode: _Kernels, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """By the kernel where all tensors are stacked by this one vmap; by torch's function under anything else."""
+    """Use the kernel if this vmap alone stacks all tensors, and torch's function otherwise."""
     kernel, axes = _KERNELS[func]
     levels, tensors = get_interpreter_stack() or (), [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
     fits = args and args[0].ndim == axes and not args[0].is_complex()
@@ -145,7 +146,7 @@ def _by_kernel(mode: _Kernels, func: Any, args: tuple, kwargs: dict[str, Any]) -
 
 
 def _popped(kernel: Callable[..., Tensor], level: Any, args: tuple, kwargs: dict[str, Any]) -> Tensor:
-    """What a kernel gives for the stacks behind the tensors of one vmap."""
+    """The result of a kernel for the stacks behind the tensors of one vmap."""
 
     def stack(a: Any) -> Any:
         return _clients_first(get_unwrapped(a), maybe_get_bdim(a)) if isinstance(a, Tensor) else a
@@ -156,7 +157,7 @@ def _popped(kernel: Callable[..., Tensor], level: Any, args: tuple, kwargs: dict
 
 
 def _view(mode: _Kernels, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
-    """Of images in channels_last memory, where one client alone would have them contiguous, a copy."""
+    """A view, or a copy if images are in channels_last memory, where those of a single client would be contiguous."""
     try:
         return func(*args, **kwargs)
     except RuntimeError:
@@ -164,7 +165,7 @@ def _view(mode: _Kernels, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any
 
 
 def _embedding(ids, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
-    """Of one client. Torch's vmap checks no id, and lets the row `padding_idx` of the first client alone stay."""
+    """Embedding of one client; torch's vmap checks no ids, and freezes row `padding_idx` for the first client only."""
     if max_norm is not None or scale_grad_by_freq:
         raise Refused(
             "an embedding with max_norm writes into its weights, and one with scale_grad_by_freq counts padded rows: "
@@ -184,7 +185,7 @@ def _embedding(ids, weight, padding_idx=None, max_norm=None, norm_type=2.0, scal
 
 
 def _tensors(arguments: Iterable[Any]) -> Iterator[Tensor]:
-    """The tensors among the arguments of one of torch's functions, and in its lists."""
+    """The tensors among the arguments of a function of torch's, including those in lists."""
     for argument in arguments:
         if isinstance(argument, Tensor):
             yield argument
@@ -193,7 +194,7 @@ def _tensors(arguments: Iterable[Any]) -> Iterator[Tensor]:
 
 
 def _wide_linear(func: Any, wide: dict[int, LowRank], args: tuple, kwargs: dict[str, Any]) -> Any:
-    """`F.linear` of a weight in its low-rank form, whose shape may be asked for; anything else is refused."""
+    """`F.linear` of a weight in low-rank form, whose shape may also be read; any other use is refused."""
     if func.__name__ == "__get__" and func.__self__.__name__ in _FACTS:
         return func(*args)
     given = dict(zip(("input", "weight", "bias"), args, strict=False)) | kwargs if func is F.linear else {}
@@ -231,7 +232,7 @@ def _by_channel(function: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
 
 class _Linear(torch.autograd.Function):
-    """Dense layers, the backward pass written out: a weight's gradient has the weight's layout, for the step."""
+    """Dense layers with an explicit backward pass, so that a weight's gradient has the weight's layout for the step."""
 
     @staticmethod
     def forward(ctx, x, weight, bias=None):
@@ -256,7 +257,7 @@ _KERNELS: dict[Any, tuple[Callable[..., Tensor], int]] = {
     F.adaptive_avg_pool2d: (_by_channel(F.adaptive_avg_pool2d), 4),
     F.group_norm: (_group_norm, 4),
     F.linear: (_Linear.apply, 2),
-}  #: For a function of torch: what takes its place, and the axes that its first argument must have.
+}  #: For a function of torch, its replacement and the number of axes of its first argument.
 if not PRIVATE_NAMES:
     _KERNELS.clear()
 _ANSWERS: dict[Any, Callable[[_Kernels, Any, tuple, dict[str, Any]], Any]] = {
@@ -265,4 +266,4 @@ _ANSWERS: dict[Any, Callable[[_Kernels, Any, tuple, dict[str, Any]], Any]] = {
     **dict.fromkeys(_KERNELS, _by_kernel),
     F.embedding: lambda mode, func, args, kwargs: _embedding(*args, **kwargs),
     Tensor.view: _view,
-}  #: What is done where a loss calls one of torch's functions.
+}  #: What happens when a loss calls one of torch's functions.

@@ -1,4 +1,4 @@
-"""What scores say: of clients one by one, of clusters found, of several seeds."""
+"""Statistics of scores of single clients, of found clusters and of several seeds."""
 
 from collections.abc import Callable, Mapping
 from typing import Any
@@ -22,20 +22,20 @@ _LOWER_IS_BETTER = {"loss", "mae", "mse"}
 
 
 def summary(scores: pd.DataFrame, column: str = "accuracy") -> dict[str, float]:
-    """How clients fare one by one: what a score pooled over examples hides.
+    """Summary of the scores of single clients, which a score pooled over examples hides.
 
     Parameters
     ----------
     scores : pandas.DataFrame
         From `evaluate`.
     column : str
-        The score; for ``loss``, ``mse`` and ``mae`` low is good.
+        The score; for ``loss``, ``mse`` and ``mae``, lower is better.
 
     Returns
     -------
     dict
         ``mean`` over clients, each counted once; ``worst decile``, the mean over the worst tenth of the clients
-        (rounded up); ``worst``, the worst client's. Clients without a score (NaN) are left out.
+        (rounded up); and ``worst``, the score of the worst client. Clients without a score (NaN) are left out.
     """
     values = np.sort(scores[column].dropna())
     if not len(values):
@@ -57,7 +57,7 @@ def negative_transfer(scores: pd.DataFrame, local: pd.DataFrame, column: str = "
     Returns
     -------
     float
-        From 0 to 1; a tie is not worse. Clients without a score (NaN) are left out; NaN if none is left.
+        From 0 to 1; a tie does not count as worse. Clients without a score (NaN) are left out; NaN if none is left.
 
     Raises
     ------
@@ -73,21 +73,21 @@ def negative_transfer(scores: pd.DataFrame, local: pd.DataFrame, column: str = "
 
 
 def readings(history: pd.DataFrame, column: str = "accuracy") -> pd.DataFrame:
-    """The three ways to read one number from a run, always together: they differ, and papers seldom say which is meant.
+    """Three readings of a run's score, which differ; give all three, since papers seldom say which one they report.
 
     Parameters
     ----------
     history : pandas.DataFrame
         Of a run with evaluation sets called "validation" and "test".
     column : str
-        The score; for ``loss``, ``mse`` and ``mae`` low is good.
+        The score; for ``loss``, ``mse`` and ``mae``, lower is better.
 
     Returns
     -------
     pandas.DataFrame
-        Columns ``round`` and ``test``, the test score in that round; rows "last round"; "chosen by validation", the
-        first round with the best validation score; "max on test", which many papers report: an optimistic number,
-        since the test set chose it.
+        The columns are ``round`` and ``test``, the test score in that round. The rows are "last round"; "chosen by
+        validation", the first round with the best validation score; and "max on test", which many papers report and
+        which is optimistic, since it is chosen on the test set.
 
     Raises
     ------
@@ -108,19 +108,19 @@ def readings(history: pd.DataFrame, column: str = "accuracy") -> pd.DataFrame:
 
 
 def cluster_scores(true: ArrayLike, found: ArrayLike) -> dict[str, float]:
-    """How well found clusters agree with the true groups.
+    """Agreement of found clusters with the true groups.
 
     Parameters
     ----------
     true, found : arrays of shape (K,)
-        Numbers of groups, on any device; which number a cluster has does not matter.
+        Group numbers, on any device; the numbering of the clusters does not matter.
 
     Returns
     -------
     dict
-        ``ari``, adjusted Rand index, and ``ami``, adjusted mutual information: 1 for the same groups, about 0 for
-        chance. ``purity``: share of clients whose cluster has their own group as its most frequent one; it is 1 also
-        when every client is a cluster of its own, so never read it alone.
+        ``ari``, the adjusted Rand index, and ``ami``, the adjusted mutual information, are 1 for the same groups and
+        about 0 for random ones. ``purity`` is the share of clients whose group is the most frequent one in their
+        cluster. Since it is also 1 when every client forms a separate cluster, never read it alone.
     """
     from sklearn.metrics import adjusted_mutual_info_score, adjusted_rand_score
     from sklearn.metrics.cluster import contingency_matrix
@@ -166,12 +166,12 @@ def interval(values: ArrayLike) -> tuple[float, float]:
     Returns
     -------
     mean, half_width : float
-        With one seed the half width is not known (NaN).
+        With one seed, the half width is unknown (NaN).
 
     Raises
     ------
     ValueError
-        No values.
+        There are no values.
 
     Examples
     --------
@@ -202,14 +202,14 @@ def compare(a: Mapping[Any, float], b: Mapping[Any, float]) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``difference`` (mean of a - b) and ``half_width`` of its interval; ``agree``, the number of seeds with a > b;
-        ``seeds``; ``verdict``: "holds" when the whole interval lies above 0, "the opposite holds" when it lies below,
-        else "undecided".
+        ``difference``, the mean of a - b, and ``half_width`` of its interval; ``agree``, the number of seeds with
+        a > b; ``seeds``, the number of seeds; and ``verdict``, which is "holds" if the whole interval is above 0, "the
+        opposite holds" if it is below 0, and "undecided" otherwise.
 
     Raises
     ------
     ValueError
-        The two have different seeds.
+        The two settings have different seeds.
     """
     if set(a) != set(b):
         raise ValueError(f"the settings must have the same seeds; got {sorted(a)} and {sorted(b)}")

@@ -1,4 +1,4 @@
-"""A loss and an optimiser are tried on a few rows before a run begins: what clients cannot train is refused."""
+"""Try a loss and an optimiser on a few rows before a run begins, and refuse those that clients cannot train with."""
 
 import random
 from collections.abc import Callable, Hashable, Mapping
@@ -31,13 +31,13 @@ def check_loss(
     data: ClientData,
     evaluations: Mapping[str, ClientData],
 ) -> None:
-    """Try the loss and `predict` before the first round, on a few rows.
+    """Try the loss and `predict` on a few rows before the first round.
 
-    Parameters and labels must fit, padding must stay unseen, and the gradients of two clients in a stack must be those
-    of each alone.
+    Parameters and labels must fit, padding must have no effect, and the gradients of two clients in a stack must equal
+    those of each alone.
     """
     dtype, some = next(iter(params.values())).dtype, data
-    # Three real rows, one with the largest label: real rows are what padding is made of.
+    # Three real rows, one with the largest label, because padding consists of real rows.
     largest = int(data.y.reshape(*data.index.shape, -1).amax(2).argmax())
     places = [(0, 0), (len(data) - 1, int(data.n[-1]) - 1), divmod(largest, data.index.shape[1])]
     x = data.features(torch.stack([data.index[k, i] for k, i in places]), dtype)
@@ -66,7 +66,7 @@ def check_loss(
             raise ValueError(f"the loss must give one number (a tensor of shape ()), got {value!r:.200}")
         return [value.detach(), *_gradients(value, own)]
 
-    for move in (0.1, 0.001, 0.0):  # away from the start: where all rows have one loss, seeing padding would not show
+    for move in (0.1, 0.001, 0.0):  # off the initialisation, where equal losses could hide effects of padding
         stack = {n: p + move * torch.arange(2 * p.numel()).cos().view(2, *p.shape).to(p) for n, p in params.items()}
         try:
             once, other = (measured(row(stack, k), [0], [1.0]) for k in range(2))
@@ -77,11 +77,11 @@ def check_loss(
             if all(t.isfinite().all() for t in (*once, *other)):
                 break
     drawn = set(_generators())
-    for _ in range(3):  # another thread may draw beside one call
+    for _ in range(3):  # another thread may draw during one call
         before, again = _generators(), measured(row(stack, 0), [0], [1.0])
         drawn &= {name for name, state in _generators().items() if state != before[name]}
     allowed = _rounding(x.device, dtype)
-    other_order = 0.0 if x.device.type == "cpu" else allowed  # a GPU adds up in any
+    other_order = 0.0 if x.device.type == "cpu" else allowed  # a GPU sums in any order
     same = partial(torch.allclose, rtol=other_order, atol=other_order, equal_nan=True)
     if drawn or not all(map(same, once, again)):
         raise ValueError(
@@ -123,7 +123,7 @@ def check_loss(
 
 
 def _gradients(value: Tensor, params: Params) -> list[Tensor]:
-    """Zeros where the value does not depend on a parameter."""
+    """Gradients of the value, with zeros for parameters that it does not depend on."""
     if not value.requires_grad:
         return [torch.zeros_like(p) for p in params.values()]
     found = torch.autograd.grad(value, list(params.values()), allow_unused=True)
@@ -131,7 +131,7 @@ def _gradients(value: Tensor, params: Params) -> list[Tensor]:
 
 
 def _rounding(device: torch.device, dtype: torch.dtype) -> float:
-    """What rounding may change, relative; a GPU's convolutions keep ten bits of float32 unless TF32 is set off."""
+    """The relative error of rounding; a GPU's convolutions keep ten bits of float32 unless TF32 is switched off."""
     if dtype == torch.float64:
         return 1e-7
     return 1e-4 if dtype == torch.float32 and device.type == "cpu" else 0.05
@@ -147,7 +147,7 @@ def _generators() -> dict[str, Any]:
 
 
 def _check_stack(loss: Callable[..., Tensor], stack: Params, batch: Batch) -> None:
-    """The gradients of two clients, trained in a stack, are those of each alone."""
+    """Refuse a loss whose gradients for two clients in a stack differ from those of each alone."""
     seeds, kind = torch.arange(2, device=batch[0].device), next(iter(stack.values())).dtype
     stack = {name: p.detach().requires_grad_() for name, p in stack.items()}
     try:
@@ -170,7 +170,7 @@ def _check_stack(loss: Callable[..., Tensor], stack: Params, batch: Batch) -> No
         place = _place(error, "") or "the loss"
         raise ValueError(f"{place} cannot be trained in a stack of clients: {_remedy(str(error))}") from error
     allowed = {1e-7: 1e-6, 1e-4: 0.02}.get(_rounding(seeds.device, kind), 0.2)
-    size = sum(g.norm() for own in alone for g in own)  # a gradient may be zero, but for rounding
+    size = sum(g.norm() for own in alone for g in own)  # a gradient may be zero up to rounding
     for name, found, *own in zip(stack, together, *alone, strict=True):
         right: Any = sum(own)
         gap = (found - right).norm()
@@ -183,7 +183,7 @@ def _check_stack(loss: Callable[..., Tensor], stack: Params, batch: Batch) -> No
 
 
 def _leaves(value: Tensor) -> list[Tensor]:
-    """The tensors that a value was computed from and that ask for gradients."""
+    """The tensors that a value was computed from and that require gradients."""
     seen, todo, found = set(), [value.grad_fn], []
     while todo:
         node = todo.pop()
@@ -195,7 +195,7 @@ def _leaves(value: Tensor) -> list[Tensor]:
 
 
 def _place(error: BaseException, before: str) -> str:
-    """The innermost module that an error came from, by its name in the whole; nothing if there is none."""
+    """The innermost module that an error came from, by its name in the model; empty if there is none."""
     modules, trace = [], error.__traceback__
     while trace is not None:
         owner, trace = trace.tb_frame.f_locals.get("self"), trace.tb_next
@@ -225,14 +225,14 @@ def _remedy(said: str) -> str:
 
 
 def check_optimizer(rule: Callable[..., torch.optim.Optimizer]) -> None:
-    """Refuse a rule that trains two clients of very different gradients in a stack otherwise than each alone."""
+    """Refuse a rule that trains two clients with very different gradients differently in a stack and alone."""
     (_check_rule if isinstance(rule, Hashable) else _check_rule.__wrapped__)(rule)
 
 
 @cache
 def _check_rule(rule: Callable[..., torch.optim.Optimizer]) -> None:
     def end(sizes: list[float], first: float = 1.0, alone: bool = False) -> list[Tensor]:
-        """Three steps from ones, by gradients of these sizes; their first entries may be multiplied."""
+        """Take three steps from ones with gradients of these sizes, whose first entries are multiplied by `first`."""
         params = [torch.ones(shape if alone else (len(sizes), *shape)).requires_grad_() for shape in ((), (3,), (3, 4))]
         optimizer = rule(params, lr=0.1)
         for step in range(3):

@@ -47,7 +47,7 @@ __all__ = [
 LENGTHS = {"eps1": 0.15, "eps2": 0.4}  # of the rule with relative lengths, which the playground shows
 
 _LEFT, _RIGHT, _WIDTH = 34, 340, 460  # of the curves: where the first and the last round stand, and all with labels
-_DASHES = ("", "8 3", "2 3", "8 3 2 3")
+_DASHES = ("", "8 3", "8 3 2 3", "2 3")  # as Matplotlib's "-", "--", "-.", ":"
 _DASHED, _SHADE = 'stroke-dasharray="6 3"', 'stroke="currentColor" stroke-width="30" opacity=".12"'
 
 

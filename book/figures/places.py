@@ -57,5 +57,7 @@ def drawn(chapter: int) -> tuple[str, str]:
         top += height
     label = escape(f"Methods by what clients share and with whom. {'; '.join(said)}.")
     scene = f'<svg viewBox="0 0 {_LEFT + len(WHOM) * _WIDE + 2} {top + 2}" role="img" aria-label="{label}">'
-    words = "What is shared (rows), and with whom (columns)." + (" Marked: this chapter." if here else "")
+    words = "What is shared (rows), and with whom (columns); an empty place has no method in this book." + (
+        " Marked: this chapter." if here else ""
+    )
     return f"{scene}{''.join(parts)}</svg>", words

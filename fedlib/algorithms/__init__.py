@@ -1,6 +1,6 @@
-"""Federated learning algorithms: one paper, one file. Each class of a file that is an algorithm can be imported here.
+"""Federated learning algorithms, one file for each paper. All algorithm classes can be imported from here.
 
-The imports are written out, so that type checkers and editors see them; a test finds what is missing.
+The imports are written out so that type checkers and editors see them; a test finds any that are missing.
 """
 
 from .cfl import CFL

@@ -1,8 +1,8 @@
-"""Clustered federated learning (CFL): one model for all, until its clients turn out to pull in different directions.
+"""Clustered federated learning (CFL), which splits a cluster when its clients pull the model in different directions.
 
-Line and equation numbers are those of the paper: Sattler, Müller, Samek. Clustered federated learning. NeurIPS workshop
-on federated learning 2019. Here K is the number of clients (the paper's m), M that of clusters, C that of the clients
-of a round. An update stands for a gradient throughout, as in line 5 of Algorithm 1.
+Line and equation numbers refer to Sattler, Müller, Samek. Clustered federated learning. NeurIPS workshop on federated
+learning 2019. K is the number of clients (m in the paper), M that of clusters and C that of the clients in a round. As
+in line 5 of Algorithm 1, updates are used as gradients throughout.
 """
 
 from dataclasses import dataclass, field, replace
@@ -35,14 +35,14 @@ class CFLState:
     assignment : Tensor of shape (K,), int64
         Index of each client's cluster, and so of its row in `models`.
     finished : Tensor of shape (M,), bool
-        Clusters that Algorithm 2 has returned.
+        Whether Algorithm 2 has returned the cluster.
     round : int
-        Rounds done.
+        Number of rounds done.
     splits : tuple of Split
         The split tree, oldest first.
     norms : Tensor of shape (T, 5), float64
-        What each decision was based on; the columns are named in ``CFL.columns``. One row for each round in which all
-        clients of a cluster of two or more took part.
+        The numbers behind each decision, in the columns that ``CFL.columns`` names. In each round, there is one row for
+        each unfinished cluster of two or more clients all of which took part.
     """
 
     models: Params = field(metadata=held("server and its cluster"))
@@ -55,18 +55,18 @@ class CFLState:
 
 @dataclass(frozen=True)
 class CFL(Algorithm):
-    """FedAvg within each cluster; a cluster that stands still while a client of it pulls is cut in two.
+    """FedAvg within each cluster; a converged cluster in which some client's update is still long is split in two.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
     Parameters
     ----------
     eps1 : float
-        A cluster stands still when its mean update is shorter than this. The paper gives no value. 0: never, which is
-        FedAvg.
+        A cluster has converged when its mean update is shorter than this. The paper gives no value. With 0, no cluster
+        ever converges, which is FedAvg.
     eps2 : float
-        A client of it pulls when its update is at least this long. The paper gives no value. 0: always, so that every
-        cluster that stands still is cut, down to single clients.
+        A converged cluster is split if some client's update is at least this long, and is finished otherwise. The paper
+        gives no value. With 0, every converged cluster is split, down to single clients.
 
     Raises
     ------
@@ -76,20 +76,23 @@ class CFL(Algorithm):
     Warns
     -----
     UserWarning
-        At the end of a run in which no cluster could be tested: in no round did all clients of one take part.
+        At the end of a run in which no cluster could be tested, because there was no round in which all clients of a
+        cluster took part.
 
     Notes
     -----
-    Updates grow with learning rate, steps and model, and the thresholds with them: look at the lengths of a run, in
-    `CFLState.norms`, before you choose. The exact cut often sets a single client apart where updates are noisy.
-    `fedlib.extensions.split_half_cfl.SplitHalfCFL` is a rule of this project without lengths.
+    Updates grow with the learning rate, the number of steps and the model, so the thresholds must grow with them. Look
+    at the lengths of a run in `CFLState.norms` before you choose. Where updates are noisy, the exact bipartition often
+    splits off a single client. `fedlib.extensions.split_half_cfl.SplitHalfCFL` is a rule of this project that needs no
+    lengths.
 
-    The recursion of Algorithm 2 runs breadth first, in common rounds. A finished cluster keeps its model; its clients
-    are still asked to train, and what they send changes nothing. The server sees every client's update.
+    The recursion of Algorithm 2 runs breadth first, in rounds that all clusters share. A finished cluster keeps its
+    model; its clients are still asked to train, but their updates change nothing. The server sees every client's
+    update.
 
-    A client whose update is exactly 0 has no direction, so that Eq. 4 is undefined for it, and Eq. 6 says nothing of
-    its side. Its gradient is 0, so the model suits it as it is: it keeps that model, and the others of its cluster are
-    split without it. `Split.members` does not list it. Chapters 05 and 06.
+    A client whose update is exactly 0 has no direction, so Eq. 4 is undefined for it and Eq. 6 does not assign it to a
+    side. Since its gradient is 0, the model already suits it. The client therefore keeps that model, and the other
+    clients of its cluster are split without it. `Split.members` does not list it. Chapters 05 and 06.
 
     Examples
     --------
@@ -114,7 +117,7 @@ class CFL(Algorithm):
         check_number(self.eps2, "eps2")
 
     def init(self, params: Params, data: ClientData, key: Key) -> Any:
-        """One cluster of all clients (Algorithm 2, line 1)."""
+        """Start with one cluster of all clients (Algorithm 2, line 1)."""
         everybody, norms = torch.zeros_like(data.n), torch.zeros(0, len(self.columns), dtype=torch.float64)
         return CFLState(broadcast(params, 1), everybody, everybody.new_zeros(1, dtype=torch.bool), 0, (), norms)
 
@@ -131,17 +134,17 @@ class CFL(Algorithm):
         return Update(clients, per_client=sent, client_state=kept, log={"loss": end.loss})
 
     def shared(self, params: Params) -> Params:
-        """What the server sees of clients' parameters: all."""
+        """The parameters of clients that the server sees, here all of them."""
         return params
 
     def kept(self, params: Params) -> dict[str, Params]:
-        """What stays with the clients, by field of the state: nothing."""
+        """The parameters that stay with the clients, by field of the state; here none."""
         return {}
 
     def aggregate(self, state: Any, update: Update) -> Any:
-        """The mean update moves each model (Algorithm 1, line 7); then clusters are cut, or finish (Algorithm 2)."""
+        """Move each model by the mean update (Algorithm 1, line 7), then split or finish clusters (Algorithm 2)."""
         delta, cluster = update.per_client["update"], state.assignment[update.clients]
-        active = ~state.finished[cluster]  # Algorithm 2, line 9: a finished cluster keeps theta*, and is cut no more
+        active = ~state.finished[cluster]  # Algorithm 2, line 9: a finished cluster keeps theta* for good
         weight = membership(cluster, update.per_client["n"] * active.double(), number_of_rows(state.models))
         mean = mix(weight / weight.sum(1, keepdim=True).clamp(min=1), delta)  # sum_i |D_i| / |D_c| Delta theta_i
         models = {name: p + mean[name].to(p.dtype) for name, p in state.models.items()}  # Algorithm 1, line 7
@@ -159,29 +162,29 @@ class CFL(Algorithm):
         state = replace(state, finished=finished, norms=torch.cat([state.norms, new.to(state.norms)]))
         with server_time("clustering"):
             splits = self.cuts(state, update, due)
-        for split in splits:  # Algorithm 2, lines 6 and 7: both parts go on from theta*
+        for split in splits:  # Algorithm 2, lines 6 and 7: both sides continue from theta*
             state = grown(state, split)
         return state
 
     def evidence(self, state: Any, update: Update, i: Tensor, mean: float) -> tuple[float, ...]:
-        """What `decide` is told of a cluster, whose clients are rows i of the update: two lengths."""
+        """The two lengths by which `decide` judges a cluster, whose clients are rows i of the update."""
         return mean, float(norm(take(update.per_client["update"], i)).max())
 
     def decide(self, state: Any, c: int, *evidence: float) -> tuple[bool, bool]:
-        """Whether cluster c is to be cut, and whether it is finished."""
+        """Whether to split cluster c, and whether it is finished."""
         mean, longest = evidence
         still = mean < self.eps1  # Algorithm 1, line 8
         pulls = longest >= self.eps2  # Algorithm 2, line 4: Eq. 5 is violated
         return still and pulls, still and not pulls
 
     def cuts(self, state: Any, update: Update, due: list[int]) -> list[Split]:
-        """The cuts of this round, of the clusters that are due."""
+        """The splits of this round, for the clusters that are due."""
         clients = [(state.assignment[update.clients] == c).nonzero()[:, 0] for c in due]
         return [cut for c, i in zip(due, clients, strict=True) if (cut := self.cut(state, update, c, i))]
 
     def cut(self, state: Any, update: Update, c: int, i: Tensor) -> Split | None:
-        """Cluster c, whose clients are rows i of the update, in two; None with fewer than two directions."""
-        i = i[norm(take(update.per_client["update"], i)) > 0]  # of an update of 0, Eq. 4 is undefined
+        """Split cluster c, whose clients are rows i of the update; None if fewer than two of them have a direction."""
+        i = i[norm(take(update.per_client["update"], i)) > 0]  # Eq. 4 is undefined for an update of 0
         if len(i) < 2:
             return None
         start = {name: p[[c]] for name, p in state.models.items()}
@@ -189,11 +192,11 @@ class CFL(Algorithm):
         return cut_in_two(state.round, c, update.clients[i], delta, start, part)
 
     def part(self, state: Any, update: Update, i: Tensor) -> Tensor:
-        """The side, 0 or 1, of each of these clients (Algorithm 2, lines 3 and 5: Eq. 4 and 6)."""
+        """The side, 0 or 1, of each of these clients (Algorithm 2, lines 3 and 5, by Eq. 4 and 6)."""
         return bipartition(cosine_similarity(take(update.per_client["update"], i))).assignment
 
     def unreached(self, state: Any, rounds: int) -> str:
-        """A round in which a cluster could be tested."""
+        """The warning for a run in which no cluster could be tested; empty if none is due."""
         if self.eps1 == 0 or len(state.norms) or len(state.assignment) < 2:
             return ""
         return (
@@ -202,10 +205,10 @@ class CFL(Algorithm):
         )
 
     def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> Any:
-        """A new client goes down the split tree, which the paper has no word on.
+        """Send each new client down the split tree; the paper does not cover new clients.
 
-        At each split it trains that split's model once and takes the side whose clients' mean direction is closer to
-        its update. It trains no further, so `rounds` is not used.
+        At each split the client trains that split's model once and takes the side whose mean direction is closer to its
+        update. It trains no further, so `rounds` is not used.
         """
         after = walk(state.splits, data.n, lambda start: sub(self.local_training(start, data, key).params, start))
         return replace(state, assignment=after)

@@ -1,4 +1,4 @@
-"""One model for each cluster of clients: what the clustered algorithms share, apart from how clusters are found."""
+"""Base of the clustered algorithms, which keep a model for each cluster and differ in how they find the clusters."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -33,24 +33,24 @@ class ClusteredState:
 
 @dataclass(frozen=True)
 class Clustered(Algorithm):
-    """FedAvg within each cluster. A subclass says by `init`, `prepare` or `aggregate` who is in which.
+    """FedAvg within each cluster; a subclass assigns the clients to clusters in `init`, `prepare` or `aggregate`.
 
     Parameters as in `fedlib.algorithm.Algorithm`.
     """
 
     def train(self, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:
-        """As FedAvg, from the model of the client's cluster."""
+        """Train as in FedAvg, starting from the model of the client's cluster."""
         end = self.local_training(self.client_params(state, clients), data, key)
         return self.update(state, data, clients, end)
 
     def update(self, state: Any, data: ClientData, clients: Tensor, end: Trained) -> Update:
-        """What these clients send after local training: for each cluster the sum of n_k theta_k, and of n_k."""
-        models = {name: end.params[name] for name in state.models}  # clients may have layers of their own beside them
+        """Return what these clients send after local training, the sums of n_k theta_k and of n_k in each cluster."""
+        models = {name: end.params[name] for name in state.models}  # clients may also have local layers
         sums = cluster_sums(models, state.assignment[clients], data.n, number_of_rows(state.models))
         return Update(clients, summed=sums, log={"loss": end.loss})
 
     def aggregate(self, state: Any, update: Update) -> Any:
-        """The mean of each cluster's clients, weighted by examples; a cluster without any keeps its model."""
+        """Average each cluster's clients, weighted by examples; a cluster without any in the cohort keeps its model."""
         return replace(state, models=cluster_means(update.summed, previous=state.models))
 
     def client_params(self, state: Any, clients: Tensor) -> Params:

@@ -1,4 +1,4 @@
-"""Ditto: each client has a model of its own, held near the one that all train together."""
+"""Ditto, in which each client has its own model, pulled towards the one that all clients train together."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -19,12 +19,12 @@ __all__ = ["Ditto", "DittoState"]
 
 @dataclass(frozen=True)
 class DittoState(FedAvgState):
-    """State of FedAvg, whose model is w here, with the models that stay on the clients.
+    """State of FedAvg, whose model is called w here, plus the models that stay on the clients.
 
     Attributes
     ----------
     own : Params
-        Stack of K rows: each client's own model v_k.
+        Stack of K rows, each client's own model v_k.
     """
 
     own: Params = field(metadata=held("client"))
@@ -32,9 +32,9 @@ class DittoState(FedAvgState):
 
 @dataclass(frozen=True)
 class Ditto(FedAvg):
-    """FedAvg for w; beside it each client trains its own v_k on F_k(v_k) + lam/2 ||v_k - w||^2, with w as it came.
+    """FedAvg for w, while each client also trains its own v_k on F_k(v_k) + lam/2 ||v_k - w||^2, with w as received.
 
-    A client predicts with v_k, which never leaves it; v_k stays as it is while its client is not in the cohort.
+    A client predicts with v_k, which never leaves it and does not change while its client is outside the cohort.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
@@ -42,21 +42,22 @@ class Ditto(FedAvg):
     ----------
     lam : float
         The paper's lambda, the strength of the pull towards w. With 0, v_k is the model of
-        `fedlib.algorithms.local_only.LocalOnly`, beside FedAvg's w.
+        `fedlib.algorithms.local_only.LocalOnly`, while w is still FedAvg's.
 
     Raises
     ------
     ValueError
-        A negative `lam`.
+        `lam` is negative.
 
     Notes
     -----
-    w is trained and averaged as in FedAvg, which the paper leaves open. Its s, the steps of v_k in a round, are those
-    of w: the same mini-batches. v_k starts where w does. A client that was never in a cohort predicts with that start;
-    one never seen in training starts from the w that it is handed, and trains its v_k towards it. The training loss in
-    the history is that of v_k, with the pull. A round costs two local trainings, and sends what FedAvg sends. The
-    paper's text was not at hand; from memory and the authors' program (litian96/ditto on GitHub), which counts clients
-    alike in the mean. Chapter 04.
+    w is trained and averaged as in FedAvg, a choice that the paper leaves open. The paper's s, the number of steps of
+    v_k in a round, is that of w, on the same mini-batches. v_k and w have the same initialisation. A client that was
+    never in a cohort predicts with this initialisation. A client never seen in training starts from the w that it
+    receives and trains its v_k towards it. The training loss in the history is that of v_k, including the pull. A round
+    costs two local trainings and sends what FedAvg sends. The paper's text was not available, so this file was
+    written from memory and the authors' program (litian96/ditto on GitHub), whose mean weights all clients
+    equally. Chapter 04.
 
     References
     ----------
@@ -66,7 +67,7 @@ class Ditto(FedAvg):
     lam: float = number(1.0)
 
     def init(self, params: Params, data: ClientData, key: Key) -> DittoState:
-        """W and all v_k start from the same parameters."""
+        """Initialise w and all v_k with the same parameters."""
         own = {name: p.clone() for name, p in broadcast(params, len(data)).items()}
         return DittoState(**vars(super().init(params, data, key)), own=own)
 

@@ -1,4 +1,4 @@
-"""Federated averaging (FedAvg), the algorithm that all others of the book change in one place."""
+"""Federated averaging (FedAvg), the algorithm that every other algorithm in the book changes in one place."""
 
 from dataclasses import dataclass, field, replace
 
@@ -21,7 +21,7 @@ class FedAvgState:
     Attributes
     ----------
     models : Params
-        Stack of one row: the server's model theta.
+        Stack of one row, the server's model theta.
     """
 
     models: Params = field(metadata=held("server and clients"))
@@ -29,9 +29,9 @@ class FedAvgState:
 
 @dataclass(frozen=True)
 class FedAvg(Algorithm):
-    """Clients train the server's model on their own data; the server takes the mean, weighted by examples.
+    """Clients train the server's model on their own data; the server averages the models, weighted by examples.
 
-    Parameters as in `fedlib.algorithm.Algorithm`. With ``batch_size=None, epochs=1`` and SGD a round is one step of
+    Parameters as in `fedlib.algorithm.Algorithm`. With ``batch_size=None, epochs=1`` and SGD, a round is one step of
     gradient descent on the cohort's data (FedSGD).
 
     Notes
@@ -55,7 +55,7 @@ class FedAvg(Algorithm):
     """
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedAvgState:
-        """One model for all."""
+        """Put one model for all clients on the server."""
         return FedAvgState(broadcast(params, 1))
 
     def train(self, state: FedAvgState, data: ClientData, clients: Tensor, key: Key) -> Update:
@@ -69,9 +69,9 @@ class FedAvg(Algorithm):
         return replace(state, models=cluster_means(update.summed, previous=state.models))
 
     def client_params(self, state: FedAvgState, clients: Tensor) -> Params:
-        """Everybody holds the server's model."""
+        """Every client holds the server's model."""
         return take(state.models, torch.zeros_like(clients))
 
     def new_clients(self, state: FedAvgState, data: ClientData, key: Key, rounds: int) -> FedAvgState:
-        """A new client holds the server's model too."""
+        """A new client also holds the server's model."""
         return state

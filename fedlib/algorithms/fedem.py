@@ -1,4 +1,4 @@
-"""FedEM: each client's data are a mixture of a few distributions that all share, each with a model of its own."""
+"""FedEM models each client's data as a mixture of a few distributions that all clients share, with a model for each."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, field, replace
@@ -20,12 +20,12 @@ from ..stacked import vmap
 
 __all__ = ["FedEM", "FedEMState", "Mixture"]
 
-_FLOOR = 1e-30  # of a responsibility: a batch in which all are 0 would have no mean
+_FLOOR = 1e-30  # of a responsibility, because a batch in which all are 0 would have no mean
 
 
 @dataclass(frozen=True)
 class Mixture:
-    """A network for each component, and a client's answer: sum_m pi_m h_m(x), a mean of probabilities.
+    """A network for each component, with the mean of their probabilities, sum_m pi_m h_m(x), as a client's prediction.
 
     Parameters
     ----------
@@ -34,14 +34,14 @@ class Mixture:
 
     Notes
     -----
-    Write the loss with it, ``cross_entropy(mixture(params, x), y, w)``: in training that is the loss of one model, and
-    in an evaluation that of a client's mixture. Wherever a client has one model, it is `net`.
+    Use it in the loss as ``cross_entropy(mixture(params, x), y, w)``, which is the loss of one model in training and
+    that of a client's mixture in evaluation. For a client with a single model, it is `net`.
     """
 
     net: Callable[[Params, Tensor], Tensor]
 
     def __call__(self, params: Params, x: Tensor) -> Tensor:
-        """Logits (B, classes); of a client of FedEM, which has ``pi`` (M,), the logarithms of its probabilities."""
+        """Logits (B, classes); for a client of FedEM, which has ``pi`` (M,), the logarithms of its probabilities."""
         if "pi" not in params:
             return self.net(params, x)
         models = {name: p for name, p in params.items() if name != "pi"}
@@ -56,7 +56,7 @@ class FedEMState:
     Attributes
     ----------
     models : Params
-        Stack of one row, with an axis of M behind it: the models theta_m of all components.
+        Stack of one row, followed by an axis of M, with the models theta_m of all components.
     pi : Tensor of shape (K, M)
         Weights of the components at each client; the rows sum to 1.
     """
@@ -67,52 +67,53 @@ class FedEMState:
 
 @dataclass(frozen=True)
 class FedEM(Algorithm):
-    """IFCA made soft: each example of a client belongs to each of M models in part, and all models learn from it.
+    """A soft version of IFCA, in which each example belongs partly to each of M models, and all models learn from it.
 
-    A round: the server sends all models. A client computes how much each of them is responsible for each of its
-    examples, from their losses and from its weights pi of the models (E-step). Its new pi are the means of that, and
-    each model trains on all examples, weighted by its responsibility for them (M-step). The server takes the mean of
-    each model, weighted by examples. A client predicts with the mean of all models' probabilities, weighted by pi,
-    which never leaves it.
+    In a round, the server sends all models. From their losses and its own weights pi of the models, a client computes
+    how responsible each model is for each of its examples (E-step). The means of these responsibilities are its new pi,
+    and each model trains on all examples, weighted by its responsibility for them (M-step). The server takes the mean
+    of each model, weighted by examples. A client predicts with the mean of all models' probabilities, weighted by pi,
+    which never leaves the client.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
     Parameters
     ----------
     loss : callable
-        The negative logarithm of a likelihood, as a mean over rows weighted by w (`fedlib.losses.weighted_mean`): with
-        classes `fedlib.losses.cross_entropy`. For real targets of variance s^2 it is (y - f(x))^2 / (2 s^2), so that
-        their unit counts: `fedlib.losses.mse` alone means s^2 = 1/2.
+        The negative logarithm of a likelihood, as a mean over rows weighted by w (`fedlib.losses.weighted_mean`). For
+        classes, take `fedlib.losses.cross_entropy`. For real targets of variance s^2, it is (y - f(x))^2 / (2 s^2), so
+        the unit of the targets matters; `fedlib.losses.mse` alone means s^2 = 1/2.
     predict : callable, optional
-        A `Mixture`, through which the loss should go too, or another function that knows what to do with M models and
-        ``pi``. For real targets that is sum_m pi_m f_m(x).
+        A `Mixture`, which the loss should also use, or another function that can predict with M models and ``pi``. For
+        real targets that is sum_m pi_m f_m(x).
     components : int
-        M, the number of models; the paper has 3. 1 is FedAvg, to the last bit.
+        M, the number of models; the paper has 3. With 1, it is FedAvg, to the last bit.
 
     Raises
     ------
     ValueError
-        A setting out of its range; parameters that are all constant, so that the models would start equal.
+        A setting is out of its range, or all parameters are constant, so that the models would start equal.
     TypeError
         `predict` is the network of one model.
 
     Notes
     -----
-    Algorithm 1, with l_im the loss of model m for example i of a client, and n_k its number of examples:
+    Algorithm 1, where l_im is the loss of model m for example i of a client, and n_k the client's number of examples:
 
-    - E-step, with the models as they come: q_im ~ pi_m exp(-l_im), where sum_m q_im = 1;
-    - M-step: pi_m = (1/n_k) sum_i q_im; and local training of theta_m with the loss (1/B) sum_i q_im l_im of a batch.
-      This is no weighted mean: a model that is responsible for little also learns little. q stays as it is until the
-      next round;
-    - server: theta_m <- sum_k n_k theta_km / sum_k n_k, whatever q says.
+    - In the E-step, q_im ~ pi_m exp(-l_im) with the models as received, where sum_m q_im = 1.
+    - In the M-step, pi_m = (1/n_k) sum_i q_im, and theta_m is trained locally with the loss (1/B) sum_i q_im l_im of a
+      batch. This is not a weighted mean, so a model that is responsible for little also learns little. q is fixed until
+      the next round.
+    - The server computes theta_m <- sum_k n_k theta_km / sum_k n_k, whatever q is.
 
-    pi starts at 1/M. The first model starts from the parameters given, the others from draws in which each tensor keeps
-    its mean and its standard deviation: models that start equal stay equal. All models of a client see the same
-    batches. The pi of clients that are not in the cohort stay. A q below 1e-30 counts as that. For clients never seen
-    the models stay and pi is fitted, ``rounds`` times. The paper's text was not at hand; from memory and the authors'
-    program (omarfoq/FedEM on GitHub), from which the atlas says what differs.
+    pi starts at 1/M. The first model starts from the given parameters. The others start from draws in which each tensor
+    keeps its mean and its standard deviation, because models that start equal stay equal. All models of a client see
+    the same batches. The pi of clients outside the cohort do not change. A q below 1e-30 counts as 1e-30. For clients
+    never seen in training, the models are fixed and pi is fitted, ``rounds`` times. The paper's text was not available,
+    so this file was written from memory and the authors' program (omarfoq/FedEM on GitHub); the atlas lists the
+    differences from that program.
 
-    In the costs the operations of the E-step have the purpose "mixture". M models cross the network both ways, and an
+    In the costs, the operations of the E-step have the purpose "mixture". M models cross the network both ways, and an
     example counts M times. The training loss in the history is the sum of the weighted losses of a client's models.
     Chapter 07.
 
@@ -129,24 +130,25 @@ class FedEM(Algorithm):
             raise TypeError("predict must know M models: net = Mixture(model), predict=net, and net in the loss too")
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedEMState:
-        """M different models for all; everybody weighs them equally."""
+        """M different models, the same for all clients, each of which weights them equally."""
         models = {name: p[None] for name, p in different_starts(params, self.components, key).items()}
         return FedEMState(models, self._equal_weights(models, data))
 
     def _equal_weights(self, models: Params, data: ClientData) -> Tensor:
         return next(iter(models.values())).new_full((len(data), self.components), 1 / self.components)
 
-    # ---- clients, each model of each as a client of its own ----
+    # ---- clients, where each pair of a client and a model is treated as a client ----
 
     def _pairs(self, models: Params, data: ClientData) -> tuple[Params, ClientData]:
-        """C M rows of parameters and of data, client by client and model by model; `models` is a stack of one row."""
+        """C M rows of parameters and of data, ordered by client and then model; `models` is a stack of one row."""
         c, m = (torch.arange(size, device=data.n.device) for size in (len(data), self.components))
         return take(row(models, 0), m.repeat(len(c))), data[c.repeat_interleave(len(m))]
 
     def losses(self, models: Params, data: ClientData) -> Tensor:
         """l_im (C, N, M), the loss of each model for each example of each client; `models` is a stack of one row.
 
-        A loss is a mean over rows, L = sum w l / sum w. Where all w are 1, its slope in w_i is (l_i - L) / N.
+        A loss is a mean over rows, L = sum w l / sum w. If all w are 1, its derivative in w_i is (l_i - L) / N, which
+        gives l_i.
         """
         if isinstance(self.predict, Mixture) or data.y.ndim > 2:
             one_class(data.y, "FedEM with a Mixture", 2)
@@ -165,12 +167,12 @@ class FedEM(Algorithm):
         return torch.cat(values).unflatten(0, (len(data), self.components)).mT
 
     def e_step(self, losses: Tensor, pi: Tensor, data: ClientData) -> tuple[Tensor, Tensor]:
-        """Responsibilities q (C, N, M), 0 for padding, and the new pi (C, M): their mean over a client's examples."""
+        """Responsibilities q (C, N, M), 0 for padding, and their mean over a client's examples, the new pi (C, M)."""
         q = responsibilities(-losses, pi, data.real)[0]
         return q, q.sum(1) / data.n[:, None]
 
     def train(self, state: FedEMState, data: ClientData, clients: Tensor, key: Key) -> Update:
-        """E-step and M-step."""
+        """Run the E-step and the M-step."""
         q, pi = self.e_step(self.losses(state.models, data), state.pi[clients], data)
         start, each = self._pairs(state.models, data)
         end = self.local_training(
@@ -181,7 +183,7 @@ class FedEM(Algorithm):
         return Update(clients, sums, client_state={"pi": pi}, log={"loss": end.loss.view(len(data), -1).sum(1)})
 
     def weighted_loss(self, params: Params, batch: Batch) -> Tensor:
-        """(1/B) sum_i q_i l_i: the mean weighted by q, times the mean of q."""
+        """(1/B) sum_i q_i l_i, computed as the mean weighted by q, times the mean of q."""
         x, y, w, *columns, q = batch
         wq = w * q.clamp(min=_FLOOR)
         return self.loss(params, (x, y, wq, *columns)) * (wq.sum() / w.sum())
@@ -193,11 +195,11 @@ class FedEM(Algorithm):
     # ---- who holds what ----
 
     def client_params(self, state: FedEMState, clients: Tensor) -> Params:
-        """All models (C, M, ...), and the client's weights ``pi`` (C, M): what a `Mixture` predicts with."""
+        """All models (C, M, ...) and the client's weights ``pi`` (C, M), from which a `Mixture` predicts."""
         return take(state.models, torch.zeros_like(clients)) | {"pi": state.pi[clients]}
 
     def new_clients(self, state: FedEMState, data: ClientData, key: Key, rounds: int) -> FedEMState:
-        """A new client takes the models as they are and learns its pi alone: E-step and M-step, `rounds` times."""
+        """A new client keeps the models fixed and learns only its pi, by `rounds` E-steps and M-steps."""
         losses, pi = self.losses(state.models, data), self._equal_weights(state.models, data)
         for _ in range(rounds):
             pi = self.e_step(losses, pi, data)[1]

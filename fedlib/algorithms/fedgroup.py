@@ -1,4 +1,4 @@
-"""FedGroup: groups of clients whose first updates point the same way, seen in a few common directions."""
+"""FedGroup groups clients whose first updates point the same way, as measured along a few common directions."""
 
 from dataclasses import dataclass, replace
 
@@ -14,24 +14,24 @@ from .kmeans import ClusteredKMeans, KMeansState
 
 __all__ = ["FedGroup", "decomposed_cosines"]
 
-_DRAWN = 20  # clients of the cold start, for each group
+_DRAWN = 20  # clients per group in the cold start
 
 
 def decomposed_cosines(updates: Tensor, directions: int) -> Tensor:
-    """Cosines of the updates with the first singular vectors of all of them.
+    """Cosines between each update and the first singular vectors of all updates.
 
-    The Euclidean distance of two rows is the paper's EDC, up to a constant factor.
+    The Euclidean distance between two rows is the paper's EDC, up to a constant factor.
 
     Parameters
     ----------
     updates : Tensor of shape (K, P)
     directions : int
-        How many singular vectors to take; at most min(K, P) are there.
+        Number of singular vectors to use; there are at most min(K, P).
 
     Returns
     -------
     Tensor of shape (K, directions), float64
-        A row of zeros for an update of zeros.
+        An update of zeros gives a row of zeros.
     """
     wide = updates.cpu().double()
     basis = torch.linalg.svd(wide, full_matrices=False)[2][:directions]
@@ -40,39 +40,39 @@ def decomposed_cosines(updates: Tensor, directions: int) -> Tensor:
 
 @dataclass(frozen=True)
 class FedGroup(ClusteredKMeans):
-    """Some clients train first and are grouped by the directions of their updates; the others follow the most alike.
+    """Group a sample of clients by the directions of their first updates; the others join the most similar group.
 
-    The cold start, before round 1: (1) 20 M clients drawn at random, or all, train from the common start. (2) A
-    singular value decomposition of their updates gives M directions, and each update its M cosines with them.
-    (3) k-means on these cosines makes the groups. (4) A group's model starts from the mean of its clients' models, and
-    the mean of their updates is its direction. (5) Every other client trains too and joins the group whose direction
-    has the largest cosine with its update. After that each group is a federation of its own, with FedAvg, and nobody
-    changes.
+    The groups are formed in a cold start before round 1. (1) 20 M clients drawn at random, or all clients if there are
+    fewer, train from the common initialisation. (2) A singular value decomposition of their updates gives M directions,
+    and each update is described by its M cosines with them. (3) k-means on these cosines forms the groups. (4) A
+    group's model starts as the mean of its clients' models, and its direction is the mean of their updates. (5) Every
+    other client also trains, and joins the group whose direction has the largest cosine with its update. From then on,
+    each group is a separate federation that runs FedAvg, and no client changes its group.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
     Parameters
     ----------
     clusters : int
-        M, the number of groups and of directions, at most the number of clients; 1 is FedAvg from the mean of the first
-        models.
+        M, the number of groups and of directions, at most the number of clients; 1 is FedAvg that starts from the mean
+        of the models of the cold start.
     warmup : int
-        Local epochs of the first training.
+        Local epochs of each client in the cold start.
 
     Raises
     ------
     ValueError
-        A setting out of its range; fewer clients than clusters.
+        A setting is out of range, or there are fewer clients than clusters.
     FloatingPointError
-        The first training of a client diverged.
+        A client's first training diverged.
 
     Notes
     -----
-    The groups' means are unweighted in the cold start, and weighted by examples after it. Left out: the step that moves
-    groups towards each other after each round (here eta_G = 0), the proximal term of FedGrouProx, and groups around
-    single random clients. All clients join a group before round 1, in the paper each in the first round that it is
-    drawn for; the costs are the same once all have been drawn, and have the purpose "clustering" in round 0 of the
-    history. Chapter 07.
+    The groups' means are unweighted in the cold start and weighted by examples afterwards. This implementation omits
+    the step that moves groups towards each other after each round (here eta_G = 0), the proximal term of FedGrouProx,
+    and groups around single random clients. Here all clients join a group before round 1, whereas in the paper each
+    client joins in the first round for which it is drawn. The costs are the same once all clients have been drawn, and
+    are recorded under the purpose "clustering" in round 0 of the history. Chapter 07.
 
     References
     ----------
@@ -81,7 +81,7 @@ class FedGroup(ClusteredKMeans):
     """
 
     def group(self, state: KMeansState, update: Params, data: ClientData, key: Key) -> KMeansState:
-        """Steps 2 to 5 of the cold start."""
+        """Run steps 2 to 5 of the cold start."""
         drawn = key.choose(data.id, min(_DRAWN * self.clusters, len(data)), "cold start")
         first = {name: p[drawn] for name, p in update.items()}
         cosines = decomposed_cosines(to_matrix(first), self.clusters)
@@ -93,6 +93,6 @@ class FedGroup(ClusteredKMeans):
         return replace(state, assignment=self.place(state, update).index_copy(0, drawn, groups))
 
     def place(self, state: KMeansState, update: Params) -> Tensor:
-        """The group whose direction has the largest cosine with each update; the first of equal ones."""
+        """The group whose direction has the largest cosine with each update; ties go to the first group."""
         directions = torch.nn.functional.normalize(state.centres, eps=1e-30)
         return (to_matrix(update).to(directions) @ directions.T).argmax(1)

@@ -1,4 +1,4 @@
-"""Adaptive server steps: FedAvgM, FedAdagrad, FedAdam and FedYogi take the mean update as a gradient."""
+"""FedAvgM, FedAdagrad, FedAdam and FedYogi, whose server optimisers use the mean update as a gradient."""
 
 from dataclasses import dataclass, replace
 from typing import Any
@@ -24,7 +24,7 @@ class FedOptState(FedAvgState):
     Attributes
     ----------
     models, m, v : Params
-        Stacks of one row: the server's model, the running mean of updates, the running size of their entries.
+        Stacks of one row with the server's model, its momentum and the accumulated squared updates, 0 in FedAvgM.
     """
 
     m: Params
@@ -33,7 +33,7 @@ class FedOptState(FedAvgState):
 
 @dataclass(frozen=True)
 class FedAvgM(FedAvg):
-    """FedAvg with momentum on the server: m <- beta1 m + Delta, theta <- theta + server_lr m.
+    """FedAvg with momentum on the server, m <- beta1 m + Delta and theta <- theta + server_lr m.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
@@ -53,12 +53,12 @@ class FedAvgM(FedAvg):
     beta1: float = number(0.9, below=1)
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedOptState:
-        """No momentum yet."""
+        """Start without momentum."""
         zeros = {name: torch.zeros_like(p)[None] for name, p in params.items()}
         return FedOptState(broadcast(params, 1), m=zeros, v=zeros)
 
     def aggregate(self, state: Any, update: Update) -> FedOptState:
-        """Delta <- mean update; m, v and theta by the rule."""
+        """Update m, v and theta by the rule, with the mean update as Delta."""
         mean = cluster_means(update.summed, previous=state.models)
         models, m, v = {}, {}, {}
         for name, theta in state.models.items():
@@ -67,14 +67,14 @@ class FedAvgM(FedAvg):
         return replace(state, models=models, m=m, v=v)
 
     def step(self, m: Tensor, v: Tensor, delta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The new m and v of a tensor, and the step that they make."""
+        """The new m and v of a tensor, and the resulting step."""
         m = self.beta1 * m + delta
         return m, v, m
 
 
 @dataclass(frozen=True)
 class FedAdagrad(FedAvgM):
-    """The server divides its steps by the root of all squared updates so far: v <- v + Delta^2.
+    """The server divides its steps by the root of the sum of all squared updates so far, v <- v + Delta^2.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
@@ -83,9 +83,10 @@ class FedAdagrad(FedAvgM):
     server_lr : float
         Step size of the server.
     beta1 : float
-        Momentum, m <- beta1 m + (1 - beta1) Delta; 0 has none.
+        Momentum, m <- beta1 m + (1 - beta1) Delta; 0 means none.
     tau : float
-        Floor of the root of v; with a huge `tau`, ``server_lr=tau`` and ``beta1=0`` this approaches FedAvg.
+        Added to the root of v, whose entries start at tau^2. With a huge `tau`, ``server_lr=2 * tau`` and ``beta1=0``
+        this approaches FedAvg.
 
     References
     ----------
@@ -97,18 +98,18 @@ class FedAdagrad(FedAvgM):
     tau: float = number(1e-3, above=True)
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedOptState:
-        """No momentum yet; entries of v at their floor."""
+        """Start without momentum, and with all entries of v at tau^2."""
         state = super().init(params, data, key)
         return replace(state, v={name: p + self.tau**2 for name, p in state.v.items()})
 
     def step(self, m: Tensor, v: Tensor, delta: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-        """The server's part of Algorithm 2; FedAdam and FedYogi change the size."""
+        """The server's part of Algorithm 2; FedAdam and FedYogi only change `size`."""
         m = self.beta1 * m + (1 - self.beta1) * delta
         v = self.size(v, delta.square())
         return m, v, m / (v.sqrt() + self.tau)
 
     def size(self, v: Tensor, square: Tensor) -> Tensor:
-        """The new v, from Delta^2."""
+        """The new v, given Delta^2."""
         return v + square
 
 
@@ -121,7 +122,8 @@ class FedAdam(FedAdagrad):
     Parameters
     ----------
     beta2 : float
-        Memory of v, in [0, 1).
+        Decay rate of v, in [0, 1). FedAdam approaches FedAvg for a huge `tau` only if `beta2` is close to 1, since
+        otherwise v soon forgets its initial value tau^2.
     """
 
     beta2: float = number(0.99, below=1)
@@ -133,7 +135,7 @@ class FedAdam(FedAdagrad):
 
 @dataclass(frozen=True)
 class FedYogi(FedAdam):
-    """FedAdam whose v moves towards Delta^2 by a step that does not depend on v's size.
+    """FedAdam, except that v moves towards Delta^2 by a step whose size does not depend on v.
 
     v <- v - (1 - beta2) Delta^2 sign(v - Delta^2). Parameters and reference as for `FedAdam`.
     """

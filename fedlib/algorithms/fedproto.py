@@ -1,4 +1,4 @@
-"""FedProto: clients agree on where each class lies in the space of embeddings, and on nothing else."""
+"""FedProto, in which clients share the mean embeddings of their classes instead of parameters."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
@@ -28,13 +28,13 @@ class FedProtoState:
     Attributes
     ----------
     prototypes : Params
-        Stack of one row: ``prototype`` (1, Y, h), the global prototype of each class, and ``known`` (1, Y), 1 where
-        there is one.
+        Stack of one row, with ``prototype`` (1, Y, h), the global prototype of each class, and ``known`` (1, Y), which
+        is 1 for classes that have one.
     local : Params
         Stack of K rows, each client's own network, ``0.dense1.weight`` and so on, and ``architecture`` (K, A), which
-        says which network that is. Parameters of other architectures stand still at their start.
+        says which network that is. Parameters of other architectures keep their initialisation.
     start : Params
-        Stack of one row: where each architecture starts.
+        Stack of one row, the initialisation of each architecture.
     """
 
     prototypes: Params = field(metadata=held("server and clients"))
@@ -44,12 +44,12 @@ class FedProtoState:
 
 @dataclass(frozen=True)
 class FedProto(Algorithm):
-    """Each client trains a network of its own, whose embeddings are pulled to the mean embedding of their class.
+    """Each client trains its own network, whose embeddings are pulled towards the mean embedding of their class.
 
-    A round: the server sends the global prototype of each class. A client's loss grows with the distance of its
-    embeddings from them. Then it sends its own prototypes, the mean embedding of each of its classes, and how many
-    examples are behind each; the server takes their mean, weighted by that. No parameter crosses the network, so
-    clients may have networks of different architectures.
+    In a round, the server sends the global prototype of each class, and a client's loss grows with the distance of its
+    embeddings from these prototypes. After training, the client sends its own prototypes, which are the mean embeddings
+    of its classes, and the number of examples behind each; the server takes their mean, weighted by these numbers. No
+    parameter crosses the network, so clients may have networks of different architectures.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
@@ -59,32 +59,32 @@ class FedProto(Algorithm):
         The networks. `loss` is ``loss(params, batch, h=None)``, which calls ``net(params, x, h)``; `predict` is
         ``net.nearest``, the nearest global prototype (Eq. 4), or `net`, the client's own last layer.
     architecture : sequence of int
-        Which of the networks a client has: that with the id k has ``architecture[k % len(architecture)]``, counted from
-        0. So ``(0, 1)`` is for clients in turn, and new clients have one too.
+        The networks of the clients, counted from 0. The client with id k has ``architecture[k % len(architecture)]``,
+        so ``(0, 1)`` alternates between two networks, for new clients as well.
     lam : float
-        Weight lambda of the distance; 0 is training alone, though prototypes are still sent.
+        Weight lambda of the distance. With 0, each client trains alone, although prototypes are still sent.
 
     Raises
     ------
     ValueError
-        A setting out of its range; a network that is not there.
+        A setting is out of its range, or `architecture` names a network that does not exist.
 
     Notes
     -----
-    Algorithm 1 and Eq. 3 to 8 of the paper (arXiv:2105.00243); the atlas says where its print and its authors' program
-    (yuetan031/FedProto on GitHub) differ, and what is taken here.
+    Algorithm 1 and Eq. 3 to 8 of the paper (arXiv:2105.00243). The atlas lists where the printed text and the authors'
+    program (yuetan031/FedProto on GitHub) differ, and which of them is followed here.
 
-    - The distance (Eq. 8): the squared distance of each example's embedding from the global prototype of its class, as
-      a mean over examples and over the h entries of an embedding. The paper's lambda, 1 for MNIST and FEMNIST and 0.1
-      for CIFAR-10, belongs to that. A class without a prototype does not pull.
+    - The distance (Eq. 8) is the squared distance of each example's embedding from the global prototype of its class,
+      as a mean over examples and over the h entries of an embedding. The paper's lambda, 1 for MNIST and FEMNIST and
+      0.1 for CIFAR-10, refers to this distance. A class without a prototype does not contribute.
     - A client's prototypes (Eq. 3) are means over all its examples, with its network after training.
-    - The global prototype (Eq. 6) is the mean of the cohort's, weighted by their examples of the class; a class that
-      nobody in the cohort has keeps its old one.
-    - Clients of one architecture start alike.
+    - The global prototype (Eq. 6) is the mean over the cohort, weighted by examples of the class; a class that no
+      client in the cohort has keeps its old prototype.
+    - Clients with the same architecture have the same initialisation.
 
-    Where a client has one example of a class, the prototype that it sends is that embedding. Prototypes of all classes
-    are sent both ways, zeros and the count 0 for those that a client lacks. In the costs the operations of embedding
-    all examples after training have the purpose "prototypes". The training loss in the history includes the distance.
+    If a client has one example of a class, the prototype that it sends is the embedding of that example. Prototypes of
+    all classes are sent both ways, with zeros and the count 0 for classes that a client lacks. In the costs, embedding
+    all examples after training has the purpose "prototypes". The training loss in the history includes the distance.
     Chapter 13.
 
     References
@@ -103,7 +103,7 @@ class FedProto(Algorithm):
             raise ValueError(f"architecture must number some of {len(self.net.nets)} nets; got {self.architecture!r}")
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedProtoState:
-        """Everybody at the start of its architecture; no class has a prototype yet."""
+        """All clients at the initialisation of their architectures, and no class with a prototype yet."""
         start = {name: p[None] for name, p in params.items() if name not in ("prototype", "known")}
         prototypes = {name: torch.zeros_like(params[name])[None] for name in ("prototype", "known")}
         return FedProtoState(prototypes, self._at_start(start, data), start)
@@ -116,14 +116,14 @@ class FedProto(Algorithm):
     # ---- clients, one architecture after another ----
 
     def _by_architecture(self, local: Params) -> Iterator[tuple[Tensor, Params]]:
-        """The places of the clients with each architecture, and a stack of the parameters of that alone."""
+        """For each architecture, the positions of its clients and a stack of its parameters alone."""
         for a in range(len(self.net.nets)):
             place = local["architecture"][:, a].nonzero()[:, 0]
             if len(place):
                 yield place, {name: p[place] for name, p in local.items() if name.startswith(f"{a}.")}
 
     def train_networks(self, local: Params, prototypes: Params, data: ClientData, key: Key) -> tuple[Params, Tensor]:
-        """Local training of C clients: their rows after it, and their losses (C,)."""
+        """Rows and losses (C,) of C clients after local training."""
         loss = prototypes["known"].new_zeros(len(data))
         for place, own in self._by_architecture(local):
             sent = take(prototypes, torch.zeros_like(place))
@@ -141,7 +141,7 @@ class FedProto(Algorithm):
 
     @torch.no_grad()
     def local_prototypes(self, local: Params, data: ClientData) -> tuple[Tensor, Tensor]:
-        """C_i^(j) (C, Y, h), the mean embedding of each class (Eq. 3), and n_ij (C, Y); 0 for a class without."""
+        """C_i^(j) (C, Y, h), the mean embedding of each class (Eq. 3), and n_ij (C, Y); 0 for a class with no data."""
         total = local["architecture"].new_zeros(len(data), *self.net.shape)
         member = (F.one_hot(data.y, self.net.shape[0]) * data.real[..., None]).to(total)  # (C, N, Y)
         for place, own in self._by_architecture(local):
@@ -152,7 +152,7 @@ class FedProto(Algorithm):
         return total / count.clamp(min=1)[..., None], count
 
     def train(self, state: FedProtoState, data: ClientData, clients: Tensor, key: Key) -> Update:
-        """Train with the global prototypes; send one's own."""
+        """Train with the global prototypes, then send the client's own."""
         one_class(data.y, "FedProto", 2)
         local, loss = self.train_networks(take(state.local, clients), state.prototypes, data, key)
         prototypes, count = self.local_prototypes(local, data)
@@ -174,7 +174,7 @@ class FedProto(Algorithm):
         return take(state.local, clients) | take(state.prototypes, torch.zeros_like(clients))
 
     def new_clients(self, state: FedProtoState, data: ClientData, key: Key, rounds: int) -> FedProtoState:
-        """A new client trains its network from the start for `rounds` rounds, with the prototypes as they are."""
+        """A new client trains its network from the initialisation for `rounds` rounds, with the prototypes fixed."""
         local = self._at_start(state.start, data)
         for t in range(1, rounds + 1):
             local, _ = self.train_networks(local, state.prototypes, data, Key(key.seed, t))

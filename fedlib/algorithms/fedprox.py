@@ -1,4 +1,4 @@
-"""FedProx: a rubber band between each client and the server's model."""
+"""FedProx, which penalises clients for moving away from the server's model."""
 
 from dataclasses import dataclass
 
@@ -18,7 +18,7 @@ __all__ = ["FedProx"]
 
 @dataclass(frozen=True)
 class FedProx(FedAvg):
-    """FedAvg whose clients add mu/2 ||theta - theta_t||^2 to their loss, where theta_t is what the server sent.
+    """FedAvg whose clients add mu/2 ||theta - theta_t||^2 to their loss, where theta_t is the model sent to them.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
@@ -34,7 +34,7 @@ class FedProx(FedAvg):
 
     Notes
     -----
-    The training loss in the history includes the pull.
+    The training loss in the history includes this term.
 
     References
     ----------
@@ -53,7 +53,7 @@ class FedProx(FedAvg):
     mu: float = number(0.01)
 
     def train(self, state: FedAvgState, data: ClientData, clients: Tensor, key: Key) -> Update:
-        """As FedAvg, with the proximal term."""
+        """Train as in FedAvg, with the proximal term in the loss."""
         start = self.client_params(state, clients)
         end = self.local_training(start, data, key, extras=(start,), loss=self._proximal_loss)
         sums = cluster_sums(end.params, torch.zeros_like(clients), data.n, models=1)

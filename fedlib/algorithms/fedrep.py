@@ -1,4 +1,4 @@
-"""FedRep: clients share a representation, and each trains a head of its own on it first."""
+"""FedRep, in which clients share a representation and each first trains a personal head on it."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -21,45 +21,45 @@ __all__ = ["FedRep", "FedRepState"]
 
 @dataclass(frozen=True)
 class FedRepState(LocalLayersState, FedAvgState):
-    """State of FedRep: `models` is the representation phi, `local` holds the heads h_k."""
+    """State of FedRep, with the representation phi in `models` and the heads h_k in `local`."""
 
 
 @dataclass(frozen=True)
 class FedRep(LocalLayers, FedAvg):
-    """Each client fits its head to the representation that it was sent, then the representation to its head.
+    """Each client fits its head to the representation it received, then the representation to its head.
 
     The last layers are the head h_k, which stays on its client; the layers before them are the representation phi,
-    whose mean the server takes. In a round a client first trains h_k for `head_epochs` epochs while phi stays as it
-    came, then phi for `epochs` epochs while the new h_k stays as it is, and sends phi.
+    which the server averages. In a round, a client first trains h_k for `head_epochs` epochs with phi frozen, then phi
+    for `epochs` epochs with the new h_k frozen, and sends phi.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
     Parameters
     ----------
     local : sequence of str
-        The head: the parameters with these names, or whose names begin with one of them and a dot. (): no head, which
-        is FedAvg.
+        Names of the head's parameters, or prefixes of such names before a dot. With (), there is no head, which is
+        FedAvg.
     head_epochs : int
-        Epochs of the head in a round, the paper's tau; `epochs` are those of the representation.
+        Epochs in which the head trains in a round, the paper's tau; `epochs` are those of the representation.
 
     Raises
     ------
     TypeError
-        `local` is one string.
+        `local` is a single string.
     ValueError
-        A setting out of its range; a name in `local` that no parameter has; no layer that is shared.
+        A setting is out of range, a name in `local` matches no parameter, or no layer is shared.
 
     Notes
     -----
-    Algorithm 1 counts tau steps of the head and one of the representation; here both are epochs, as in the authors'
-    experiments, which take 10 and 1 or 5. Both parts shuffle alike. The mean is weighted by examples. A client that is
-    not in the cohort predicts with the head of its last round on the newest representation. A new client trains a head,
-    from where all heads started, while the representation stays as it is. The training loss in the history is that of
-    the representation's epochs. The paper's text was not at hand; from memory and the authors' program
-    (lgcollins/FedRep on GitHub).
+    Algorithm 1 counts tau steps for the head and one for the representation. Here both are counted in epochs, as in the
+    authors' experiments, which use 10 and 1 or 5. A client shuffles its examples in the same way for both. The mean is
+    weighted by examples. A client outside the cohort predicts with its head from the last round in which it took part,
+    on the newest representation. A new client trains a head from the initialisation that all heads share, with the
+    representation frozen. The training loss in the history is that of the representation's epochs. The paper's text was
+    not available, so the implementation follows memory and the authors' program (lgcollins/FedRep on GitHub).
 
-    FedPer (Arivazhagan, Aggarwal, Singh, Choudhary, 2019) shares the same layers and trains head and representation at
-    once: ``LGFedAvg(loss, local=...)`` with the same names. Chapter 04.
+    FedPer (Arivazhagan, Aggarwal, Singh, Choudhary, 2019) shares the same layers but trains head and representation
+    together, as ``LGFedAvg(loss, local=...)`` with the same names does. Chapter 04.
 
     References
     ----------
@@ -71,14 +71,14 @@ class FedRep(LocalLayers, FedAvg):
     head_epochs: int = whole(10)
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedRepState:
-        """One representation, and equal heads."""
+        """Start from one representation and equal heads."""
         phi, _ = split_layers(params, self.local)
         if not phi:
             raise ValueError(f"local={self.local!r} leaves no layer to share; without one, take LocalOnly")
         return FedRepState(**vars(super().init(phi, data, key)), **vars(self.at_home(params, data)))
 
     def train(self, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:
-        """The head first, with the representation as it came; then the representation, with the new head."""
+        """Train the head with the representation as received, then the representation with the new head."""
         params = self.client_params(state, clients)
         if state.local:
             params = self.for_heads().local_training(params, data, key, frozen=tuple(state.models)).params
@@ -88,11 +88,11 @@ class FedRep(LocalLayers, FedAvg):
         return Update(clients, summed=sums, client_state={"local": head}, log={"loss": end.loss})
 
     def for_heads(self) -> "FedRep":
-        """The same algorithm, with the epochs of the head."""
+        """Return the same algorithm with the head's number of epochs."""
         return replace(self, epochs=self.head_epochs)
 
     def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> FedRepState:
-        """A new client trains a head for `rounds` rounds while the representation stays as it is."""
+        """Train a head for each new client for `rounds` rounds with the representation frozen."""
         one = torch.zeros_like(data.n)
         head = self.for_heads().fitted(take(state.start, one), take(state.models, one), data, key, rounds)
         return replace(state, local=head)

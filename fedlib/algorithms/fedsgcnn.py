@@ -1,4 +1,4 @@
-"""FedSGCNN: clusters of clients that, by their networks compared as graphs, should help each other."""
+"""FedSGCNN clusters clients that should help each other, predicted by comparing their networks as graphs."""
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, fields, replace
@@ -27,14 +27,14 @@ _CLUSTERING = "clustering"  # in the costs
 
 @dataclass(frozen=True)
 class FedSGCNNState(LGFedAvgState):
-    """State of FedSGCNN: that of LG-FedAvg, and what the clusters were made from, None until `prepare`.
+    """State of LG-FedAvg, plus the basis of the clusters, which is None until `prepare`.
 
     Attributes
     ----------
     trainers : Tensor of shape (s,), int64
-        S: positions of the clients selected in Step 1, ascending.
+        S, the positions of the clients selected in Step 1, in ascending order.
     gain : Tensor of shape (R, P), float64
-        Positive transfer of the P = s (s - 1) / 2 pairs of them from each of R starts; above 0 federating helps.
+        Positive transfer of their P = s (s - 1) / 2 pairs from each of R initialisations; above 0, federating helps.
     distance : Tensor of shape (K, K)
         Predicted distances between all clients.
     """
@@ -46,53 +46,55 @@ class FedSGCNNState(LGFedAvgState):
 
 @dataclass(frozen=True)
 class FedSGCNN(LGFedAvg):
-    """Before round 1 a Siamese GCN learns from a few clients which pairs help each other; then all are clustered.
+    """Before round 1, a Siamese GCN learns from a few clients which pairs help each other; then all are clustered.
 
-    After that, each cluster is an `LGFedAvg` federation with MMD to its own centroid. Of the defaults, mmd, trainers,
-    pair_rounds, snapshots and learn are the paper's; eps, what is noise, validation and pool are ours.
+    After that, each cluster is an `LGFedAvg` federation with MMD to its own centroid. Among the defaults, mmd,
+    trainers, pair_rounds, snapshots and learn are the paper's; eps, the treatment of noise, validation and pool are
+    ours.
 
-    Parameters as in `fedlib.algorithms.lg_fedavg.LGFedAvg`, but for `assignment`, which is not used, and
+    Parameters as in `fedlib.algorithms.lg_fedavg.LGFedAvg`, except `assignment`, which is not used, and
 
     Parameters
     ----------
     trainers : int
-        s, clients of which all pairs are measured; all clients if there are fewer. At least 3: two clients are one
-        pair, and with one pair there is nothing to learn to tell apart.
+        s, the number of clients of which all pairs are measured; all clients if there are fewer. At least 3, because
+        two clients form a single pair, which leaves nothing to distinguish.
     pair_rounds : int
-        Rounds of each measured pair, and of each trial of clusters.
+        Rounds for each measured pair and for each trial of a clustering.
     snapshots : sequence of int
-        E of Steps 2 and 5: local epochs after which a network becomes a graph, each counted from the common start. E of
-        Steps 3 and 7 is `epochs`.
+        E of Steps 2 and 5, the local epochs after which a network becomes a graph, each counted from the common
+        initialisation. E of Steps 3 and 7 is `epochs`.
     score : {"loss", "r2", "accuracy"}
-        What is gained, as in `fedlib.server.transfer.positive_transfer`. Pairs whose gain is NaN teach nothing.
+        The score whose gain is measured, as in `fedlib.server.transfer.positive_transfer`. Pairs whose gain is NaN are
+        left out of the training.
     validation : ClientData or float
-        Rows on which gains are measured and clusters compared, matched by id; or the share of each client's training
-        rows held back for that, rounded and at least one. All training rows are used from round 1 on.
+        Rows on which gains are measured and clusterings compared, matched by id, or the share of each client's training
+        rows held back for this, rounded, but at least one row. From round 1 on, all training rows are used.
     further_starts : sequence of Params
-        More starts from which each pair is measured; the mean gain counts.
+        Further initialisations from which each pair is measured; the mean gain counts.
     learn : callable
-        ``learn(graphs, pairs, gain, seed=seed)``, which gives an object with ``distance(graphs) -> (K, K)``, such as
+        ``learn(graphs, pairs, gain, seed=seed)``, which returns an object with ``distance(graphs) -> (K, K)``, such as
         `fedlib.server.model_graph.train_siamese`.
     cluster : callable
         ``cluster(distance) -> (K,)``, such as `fedlib.server.distance_clusters.dbscan`, whose eps the paper does not
-        state. It may return a list of clusterings: the one with the best mean score on the validation rows after
-        `pair_rounds` rounds is used.
+        state. It may return a list of clusterings, of which the best is used, judged by the mean score on the
+        validation rows after `pair_rounds` rounds.
 
     Raises
     ------
     ValueError
-        A setting out of its range; a federation of one client; a client without validation rows, or of one row with
-        `validation` as a share.
+        A setting out of its range; a federation of one client; a client without validation rows, or with only one row
+        if `validation` is a share.
 
     Notes
     -----
-    Algorithm 1 and Steps 1 to 10 of the paper's section 4.2. Only shared layers are looked at, so the clients' graphs
-    have the same shape. A transfer above 0 helps, as in the paper's text, and is measured on validation rows. Steps 2
-    and 5 are one training of all clients. Pairs are measured without MMD. What happened
-    before round 1 has no effect on it: all clients start again from the common start. The costs are in round 0 of the
-    history, with the purposes "transfer" (measured pairs) and "clustering" (snapshots and trials). One cluster and
-    ``mmd=0`` is LG-FedAvg; where each client is alone, nothing is shared: check `state.assignment` before you read a
-    result, and `state.distance` for pairs so near to eps that rounding decides. Chapter 12.
+    Algorithm 1 and Steps 1 to 10 of the paper's section 4.2. The graphs contain only the shared layers, so they have
+    the same shape for all clients. A transfer above 0 helps, as in the paper's text, and is measured on validation
+    rows. Steps 2 and 5 share one training of all clients. Pairs are measured without MMD. The training before round 1
+    serves only the clustering, because all clients then restart from the common initialisation. Its costs are in round
+    0 of the history, with the purposes "transfer" (measured pairs) and "clustering" (snapshots and trials). One cluster
+    with ``mmd=0`` is LG-FedAvg. If each client forms its own cluster, nothing is shared, so check `state.assignment`
+    before you interpret a result, and `state.distance` for pairs so close to eps that rounding decides. Chapter 12.
 
     References
     ----------
@@ -118,17 +120,17 @@ class FedSGCNN(LGFedAvg):
             raise ValueError(f'score must be "loss", or with predict "r2" or "accuracy"; got {self.score!r}')
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedSGCNNState:
-        """That of LG-FedAvg; nothing is known of the clients yet."""
+        """The state of LG-FedAvg; nothing is known about the clients yet."""
         return FedSGCNNState(**vars(super().init(params, data, key)))
 
     def prepare(self, state: Any, data: ClientData, key: Key) -> LGFedAvgState:
-        """Measure some pairs, learn from them, and cluster everybody; then the first embeddings."""
+        """Measure some pairs, learn from them and cluster all clients; then send the first embeddings."""
         train, validation = data, self.validation
         if len(data) < 2:
             raise ValueError("FedSGCNN measures pairs of clients; got a federation of one client. Give at least two")
         if not isinstance(validation, ClientData):
             train, validation = hold_back(data, validation, key)
-        # All layers: every cluster and every client still has the same.
+        # All layers, because every cluster and every client still has the same parameters.
         start = row(state.models | state.start, 0)
         options: dict[str, Any] = {"score": self.score, "seed": key.seed}
         # Step 1, line 1
@@ -150,7 +152,7 @@ class FedSGCNN(LGFedAvg):
         if not isinstance(clusters, Tensor):
             options |= {"rounds": self.pair_rounds, "purpose": _CLUSTERING}
             clusters = best_clusters(self.lg_fedavg(mmd=self.mmd), clusters, start, train, validation, **options)
-        # Steps 7 to 10, lines 15 to 27, are those of LG-FedAvg with MMD, from the common start
+        # Steps 7 to 10, lines 15 to 27, are those of LG-FedAvg with MMD, from the common initialisation
         state = replace(self, assignment=clusters).init(start, data, key)
         state = replace(state, trainers=selected, gain=measured.gain, distance=distance)
         return super().prepare(state, data, key)
@@ -161,11 +163,11 @@ class FedSGCNN(LGFedAvg):
         return LGFedAvg(**settings | {"mmd": 0.0, "stragglers": 0.0} | changes)
 
     def graphs(self, start: Params, data: ClientData, key: Key, epochs: int) -> ModelGraphs:
-        """The clients' shared dense layers after some local epochs from one start, as graphs (Steps 2 and 5)."""
+        """The clients' shared dense layers after some local epochs from `start`, as graphs (Steps 2 and 5)."""
         everybody = broadcast(start, len(data))
         end = replace(self.lg_fedavg(), epochs=epochs).local_training(everybody, data, key, purpose=_CLUSTERING)
         refuse_divergence(Update(data.id, per_client=end.params, log={"loss": end.loss}), data.id, key)
         shared, _ = split_layers(end.params, self.local)
-        down = message_bytes(everybody) if epochs == self.snapshots[0] else 0  # the start is sent once
+        down = message_bytes(everybody) if epochs == self.snapshots[0] else 0  # the initialisation is sent once
         record(_CLUSTERING, bytes_down=len(data) * down, bytes_up=len(data) * message_bytes(shared))
         return model_graph(shared, [n.removesuffix(".weight") for n, p in shared.items() if p.ndim == 3])

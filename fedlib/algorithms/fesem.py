@@ -1,4 +1,4 @@
-"""Multi-centre federated learning (FeSEM): clients belong to the model that is nearest to their own."""
+"""Multi-centre federated learning (FeSEM), which assigns each client to the centre nearest to its model."""
 
 from dataclasses import dataclass, replace
 
@@ -19,11 +19,11 @@ __all__ = ["FeSEM"]
 
 @dataclass(frozen=True)
 class FeSEM(ClusteredKMeans):
-    """Clients train the model of their cluster; the server gives each to the nearest centre, and centres become means.
+    """K-means on the clients' models, with one step in each round.
 
-    k-means on the clients' models, one step of it in each round. A round: each client of the cohort starts from its
-    cluster's centre and sends its model; the server assigns it to the centre at the smallest Euclidean distance
-    (E-step); each centre becomes the mean of the models assigned to it (M-step).
+    In a round, each client of the cohort trains from its cluster's centre and sends its model. The server assigns the
+    client to the centre at the smallest Euclidean distance (E-step), and then each centre becomes the mean of the
+    models assigned to it (M-step).
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
@@ -32,7 +32,7 @@ class FeSEM(ClusteredKMeans):
     clusters : int
         M, the number of centres, at most the number of clients.
     warmup : int
-        Local epochs of the first training, from which the first centres come.
+        Local epochs of the first training, which gives the first centres.
 
     Raises
     ------
@@ -43,12 +43,12 @@ class FeSEM(ClusteredKMeans):
 
     Notes
     -----
-    The paper's federated stochastic EM, in which all clients count alike and take part; here only those of the cohort
-    are assigned anew and move a centre, and the others keep their cluster. A centre to which nothing is assigned stays
-    where it is. The first centres, which the paper leaves open, come from k-means on the models of all clients, trained
-    from a common start before round 1; they decide nearly everything, as local training seldom carries a client to
-    another centre. The server sees every client's model. A client never seen does the first training and takes the
-    cluster whose first centre is nearest. Chapter 07.
+    In the paper's federated stochastic EM, all clients take part and have equal weights. Here only the clients of the
+    cohort are reassigned and move a centre, while the others keep their cluster. A centre without assigned models does
+    not move. The paper leaves the first centres open; here they come from k-means on the models of all clients, trained
+    from a common initialisation before round 1. The first centres decide nearly everything, because local training
+    seldom carries a client to another centre. The server sees every client's model. A new client does the first
+    training and joins the cluster whose first centre is nearest. Chapter 07.
 
     References
     ----------
@@ -56,18 +56,18 @@ class FeSEM(ClusteredKMeans):
     """
 
     def group(self, state: KMeansState, update: Params, data: ClientData, key: Key) -> KMeansState:
-        """The first centres: means of the clusters that k-means finds."""
+        """The first centres, which are the means of the clusters that k-means finds."""
         state = super().group(state, update, data, key)
         models = {name: state.start[name] + p for name, p in update.items()}
         return self._centred(state, models, state.assignment)
 
     def train(self, state: KMeansState, data: ClientData, clients: Tensor, key: Key) -> Update:
-        """W_k <- local training from the centre of its cluster; it goes to the server as it is."""
+        """W_k <- local training from the centre of the client's cluster; the server receives W_k itself."""
         end = self.local_training(self.client_params(state, clients), data, key)
         return Update(clients, per_client={"model": end.params}, log={"loss": end.loss})
 
     def aggregate(self, state: KMeansState, update: Update) -> KMeansState:
-        """E-step: the nearest centre of each client's model. M-step: the mean of each centre's models."""
+        """Find the centre nearest to each client's model (E-step) and the mean of each centre's models (M-step)."""
         models = update.per_client["model"]
         with server_time("clustering"):
             chosen = nearest(to_matrix(state.models), models)
@@ -75,6 +75,6 @@ class FeSEM(ClusteredKMeans):
         return self._centred(state, models, chosen)
 
     def _centred(self, state: KMeansState, models: Params, assignment: Tensor) -> KMeansState:
-        """Each centre moves to the plain mean of the models assigned to it."""
+        """Each centre moves to the unweighted mean of the models assigned to it."""
         sums = cluster_sums(models, assignment, torch.ones_like(assignment), self.clusters)
         return replace(state, models=cluster_means(sums, previous=state.models))

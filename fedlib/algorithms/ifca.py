@@ -1,4 +1,4 @@
-"""The iterative federated clustering algorithm (IFCA): several models, and each client takes the one that fits it."""
+"""The iterative federated clustering algorithm (IFCA), in which each client takes the model that fits it best."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -27,9 +27,9 @@ class IFCAState(ClusteredState):
     Attributes
     ----------
     models : Params
-        Stack of M rows, one for each cluster, and sent to all.
+        Stack of M rows, one for each cluster, all sent to every client of the cohort.
     assignment : Tensor of shape (K,), int64
-        The model that each client took last; 0 for a client that has not taken part yet.
+        The model that each client took last, or 0 if it has not taken part yet.
     """
 
     models: Params = field(metadata=held("server and clients"))
@@ -37,10 +37,10 @@ class IFCAState(ClusteredState):
 
 @dataclass(frozen=True)
 class IFCA(Clustered):
-    """The server sends M models, each client trains the one with the smallest loss on its examples.
+    """The server sends M models, and each client trains the model with the smallest loss on its examples.
 
-    The server then takes the mean of each model's clients, weighted by examples. No client is asked what it is like:
-    clusters come about because a model gets better for the clients that took it.
+    The server then takes the mean of each model's clients, weighted by examples. It is not told which clients are
+    alike; clusters form because a model improves for the clients that took it.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
@@ -52,19 +52,19 @@ class IFCA(Clustered):
     Raises
     ------
     ValueError
-        A setting out of its range; parameters that are all constant, since then the models would start equal, and no
-        client would ever take another than the first.
+        A setting out of its range; parameters that are all constant, since then the models would start equal and every
+        client would always take the first.
 
     Notes
     -----
-    Algorithm 1 of the paper with model averaging; its clients have equally many examples, so it does not weigh them.
-    The first model starts from the parameters given, the others from draws in which each tensor keeps its mean and its
-    standard deviation. The paper wants good starts: a model to which all clients run at first leaves the others without
-    any, and there is no cure but to start again with another seed. A model that nobody takes in a round stays as it is.
-    Between its rounds a client holds the current state of the model that it took last.
+    Algorithm 1 of the paper with model averaging. The paper's clients have equally many examples, so it does not weigh
+    them. The first model starts from the given parameters, the others from draws in which each tensor keeps its mean
+    and standard deviation. The paper requires good initialisations, because a model that all clients take at first
+    leaves the others without any; the only remedy is another seed. A model that no client takes in a round does not
+    change. Between its rounds a client holds the current state of the model that it took last.
 
-    All models cross the wire. In the costs those that a client does not take, the number of the one that it does, and
-    the operations of comparing them have the purpose "clustering". Chapter 07.
+    All models are sent to the clients. In the costs, the purpose "clustering" has the models that a client does not
+    take, the number of the one that it takes, and the operations of comparing them. Chapter 07.
 
     References
     ----------
@@ -74,7 +74,7 @@ class IFCA(Clustered):
     clusters: int = whole(2)
 
     def init(self, params: Params, data: ClientData, key: Key) -> IFCAState:
-        """M different models; everybody holds the first."""
+        """M different models, of which all clients hold the first."""
         return IFCAState(different_starts(params, self.clusters, key), torch.zeros_like(data.n))
 
     def choose(self, models: Params, data: ClientData) -> Tensor:
@@ -90,10 +90,10 @@ class IFCA(Clustered):
         Returns
         -------
         Tensor of shape (C,), int64
-            Of equally good models the first.
+            The first of equally good models.
         """
         dtype, size = next(iter(models.values())).dtype, clients_at_once(models, data, None) // self.clusters
-        loss = vmap(self.loss, (None, 0))  # of one model, of each client
+        loss = vmap(self.loss, (None, 0))  # of one model, for each client
         chunks = torch.arange(len(data), device=data.n.device).split(max(1, size))
         batches = [data[chunk].all_rows(dtype) for chunk in chunks]
         each = [torch.cat([loss(row(models, m), batch) for batch in batches]) for m in range(self.clusters)]
@@ -103,7 +103,7 @@ class IFCA(Clustered):
         return values.nan_to_num(nan=torch.inf).argmin(0)
 
     def train(self, state: IFCAState, data: ClientData, clients: Tensor, key: Key) -> Update:
-        """Take the model theta_j with the smallest F_k(theta_j), train it, send it and j."""
+        """Take the model theta_j with the smallest F_k(theta_j), train it, and send it with j."""
         cluster = self.choose(state.models, data)
         chosen = replace(state, assignment=put(state.assignment, clients, cluster))
         update = super().train(chosen, data, clients, key)
@@ -115,7 +115,7 @@ class IFCA(Clustered):
         return replace(super().aggregate(state, update), assignment=assignment)
 
     def download(self, state: IFCAState, clients: Tensor) -> dict[str, Any]:
-        """All M models: the one that is trained, and M - 1 to compare it with."""
+        """All M models, which are the one that is trained and M - 1 to compare it with."""
         others = broadcast({name: p[1:] for name, p in state.models.items()}, len(clients))
         return {TRAINING: self.client_params(state, clients), "clustering": others}
 

@@ -1,4 +1,4 @@
-"""LG-FedAvg: some layers stay on the client, the rest is averaged; in clusters, and with FedSGCNN's MMD if wanted."""
+"""LG-FedAvg, which keeps some layers local and averages the rest, optionally in clusters and with FedSGCNN's MMD."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
@@ -26,20 +26,20 @@ _MMD = "mmd"  # in the costs
 
 @dataclass(frozen=True)
 class LGFedAvgState(LocalLayersState, ClusteredState):
-    """State of LG-FedAvg: theta_g is `models`, empty where all layers are local, and theta_l is `local`.
+    """State of LG-FedAvg, with theta_g in `models`, empty if all layers are local, and theta_l in `local`.
 
     Attributes
     ----------
     embeddings : Tensor of shape (K, n_max, h)
-        Q_i that each client sent last, 0 in padded rows; (K, 0, 0) without MMD.
+        Q_i that each client last sent, with 0 in padded rows; (K, 0, 0) without MMD.
     real : Tensor of shape (K, n_max), bool
         Which rows of `embeddings` hold an example; (K, 0) without MMD.
     centroid : Tensor of shape (M, S, h)
-        Q_avg of each cluster, as a sample; 0 for a cluster without clients, S = 0 without MMD.
+        Q_avg of each cluster, represented by a sample; 0 for a cluster without clients, and S = 0 without MMD.
     round : int
-        Rounds done.
+        Rounds completed.
     seed : int
-        Seed of the run, for what the server draws.
+        Seed of the run, for the server's draws.
     """
 
     embeddings: Tensor
@@ -56,47 +56,49 @@ def first_layer(params: Params, x: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class LGFedAvg(LocalLayers, Clustered):
-    """Each client keeps its first layers, which may read columns of its own; the server averages the layers after them.
+    """Each client keeps its first layers, which may read its own columns; the server averages the layers after them.
 
-    Clients are in clusters, each of which is a federation of its own. With ``mmd > 0`` they also learn to embed their
-    examples alike: a client's loss grows with the distance of its embeddings from those of its cluster.
+    Each cluster of clients is a separate federation. With ``mmd > 0``, its clients also learn similar embeddings of
+    their examples, because a client's loss grows with the distance of its embeddings from those of its cluster.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
     Parameters
     ----------
     local : sequence of str
-        What stays on the client: the parameters with these names, or whose names begin with one of them and a dot.
-        (): nothing, which is FedAvg.
+        Names of the parameters that stay on the client, or prefixes of such names before a dot. With (), all parameters
+        are shared, which is FedAvg.
     assignment : sequence of K int, optional
-        Cluster of each client, in ascending order of ids, from 0; None: one cluster. A cluster without clients keeps
-        its starting model.
+        Cluster of each client, counted from 0, in ascending order of the clients' ids; None is one cluster. A cluster
+        without clients keeps its initial model.
     mmd : float
-        Weight lambda of the MMD in the loss; 0 neither computes nor sends an embedding.
+        Weight lambda of the MMD in the loss; with 0, embeddings are neither computed nor sent.
     pool : int
-        Rows of the centroid, drawn anew in each round, without replacement, from the embeddings that the cluster's
-        clients sent last. If there are fewer, all of them, repeated in random order.
+        Rows of the centroid. In each round, they are drawn without replacement from the embeddings that the cluster's
+        clients last sent. If there are fewer embeddings, all of them are used and repeated in random order.
 
     Raises
     ------
     TypeError
-        `local` is one string.
+        `local` is a single string.
     ValueError
-        A setting out of its range; a name in `local` that no parameter has; not one cluster for each client.
+        A setting is out of range, a name in `local` matches no parameter, or `assignment` does not give one cluster for
+        each client.
 
     Notes
     -----
-    FedSGCNN's Algorithm 1 from line 15 on: Steps 7 to 10 of section 4.2, and the loss of section 4.4. A subclass may
-    override `embed` (what is sent), `centroids`, `comparison` and `discrepancy` (what a client's embeddings are
-    compared with, and how). With MMD, which needs a layer ``dense1``, clients first send embeddings before round 1,
-    which may give rows away. The training loss in the history includes the MMD. In the costs, purpose "mmd",
-    embeddings count without padding. Chapters 11 and 12.
+    This is FedSGCNN's Algorithm 1 from line 15 on, that is, Steps 7 to 10 of section 4.2 with the loss of section 4.4.
+    A subclass may override `embed` (what is sent), `centroids`, `comparison` and `discrepancy` (what a client's
+    embeddings are compared with, and how). With MMD, which needs a layer ``dense1``, clients already send embeddings
+    before round 1; these may reveal rows of the data. The training loss in the history includes the MMD. The costs
+    count embeddings without padding, under the purpose "mmd". Chapters 11 and 12.
 
-    Line 19's r is a share of each cluster, line 24's mean is weighted by examples, and all clusters do round t together
-    (lines 15 and 16). K clients and M clusters are the paper's n and k; C is the number of clients at hand.
+    Line 19's r is a share of each cluster, line 24's mean is weighted by examples, and all clusters run round t
+    together (lines 15 and 16). The paper's n clients and k clusters are K and M here; C is the number of clients that a
+    method is given.
 
-    Clients with fewer columns than others are padded with zero columns: the weights of these get no gradient, so that
-    SGD and Adam leave them alone and the others train as if they were not there.
+    Clients with fewer columns than others are padded with zero columns. The weights of these columns get no gradient,
+    so SGD and Adam leave them unchanged, and the other weights train as if the padding were not there.
 
     References
     ----------
@@ -111,7 +113,7 @@ class LGFedAvg(LocalLayers, Clustered):
     # ---- before round 1 ----
 
     def init(self, params: Params, data: ClientData, key: Key) -> LGFedAvgState:
-        """All clients, and the models of all clusters, start from the same parameters."""
+        """Start all clients and the models of all clusters from the same parameters."""
         k, like, device = len(data), next(iter(params.values())), data.n.device
         assignment = torch.as_tensor([0] * k if self.assignment is None else self.assignment, device=device)
         if len(assignment) != k or not 0 <= assignment.min() <= assignment.max() < k:
@@ -130,7 +132,7 @@ class LGFedAvg(LocalLayers, Clustered):
         )
 
     def prepare(self, state: LGFedAvgState, data: ClientData, key: Key) -> LGFedAvgState:
-        """With MMD, every client sends the embeddings of its start, and the server draws the first centroids."""
+        """With MMD, every client sends its initial embeddings, and the server draws the first centroids."""
         if not self.mmd:
             return state
         everybody = torch.arange(len(data), device=data.n.device)
@@ -139,12 +141,13 @@ class LGFedAvg(LocalLayers, Clustered):
         state = replace(state, embeddings=sent, real=real)
         return replace(state, centroid=self.centroids(state))  # line 18 of round 1
 
-    # ---- each round: who takes part, and with which layers ----
+    # ---- each round: the cohort ----
 
     def cohort(self, state: LGFedAvgState, ids: Tensor, n: int, key: Key) -> Tensor:
-        """S_j,t (line 19): the same share of each cluster, n / K of it rounded up, and two clients at least.
+        """Draw S_j,t (line 19), the same share n / K of each cluster, rounded up, but at least two clients.
 
-        Each set is equally likely. There may be more than `n` clients in all; with one cluster there are just `n`.
+        Each such set is equally likely. There may be more than `n` clients in total; with one cluster, there are
+        exactly `n`.
         """
         m = len(state.centroid)
         order, first, size = shuffle_within(state.assignment, key.bits(ids, "cohort"), m)
@@ -155,7 +158,7 @@ class LGFedAvg(LocalLayers, Clustered):
     # ---- Steps 7 and 8, on the clients ----
 
     def train(self, state: LGFedAvgState, data: ClientData, clients: Tensor, key: Key) -> Update:
-        """Train all layers from the cluster's shared ones; send these and the embeddings."""
+        """Train all layers, starting from the cluster's shared ones; send the shared ones and the embeddings."""
         start = self.client_params(state, clients)  # theta_i, line 21
         loss, compared = (self.loss_with_mmd, self.comparison(state, clients)) if self.mmd else (self.loss, ())
         end = self.local_training(start, data, key, compared, loss)  # Step 7, line 22
@@ -177,22 +180,22 @@ class LGFedAvg(LocalLayers, Clustered):
         return mmd(q, compared[0], w)
 
     def comparison(self, state: LGFedAvgState, clients: Tensor) -> tuple[Tensor, ...]:
-        """What the embeddings of these clients are compared with, with a leading axis of C: here Q_avg of each.
+        """Return what these clients' embeddings are compared with, here Q_avg of each, with a leading axis of C.
 
-        Clients never seen in training stand behind the others in ``state.assignment``; they have sent no embeddings.
+        Clients never seen in training come after the others in ``state.assignment`` and have sent no embeddings.
         """
         return (state.centroid[state.assignment[clients]],)
 
     @torch.no_grad()
     def embed(self, params: Params, data: ClientData, key: Key) -> tuple[Tensor, Tensor]:
-        """What these clients send, Q_i = theta_i(D_i) of shape (C, n_max, h), and which of it is real (C, n_max)."""
+        """Compute the embeddings Q_i = theta_i(D_i) of shape (C, n_max, h), and which rows are real (C, n_max)."""
         x, _, w, *_ = data.all_rows(next(iter(params.values())).dtype)
         return torch.where((w > 0)[..., None], torch.vmap(first_layer)(params, x), 0), w > 0
 
     # ---- Step 9, on the server; Step 10 is the loop of `fit` ----
 
     def aggregate(self, state: LGFedAvgState, update: Update) -> LGFedAvgState:
-        """The mean of each cluster's shared layers, weighted by examples, and new centroids."""
+        """Average each cluster's shared layers, weighted by examples, and draw new centroids."""
         state = super().aggregate(state, update) if state.models else state  # line 24
         state = replace(state, round=state.round + 1)
         if not self.mmd:
@@ -201,7 +204,7 @@ class LGFedAvg(LocalLayers, Clustered):
         return replace(state, centroid=self.centroids(state))  # line 18 of the next round
 
     def centroids(self, state: LGFedAvgState) -> Tensor:
-        """Q_avg (M, S, h): a sample of what all clients of a cluster sent last (line 18)."""
+        """Draw Q_avg (M, S, h), a sample of the embeddings that all clients of a cluster last sent (line 18)."""
         q = state.embeddings
         k, j = state.real.nonzero(as_tuple=True)
         bits = Key(state.seed, state.round).bits(torch.arange(len(q), device=q.device), "pool", q.shape[1])
@@ -210,7 +213,7 @@ class LGFedAvg(LocalLayers, Clustered):
         drawn = order[(first[:, None] + turn).clamp(max=len(order) - 1)]
         return torch.where(size[:, None, None] > 0, q[k[drawn], j[drawn]], 0)
 
-    # ---- beside the paper: what is sent down, and clients never seen ----
+    # ---- not in the paper: the download, and clients never seen in training ----
 
     def download(self, state: LGFedAvgState, clients: Tensor) -> dict[str, Any]:
         """The shared layers and, with MMD, the centroid."""
@@ -218,14 +221,15 @@ class LGFedAvg(LocalLayers, Clustered):
         return {TRAINING: take(state.models, clusters)} | ({_MMD: state.centroid[clusters]} if self.mmd else {})
 
     def new_clients(self, state: LGFedAvgState, data: ClientData, key: Key, rounds: int) -> LGFedAvgState:
-        """A new client fits local layers to each cluster's shared ones, and takes the cluster with the smallest loss.
+        """Fit new clients' local layers to each cluster's shared ones, and choose the cluster with the smallest loss.
 
-        It trains them for `rounds` rounds, with MMD where the others had it, while the shared layers stay as they are.
+        These layers train for `rounds` rounds, with MMD if the other clients used it, while the shared layers stay
+        fixed.
         """
         m, c, device = len(state.centroid), len(data), data.n.device
         cluster, client = torch.cartesian_prod(torch.arange(m, device=device), torch.arange(c, device=device)).T
         tried, shared = data[client], take(state.models, cluster)  # every client in every cluster
-        behind = replace(state, assignment=torch.cat([state.assignment, cluster]))  # the new clients, behind the old
+        behind = replace(state, assignment=torch.cat([state.assignment, cluster]))  # new clients after the others
         places = len(state.assignment) + torch.arange(m * c, device=device)
         task = {"extras": self.comparison(behind, places), "loss": self.loss_with_mmd} if self.mmd else {}
         own = self.fitted(take(state.start, client), shared, tried, key, rounds, **task)
@@ -234,5 +238,5 @@ class LGFedAvg(LocalLayers, Clustered):
         empty = torch.bincount(state.assignment, minlength=m) == 0
         best = loss.nan_to_num(nan=torch.inf).masked_fill(empty[:, None], torch.inf).argmin(0)
         local = {name: p[best * c + client[:c]] for name, p in own.items()}
-        embeddings, real = state.embeddings.new_zeros(c, 0, 0), state.real.new_zeros(c, 0)  # none is sent yet
+        embeddings, real = state.embeddings.new_zeros(c, 0, 0), state.real.new_zeros(c, 0)  # nothing sent yet
         return replace(state, local=local, assignment=best, embeddings=embeddings, real=real)

@@ -1,4 +1,4 @@
-"""Every client for itself: the baseline that a federation has to beat."""
+"""Each client trains alone, which is the baseline that a federation has to beat."""
 
 from dataclasses import dataclass, field, replace
 
@@ -21,7 +21,7 @@ class LocalOnlyState:
     local : Params
         Stack of K rows, each client's own model.
     start : Params
-        Stack of one row: where everybody started.
+        Stack of one row, the common initialisation.
     """
 
     local: Params = field(metadata=held("client"))
@@ -45,12 +45,12 @@ class LocalOnly(Algorithm):
     """
 
     def init(self, params: Params, data: ClientData, key: Key) -> LocalOnlyState:
-        """All clients start from the same parameters."""
+        """Start all clients from the same parameters."""
         local = {name: p.clone() for name, p in broadcast(params, len(data)).items()}
         return LocalOnlyState(local, broadcast(params, 1))
 
     def train(self, state: LocalOnlyState, data: ClientData, clients: Tensor, key: Key) -> Update:
-        """Train on; what comes out never leaves the client."""
+        """Continue training each client's own model, which never leaves the client."""
         end = self.local_training(self.client_params(state, clients), data, key)
         return Update(clients, client_state={"local": end.params}, log={"loss": end.loss})
 
@@ -63,6 +63,6 @@ class LocalOnly(Algorithm):
         return take(state.local, clients)
 
     def new_clients(self, state: LocalOnlyState, data: ClientData, key: Key, rounds: int) -> LocalOnlyState:
-        """A new client starts where the others started, and trains alone for `rounds` rounds."""
+        """A new client starts from the common initialisation and trains alone for `rounds` rounds."""
         start = broadcast(row(state.start, 0), len(data))
         return replace(state, local=self.local_rounds(start, data, key, rounds))

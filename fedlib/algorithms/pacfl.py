@@ -1,4 +1,4 @@
-"""PACFL: clusters found before round 1 from the angles between the subspaces that the clients' inputs span."""
+"""PACFL clusters the clients before round 1 by the angles between the subspaces that their inputs span."""
 
 from dataclasses import dataclass, replace
 
@@ -23,15 +23,15 @@ def signature(x: Tensor, vectors: int) -> Tensor:
     Parameters
     ----------
     x : Tensor of shape (n, ...)
-        Inputs of n examples; not centred.
+        Inputs of n examples, which are not centred.
     vectors : int
-        p.
+        p, the number of vectors.
 
     Returns
     -------
     Tensor of shape (p, d), float64, on the CPU
-        d is the number of inputs. Rows have length 1 and right angles; those beyond the rank of the data are zeros. The
-        sign of a row is arbitrary.
+        d is the number of input features. The rows are orthonormal, except that rows beyond the rank of the data are
+        zeros. The sign of a row is arbitrary.
     """
     wide = x.cpu().double().reshape(len(x), -1)
     _, s, directions = torch.linalg.svd(wide, full_matrices=False)
@@ -42,7 +42,7 @@ def signature(x: Tensor, vectors: int) -> Tensor:
 
 
 def principal_angles(a: Tensor, b: Tensor) -> Tensor:
-    """The smallest principal angle between each two subspaces.
+    """The smallest principal angle between each pair of subspaces, one from `a` and one from `b`.
 
     Parameters
     ----------
@@ -53,8 +53,8 @@ def principal_angles(a: Tensor, b: Tensor) -> Tensor:
     Returns
     -------
     Tensor of shape (A, B), float64, on the CPU
-        In degrees, from 0 to 90: the arc cosine of the largest singular value of a_i b_j^T. 90 with a subspace of no
-        dimension.
+        Angles in degrees, from 0 to 90. Each is the arc cosine of the largest singular value of a_i b_j^T; it is 90 if
+        either subspace has dimension 0.
     """
     products = torch.einsum("apd,bqd->abpq", a.cpu().double(), b.cpu().double())
     return torch.linalg.matrix_norm(products, ord=2).clamp(max=1).arccos().rad2deg()
@@ -67,7 +67,7 @@ class PACFLState(ClusteredState):
     Attributes
     ----------
     signatures : Tensor of shape (K, p, d)
-        What each client has sent before round 1, see `signature`.
+        The vectors that each client sends before round 1; see `signature`.
     """
 
     signatures: Tensor
@@ -75,43 +75,44 @@ class PACFLState(ClusteredState):
 
 @dataclass(frozen=True)
 class PACFL(Clustered):
-    """Before round 1 clients send p singular vectors of their inputs; those whose subspaces are near share a model.
+    """Before round 1, clients send p singular vectors of their inputs; clients with close subspaces share a model.
 
-    (1) A client takes the singular value decomposition of its data matrix, one column for each example, and sends the
-    first p left singular vectors. (2) The server takes the smallest principal angle between the subspaces of each two
-    clients. (3) Agglomerative clustering joins clusters as long as two of them are less than `threshold` apart, on
-    average over their clients. After that each cluster is a federation of its own, with FedAvg from the common start,
-    and nobody changes.
+    (1) Each client computes the singular value decomposition of its data matrix, which has one column per example, and
+    sends the first p left singular vectors. (2) The server computes the smallest principal angle between the subspaces
+    of each pair of clients. (3) Agglomerative clustering merges clusters as long as the mean angle between the clients
+    of two clusters is below `threshold`. From then on, each cluster is a separate federation that runs FedAvg from the
+    common initialisation, and no client changes its cluster.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
     Parameters
     ----------
     vectors : int
-        p, singular vectors of a client; the authors take 3 to 5. With more the smallest angles shrink, to 0 for vectors
-        that span half of the inputs.
+        p, the number of singular vectors that each client sends; the authors use 3 to 5. The smallest angles shrink as
+        p grows, and are 0 once the vectors span more than half of the input dimensions.
     threshold : float
-        The clustering threshold, called beta in the paper, in degrees. 0 leaves every client alone, which is LocalOnly
-        but for rounding; above 90 there is one cluster, which is FedAvg.
+        The clustering threshold in degrees, called beta in the paper. 0 leaves every client alone, which is LocalOnly
+        up to rounding; above 90, there is one cluster, which is FedAvg.
 
     Raises
     ------
     ValueError
-        A setting out of its range.
+        A setting is out of range.
 
     Notes
     -----
-    It sees inputs only, not what they are called. And it sees a group only where the *nearest* directions of two
-    clients part: the first singular vector of images is almost their mean, and digits upside down have nearly the mean
-    of upright ones.
+    PACFL uses only the inputs, not the labels. It also separates groups only if even the *nearest* directions of their
+    clients differ. For images, the first singular vector is almost their mean, and upside-down digits have nearly the
+    same mean as upright ones.
 
-    Each client sends p weighted sums of its raw inputs, which look like them; a client with p examples or fewer sends a
-    basis of all that it holds. Secure aggregation does not help, since the server must see the vectors of each client.
+    Each client sends p weighted sums of its raw inputs, which look like the inputs; a client with p examples or fewer
+    sends a basis of all its inputs. Secure aggregation does not help, since the server must see the vectors of each
+    client.
 
-    All clients take part before round 1, with the purpose "clustering" in round 0 of the history; the operations of the
-    decompositions are not counted. A client never seen sends its signature and takes the cluster to whose clients its
-    mean angle is smallest. The paper's text was not at hand; from memory and the authors' program (MMorafah/PACFL on
-    GitHub), from which the atlas says what differs. Chapter 07.
+    All clients take part before round 1, which is recorded under the purpose "clustering" in round 0 of the history;
+    the operations of the decompositions are not counted. A new client sends its signature and joins the cluster to
+    whose clients its mean angle is smallest. The paper's text was not available, so the implementation follows memory
+    and the authors' program (MMorafah/PACFL on GitHub); the atlas lists the differences from that program. Chapter 07.
 
     References
     ----------
@@ -123,12 +124,12 @@ class PACFL(Clustered):
     threshold: float = number(10.0)
 
     def init(self, params: Params, data: ClientData, key: Key) -> PACFLState:
-        """One model, and nobody has sent anything yet."""
+        """Start with one model; no client has sent anything yet."""
         none = next(iter(params.values())).new_zeros(len(data), 0, 0)
         return PACFLState(broadcast(params, 1), torch.zeros_like(data.n), none)
 
     def prepare(self, state: PACFLState, data: ClientData, key: Key) -> PACFLState:
-        """Signatures of all clients, then clusters, each with a model from the common start."""
+        """Collect the signatures of all clients and form the clusters, whose models share the common initialisation."""
         sent = self.sent(state, data)
         with server_time("clustering"):
             clusters = linkage(principal_angles(sent, sent), threshold=self.threshold)
@@ -136,7 +137,7 @@ class PACFL(Clustered):
         return PACFLState(models, clusters.to(data.n.device), sent)
 
     def sent(self, state: PACFLState, data: ClientData) -> Tensor:
-        """The signatures (C, p, d) of these clients, in the type of the models; enters what they cost."""
+        """The signatures (C, p, d) of these clients, in the type of the models; records their costs."""
         model = next(iter(state.models.values()))
         inputs = (data.features(index[:n], model.dtype) for index, n in zip(data.index, data.n.tolist(), strict=True))
         signatures = torch.stack([signature(x, self.vectors) for x in inputs]).to(model)
@@ -144,7 +145,7 @@ class PACFL(Clustered):
         return signatures
 
     def new_clients(self, state: PACFLState, data: ClientData, key: Key, rounds: int) -> PACFLState:
-        """A new client sends its signature and takes the cluster whose clients are nearest on average."""
+        """A new client sends its signature and joins the cluster whose clients are nearest on average."""
         sent = self.sent(state, data)
         angles = principal_angles(sent, state.signatures).to(data.n.device)
         member = membership(state.assignment, torch.ones_like(state.assignment).double(), number_of_rows(state.models))

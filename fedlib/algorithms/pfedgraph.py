@@ -1,4 +1,4 @@
-"""pFedGraph: each client's model is a mixture of all, with weights that the server infers anew in each round."""
+"""pFedGraph mixes a model for each client from all models, with weights that the server infers in each round."""
 
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -28,13 +28,13 @@ def project_to_simplex(rows: Tensor) -> Tensor:
     Returns
     -------
     Tensor of shape (N, C)
-        max(v - tau, 0) for each row v, with the one tau for which it sums to 1.
+        max(v - tau, 0) for each row v, with the unique tau for which it sums to 1.
 
     Notes
     -----
-    Exact but for rounding. The algorithm of Held, Wolfe and Crowder (1974).
+    Exact up to rounding. The algorithm of Held, Wolfe and Crowder (1974).
     """
-    rows = rows - rows.amax(-1, keepdim=True)  # which moves no projection, and keeps small differences of large numbers
+    rows = rows - rows.amax(-1, keepdim=True)  # changes no projection, and keeps small differences of large numbers
     descending = rows.sort(-1, descending=True).values
     excess = descending.cumsum(-1) - 1
     place = torch.arange(1, rows.shape[-1] + 1, device=rows.device)
@@ -49,16 +49,16 @@ class PFedGraphState:
     Attributes
     ----------
     models : Params
-        Stack of K rows, the model of each client: the mixture of its last round, or where all started.
+        Stack of K rows, one model per client, which is the mixture of its last round or the common initialisation.
     assignment : Tensor of shape (K,), int64
-        The row of `models` that is each client's: its own position.
+        The row of `models` that belongs to each client, which is the client's position.
     graph : Tensor of shape (K, K), float64
-        The collaboration graph. Row i holds the weights w_ij of the clients j in the model of client i, as its last
-        round gave them; it sums to 1, or is 0 for a client that has not taken part yet. The matrix is not symmetric.
-        After `new_clients` it has a row for each new client: its weights of the K old ones, and what is missing to 1
-        is its weight of itself.
+        The collaboration graph. Row i holds the weights w_ij of the clients j in the model of client i from its last
+        round. It sums to 1, or is 0 for a client that has not taken part yet. The matrix is not symmetric. After
+        `new_clients` it has a row for each new client with its weights of the K old ones; 1 minus their sum is its
+        weight of itself.
     start : Params
-        Stack of one row: where all started.
+        Stack of one row, the common initialisation.
     examples : Tensor of shape (K,), int64
         n_k.
     """
@@ -72,15 +72,15 @@ class PFedGraphState:
 
 @dataclass(frozen=True)
 class PFedGraph(Algorithm):
-    """A model for each client: the weighted mean of the cohort's models, with weights of the client's own.
+    """Each client's model is a weighted mean of the cohort's models, with separate weights for each client.
 
     The weights w_i of client i solve a quadratic programme on the probability simplex,
 
         min over w of  alpha sum_j (w_j - p_j)^2  -  sum_j w_j cos(theta_i - theta^0, theta_j - theta^0),
 
-    where p_j is the share of client j in the examples of the cohort, theta_j what it has trained, and theta^0 the
-    parameters at which all clients started before round 1. So a client collaborates with those whose models have moved
-    as its own has, and otherwise with those that hold much data. The solution is the projection of
+    where p_j is the share of client j in the examples of the cohort, theta_j its trained model, and theta^0 the common
+    initialisation before round 1. So a client collaborates with clients whose models have moved in the same direction
+    as its own, and otherwise with clients that hold much data. The solution is the projection of
     p_j + cos(...) / (2 alpha) onto the simplex. The client then holds the sum of w_ij theta_j, and trains it with the
     loss F_i(theta) - lam cos(theta, sum of w_ij theta_j).
 
@@ -89,9 +89,9 @@ class PFedGraph(Algorithm):
     Parameters
     ----------
     alpha : float
-        What it costs to leave the weights p_j, above 0. A huge one gives w = p, which is FedAvg if all clients take
-        part in each round. One of at most (1 - cos) / (2 (1 - p_i + p_j)) for all j gives client i the weight 1 of
-        itself; with that for all clients and ``lam=0`` this is LocalOnly.
+        Penalty on deviations from the weights p_j, above 0. A huge value gives w = p, which is FedAvg if all clients
+        take part in each round. A value of at most (1 - cos) / (2 (1 - p_i + p_j)) for all j gives client i the weight
+        1 of itself; if this is so for all clients and ``lam=0``, the algorithm is LocalOnly.
     lam : float
         Strength of the pull towards the direction of the mixture; 0 turns it off.
 
@@ -102,12 +102,12 @@ class PFedGraph(Algorithm):
 
     Notes
     -----
-    In round 1 there is no mixture yet, and no pull. A client that is not in the cohort keeps its model and its row of
-    the graph. The server sees each client's model and solves C programmes with C^2 P products. K models are in memory.
-    The training loss in the history includes the pull. A client never seen trains the mean of the clients' models,
-    weighted by examples, for `rounds` rounds without a pull, and solves its own programme with the models that the
-    known clients hold; those that never took part are left out. The paper's text was not at hand; checked against the
-    authors' program (MediaBrain-SJTU/pFedGraph on GitHub, "pfedgraph_approx"), from which the atlas says what differs.
+    In round 1 there is no mixture yet and hence no pull. A client outside the cohort keeps its model and its row of the
+    graph. The server sees each client's model and solves C programmes with C^2 P products. K models are in memory. The
+    training loss in the history includes the pull. A new client trains the mean of the clients' models, weighted by
+    examples, for `rounds` rounds without a pull. It then solves its own programme with the models of the known clients,
+    except those that never took part. The paper's text was not available, so the code was checked against the authors'
+    program (MediaBrain-SJTU/pFedGraph on GitHub, "pfedgraph_approx"); the atlas lists the differences.
 
     References
     ----------
@@ -118,13 +118,13 @@ class PFedGraph(Algorithm):
     lam: float = number(0.01)
 
     def init(self, params: Params, data: ClientData, key: Key) -> PFedGraphState:
-        """All clients start from the same parameters, and nobody has a neighbour."""
+        """All clients start from the same parameters, and no client has a neighbour."""
         k, own = len(data), torch.arange(len(data), device=data.n.device)
         graph = torch.zeros(k, k, dtype=torch.float64, device=data.n.device)
         return PFedGraphState(broadcast(params, k), own, graph, broadcast(params, 1), data.n)
 
     def train(self, state: PFedGraphState, data: ClientData, clients: Tensor, key: Key) -> Update:
-        """Train on from the mixture, pulled towards it; send the model."""
+        """Continue training from the mixture with a pull towards it, and send the model."""
         start = self.client_params(state, clients)
         pull: dict[str, Any] = {"extras": (start,), "loss": self._pulled_loss} if self.lam and key.round > 1 else {}
         end = self.local_training(start, data, key, **pull)
@@ -137,7 +137,7 @@ class PFedGraph(Algorithm):
         return self.loss(params, batch) - self.lam * inner / (one * other).clamp(min=1e-30).sqrt()
 
     def aggregate(self, state: PFedGraphState, update: Update) -> PFedGraphState:
-        """New rows of the graph for the cohort, and its mixtures."""
+        """Compute new rows of the graph for the cohort, and its mixtures."""
         trained, cohort = update.per_client["model"], update.clients
         with server_time("graph"):
             moved = sub(trained, state.start)
@@ -156,9 +156,9 @@ class PFedGraph(Algorithm):
         return take(state.models, state.assignment[clients])
 
     def new_clients(self, state: PFedGraphState, data: ClientData, key: Key, rounds: int) -> PFedGraphState:
-        """A new client trains the mean model for some rounds, then mixes the result with the known clients' models."""
+        """Train the mean model for `rounds` rounds, then mix each result with the known clients' models."""
         active, c = state.graph.sum(1) > 0, len(data)
-        known = (active | ~active.any()).nonzero()[:, 0]  # all, if nobody took part
+        known = (active | ~active.any()).nonzero()[:, 0]  # all, if no client took part
         models, n = take(state.models, known), state.examples[known].double()
         mean = row(mix((n / n.sum())[None], models), 0)
         start = broadcast({name: p.to(models[name].dtype) for name, p in mean.items()}, c)
@@ -173,7 +173,7 @@ class PFedGraph(Algorithm):
 
 
 def _cosines(a: Params, b: Params) -> Tensor:
-    """Cosines (N, C), float64, of the rows of two stacks; 0 with a row of zeros."""
+    """Cosines (N, C), float64, of the rows of two stacks; 0 if a row is zero."""
     rows = [to_matrix(stack) for stack in (a, b)]
     left, right = (normalize(r.to(torch.promote_types(r.dtype, torch.float32)), eps=1e-30) for r in rows)
     return (left @ right.T).double()

@@ -1,4 +1,4 @@
-"""SCAFFOLD: each client corrects its gradients by how they differ from everybody's."""
+"""SCAFFOLD, in which clients correct their gradients by how they differ from those of all clients."""
 
 from dataclasses import dataclass, field, replace
 
@@ -21,13 +21,13 @@ class ScaffoldState:
     Attributes
     ----------
     models : Params
-        Stack of one row: the server's model.
+        Stack of one row, the server's model.
     c : Params
-        Stack of one row: the server's control variate, the mean of all `c_i`, weighted by examples.
+        Stack of one row with the server's control variate, the mean of all `c_i` weighted by examples.
     c_i : Params
-        Stack of K rows: each client's control variate, which stays with the client.
+        Stack of K rows with the clients' control variates, which stay with the clients.
     examples : Tensor of shape ()
-        N, examples of all clients together.
+        N, the number of examples of all clients together.
     """
 
     models: Params = field(metadata=held("server and clients"))
@@ -38,26 +38,26 @@ class ScaffoldState:
 
 @dataclass(frozen=True)
 class Scaffold(Algorithm):
-    """FedAvg whose clients take the gradient g(theta) - c_i + c in place of g(theta).
+    """FedAvg whose clients use g(theta) - c_i + c instead of the gradient g(theta).
 
-    c_i estimates the client's mean gradient and c that of all examples, so that the correction takes out what pulls the
-    client away from the others. Parameters as in `fedlib.algorithm.Algorithm`.
+    c_i estimates the client's mean gradient and c that of all examples, so the correction removes what pulls the client
+    away from the others. Parameters as in `fedlib.algorithm.Algorithm`.
 
     Raises
     ------
     ValueError
-        An optimiser other than plain SGD: c_i is the mean local gradient for plain SGD at a constant rate only.
+        An optimiser other than plain SGD, because c_i is the mean local gradient only for plain SGD at a constant rate.
 
     Notes
     -----
-    The new c_i is option II of the paper, c_i - c + (theta_t - theta_i) / (steps_i lr), with the client's own number of
-    steps. With c = c_i, as in round 1, a round is one of FedAvg. The server's step size is 1.
+    The new c_i follows option II of the paper, c_i - c + (theta_t - theta_i) / (steps_i lr), where steps_i is the
+    client's own number of steps. If c = c_i, as in round 1, the round is one of FedAvg. The server's step size is 1.
 
-    The paper weighs clients equally: c moves by the cohort's share in all K clients times the mean change in it. Here c
-    moves by the sum over the cohort of n_k / N times the change, which is the paper's rule where clients have equal
-    sizes. So c is the sum of n_k c_k / N over all K clients at any time, whoever took part, and vanishes where the
-    objective, the sum of n_k F_k / N, is lowest. The weights of c decide: with equal ones SCAFFOLD ends at the optimum
-    of the plain mean of the F_k, however models are averaged.
+    The paper weights clients equally, so c moves by the cohort's share of the K clients times the mean change within
+    the cohort. Here c moves by the sum over the cohort of n_k / N times the change, which is the paper's rule if all
+    clients have equal sizes. As a result c is always the sum of n_k c_k / N over all K clients, whichever of them took
+    part, and vanishes where the objective, the sum of n_k F_k / N, is lowest. The weights of c matter. With equal
+    weights SCAFFOLD converges to the optimum of the plain mean of the F_k, however models are averaged.
 
     References
     ----------
@@ -71,13 +71,13 @@ class Scaffold(Algorithm):
             raise ValueError(f"SCAFFOLD needs plain SGD, optimizer=torch.optim.SGD; got {self.optimizer!r}")
 
     def init(self, params: Params, data: ClientData, key: Key) -> ScaffoldState:
-        """All control variates start at zero."""
+        """Start with all control variates at zero."""
         c = {name: torch.zeros_like(p)[None] for name, p in params.items()}
         c_i = {name: p.repeat_interleave(len(data), 0) for name, p in c.items()}
         return ScaffoldState(broadcast(params, 1), c, c_i, data.n.sum())
 
     def train(self, state: ScaffoldState, data: ClientData, clients: Tensor, key: Key) -> Update:
-        """Local training with corrected gradients, then the new control variate of each client."""
+        """Train locally with corrected gradients, then compute each client's new control variate."""
         start, old = self.client_params(state, clients), take(state.c_i, clients)
         correction = {name: c - old[name] for name, c in state.c.items()}
         end = self.local_training(start, data, key, extras=(correction,), loss=self._corrected_loss)
@@ -94,7 +94,7 @@ class Scaffold(Algorithm):
         )
 
     def _corrected_loss(self, params: Params, batch: Batch, correction: Params) -> Tensor:
-        """The task's loss with the gradient of <c - c_i, theta> added, and nothing added to its value."""
+        """The task's loss with the gradient of <c - c_i, theta> added, but with its value unchanged."""
         pull = sum((correction[name] * (p - p.detach())).sum() for name, p in params.items())
         return self.loss(params, batch) + pull
 
@@ -106,9 +106,9 @@ class Scaffold(Algorithm):
         return replace(state, models=models, c=c)
 
     def client_params(self, state: ScaffoldState, clients: Tensor) -> Params:
-        """Everybody holds the server's model."""
+        """All clients hold the server's model."""
         return take(state.models, torch.zeros_like(clients))
 
     def new_clients(self, state: ScaffoldState, data: ClientData, key: Key, rounds: int) -> ScaffoldState:
-        """A new client holds the server's model, and no control variate yet."""
+        """Give new clients the server's model and a control variate of zero."""
         return replace(state, c_i={n: torch.zeros_like(p).repeat_interleave(len(data), 0) for n, p in state.c.items()})

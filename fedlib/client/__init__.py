@@ -1,1 +1,1 @@
-"""What a client computes beside its loss: distances of embeddings, networks with modules for domains."""
+"""Client-side computations other than the loss, such as distances of embeddings and networks with domain modules."""

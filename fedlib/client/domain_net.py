@@ -19,7 +19,7 @@ __all__ = ["DomainClassifier", "DomainNet", "part", "split"]
 
 
 def each_row(function: Callable[[Tensor], Tensor], data: ClientData, dtype: torch.dtype) -> Tensor:
-    """What a function (B, ...) -> (B, p) says of each sample, (K, N, p); rows of several clients are computed once."""
+    """Results (K, N, p) of a function (B, ...) -> (B, p) for all samples, computed once for rows that clients share."""
     used, place = data.index.unique(return_inverse=True)
     return torch.cat([function(data.features(rows, dtype)) for rows in used.split(1024)])[place]
 
@@ -33,14 +33,14 @@ class DomainClassifier(CNN):
     domains : int
         D, the number of logits.
     head : {"pooled", "flatten"}
-        "pooled" is the paper's. "flatten" gives the linear layer each pixel of each channel, so that it knows where in
-        the image something is.
+        "pooled" is the paper's. "flatten" gives the linear layer each pixel of each channel, so that it can use
+        positions in the image.
     channels, strides : tuple of int
-        Filters and steps of the convolutions. The paper has 32 and 64 filters and names no steps.
+        Number of filters and strides of the convolutions. The paper has 32 and 64 filters and names no strides.
 
     Notes
     -----
-    FedCG Section 4.1. Parameters as of `fedlib.models.CNN`. Chapter 08.
+    FedCG Section 4.1. The parameters are named as in `fedlib.models.CNN`. Chapter 08.
     """
 
     def __init__(
@@ -58,29 +58,30 @@ class DomainClassifier(CNN):
 
 @dataclass(frozen=True)
 class DomainNet:
-    """A network in which every domain adds an output of its own to some layers, weighted for each sample (FedCG Eq. 4).
+    """A network in which each domain adds its own output to some layers, weighted for each sample (FedCG Eq. 4).
 
     Parameters
     ----------
     net : Model of a torch.nn.Sequential, such as MLP or CNN
         The shared layers theta_a.
     domains : int
-        D.
+        D, the number of domains.
     layers : tuple of str
         Layers with domain modules theta_s, such as ``("conv2", "dense1")``.
     classifier : DomainClassifier, optional
-        The student g, which gives the weights w_d of a sample at test. Without one, give w_d in each call.
+        The student g, which gives the weights w_d of a sample at test. Without it, pass w_d in each call.
 
     Raises
     ------
     ValueError
-        Layers that the network does not have, or none; a classifier for another number of domains.
+        `layers` is empty or names layers that the network does not have, or the classifier has another number of
+        domains.
 
     Notes
     -----
-    To the parameters of `net` and, behind ``student.``, of `classifier` come ``V.dense1.weight`` (D, o, i),
-    ``V.dense1.bias`` (D, o) and ``lam.dense1`` () for each layer. All lambdas start at 1; at 0 the network is the plain
-    one. Chapter 10.
+    The parameters are those of `net`, those of `classifier` with the prefix ``student.``, and for each layer
+    ``V.dense1.weight`` (D, o, i), ``V.dense1.bias`` (D, o) and ``lam.dense1`` (). All lambdas start at 1; with 0, the
+    network is the plain `net`. Chapter 10.
     """
 
     net: Model
@@ -97,7 +98,7 @@ class DomainNet:
             raise ValueError(f"the classifier must tell domains={self.domains}; got {self.classifier.widths[-1]}")
 
     def init(self, seed: int) -> Params:
-        """Random start, the same on every machine; each module is drawn as the layer itself is."""
+        """Random initialisation, the same on every machine; each module is drawn like the layer itself."""
         plain = self.net.init(seed)
         params = dict(plain)
         for layer in self.layers:
@@ -117,20 +118,20 @@ class DomainNet:
         return self.classifier(part(params, "student"), x)
 
     def logits_of_all(self, params: Params, data: ClientData, dtype: torch.dtype) -> Tensor:
-        """The same (C, N, D) for all samples of each client; `params` is a stack of one row."""
+        """Logits (C, N, D) of g for all samples of each client; `params` is a stack of one row."""
         return each_row(partial(self.logits, row(params, 0)), data, dtype)
 
     def weights(self, params: Params, x: Tensor) -> Tensor:
         """The student's w_d = g(x), of shape (B, D), for x of shape (B, ...).
 
-        With ``prior`` (D,) in `params`, the shares of the domains at a client over those of all clients, each
-        probability is multiplied by it and the sum made 1 again (Bayes' rule).
+        If `params` contain ``prior`` (D,), the shares of the domains at a client divided by those of all clients, each
+        probability is multiplied by it, and the sum is normalised to 1 (Bayes' rule).
         """
         logits = self.logits(params, x)
         return (logits + params["prior"].log() if "prior" in params else logits).softmax(-1)
 
     def __call__(self, params: Params, x: Tensor, w_d: Tensor | None = None) -> Tensor:
-        """Outputs of shape (B, outputs) for x of shape (B, ...), with the weights (B, D), or with the student's."""
+        """Outputs of shape (B, outputs) for x of shape (B, ...), with the weights (B, D), by default the student's."""
         w_d = self.weights(params, x) if w_d is None else w_d
         for name, layer in self.net.module.named_children():
             z = functional_call(layer, part(params, name), x)
@@ -140,7 +141,7 @@ class DomainNet:
         return x
 
     def residual(self, layer: torch.nn.Module, modules: Params, x: Tensor, w_d: Tensor) -> Tensor:
-        """The sum over domains of w_d f(x; theta_s^d): one layer with D times the outputs, which are then weighed."""
+        """The sum over domains of w_d f(x; theta_s^d), by one layer with D times the outputs, then weighted."""
         branches = functional_call(layer, {name: v.flatten(0, 1) for name, v in modules.items()}, x)
         branches = branches.unflatten(1, (self.domains, -1))  # (B, D, outputs, ...)
         w_d = w_d.to(branches).reshape(w_d.shape + (1,) * (branches.ndim - 2))
@@ -148,12 +149,12 @@ class DomainNet:
 
 
 def part(params: Params, head: str) -> Params:
-    """The parameters whose names begin with `head` and a dot, without that."""
+    """The parameters whose names begin with `head` and a dot, with this prefix removed."""
     return {name[len(head) + 1 :]: p for name, p in params.items() if name.startswith(f"{head}.")}
 
 
 def split(params: Params) -> dict[str, Params]:
-    """The fields of FedCG's state, by the names of parameters: "models", "modules", "graph" and "student"."""
+    """Parameters sorted by name into the fields "models", "modules", "graph" and "student" of FedCG's state."""
     parts: dict[str, Params] = {"models": {}, "modules": {}, "graph": {}, "student": {}}
     for name, p in params.items():
         parts[{"V": "modules", "W": "graph", "student": "student"}.get(name.split(".")[0], "models")][name] = p

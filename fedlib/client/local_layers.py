@@ -1,4 +1,4 @@
-"""Layers that stay on their client: what the algorithms with such layers share (LG-FedAvg, FedRep, LG-CFL)."""
+"""Local layers, which stay on their client, for the algorithms that have them (LG-FedAvg, FedRep, LG-CFL)."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -15,13 +15,13 @@ __all__ = ["LocalLayers", "LocalLayersState", "split_layers"]
 
 
 def split_layers(params: Params, local: Sequence[str]) -> tuple[Params, Params]:
-    """Parameters (or a stack) as those that are shared and those that stay on the client.
+    """Split parameters, or a stack of them, into those that are shared and those that stay on the client.
 
     Parameters
     ----------
     params : Params
     local : sequence of str
-        Names, or what names begin with before a dot.
+        Names of parameters, or the beginnings of names up to a dot.
 
     Returns
     -------
@@ -45,14 +45,14 @@ def split_layers(params: Params, local: Sequence[str]) -> tuple[Params, Params]:
 
 @dataclass(frozen=True)
 class LocalLayersState:
-    """What a state with layers that stay on their client holds of them; its ``models`` are the shared layers alone.
+    """The local layers in the state of an algorithm that has them; ``models`` then holds only the shared layers.
 
     Attributes
     ----------
     local : Params
-        Stack of K rows: each client's own layers; empty where all layers are shared.
+        Stack of K rows with each client's local layers; empty if all layers are shared.
     start : Params
-        Stack of one row: where the local layers started, for old and new clients alike.
+        Stack of one row, the initial local layers of old and new clients alike.
     """
 
     local: Params = field(metadata=held("client"))
@@ -61,37 +61,37 @@ class LocalLayersState:
 
 @dataclass(frozen=True)
 class LocalLayers(Algorithm):
-    """An algorithm of the shared layers becomes one that also has local ones: ``class FedRep(LocalLayers, FedAvg)``.
+    """Add local layers to an algorithm for the shared layers, as in ``class FedRep(LocalLayers, FedAvg)``.
 
     Parameters as in the other algorithm, and
 
     Parameters
     ----------
     local : sequence of str
-        What stays on the client, see `split_layers`.
+        Layers that stay on the client, see `split_layers`.
     """
 
     local: Sequence[str] = ("dense1",)
 
     def at_home(self, params: Params, data: ClientData) -> LocalLayersState:
-        """The local layers before round 1, from one set of parameters: all clients start alike."""
+        """The local layers before round 1, taken from one set of parameters and equal for all clients."""
         _, own = split_layers(params, self.local)
         clones = {name: p.clone() for name, p in broadcast(own, len(data)).items()}
         return LocalLayersState(clones, broadcast(own, 1))
 
     def client_params(self, state: Any, clients: Tensor) -> Params:
-        """A client's own layers, and the shared ones."""
+        """A client's local layers and the shared ones."""
         return take(state.local, clients) | super().client_params(state, clients)  # type: ignore[safe-super]
 
     def fitted(self, own: Params, shared: Params, data: ClientData, key: Key, rounds: int, **task: Any) -> Params:
-        """Local layers after some rounds in which the shared ones stay as they are: what new clients do.
+        """Local layers after some rounds with the shared ones frozen, as new clients train them.
 
         Parameters
         ----------
         own, shared : Params
             Stacks of C rows; either may be empty.
         data : ClientData
-            Of the C clients.
+            Examples of the C clients.
         key : Key
         rounds : int
         **task

@@ -1,4 +1,4 @@
-"""Maximum mean discrepancy (MMD): how far two samples of embeddings are apart."""
+"""Maximum mean discrepancy (MMD), a distance between two samples of embeddings."""
 
 from typing import Literal
 
@@ -9,7 +9,7 @@ __all__ = ["mmd", "mmd2"]
 
 Kernel = Literal["rbf", "linear"]
 
-_FLOOR = 1e-6  # of a bandwidth: samples closer together than this count as constant
+_FLOOR = 1e-6  # least bandwidth; samples closer together than this count as constant
 
 
 def mmd2(
@@ -19,36 +19,36 @@ def mmd2(
     wy: Tensor | None = None,
     kernel: Kernel = "rbf",
 ) -> Tensor:
-    """Squared MMD of two samples, the biased estimator (FedSGCNN section 4.4, squared).
+    """Biased estimator of the squared MMD of two samples (FedSGCNN section 4.4, squared).
 
     Parameters
     ----------
     x : Tensor of shape (n, h)
     y : Tensor of shape (m, h)
     wx : Tensor of shape (n,), optional
-        Weights of the rows: 1 for a real row, 0 for padding. None: all rows are real.
+        Weights of the rows, 1 for a real row and 0 for padding. With None, all rows are real.
     wy : Tensor of shape (m,), optional
     kernel : {"rbf", "linear"}
-        "rbf": the mean of exp(-d^2 / (f b)) over f = 1/4, 1/2, 1, 2, 4, where d is the distance of two rows.
-        "linear": the product of two rows, so that the result is the squared distance of the two means.
+        "rbf" is the mean of exp(-d^2 / (f b)) over f = 1/4, 1/2, 1, 2, 4, where d is the distance between two rows.
+        "linear" is the inner product of two rows, so that the result is the squared distance between the two means.
 
     Returns
     -------
     Tensor, scalar
-        At least 0, and at most 2 with "rbf". 0 for equal samples and where all rows are equal; one row in a sample
-        will do. 0, too, where a sample has no real row: there is nothing to compare.
+        At least 0, and at most 2 with "rbf". It is 0 for equal samples, if all rows are equal, and if a sample has no
+        real row, because there is then nothing to compare. A single row in a sample is enough.
 
     Raises
     ------
     ValueError
-        Another kernel.
+        The kernel is neither "rbf" nor "linear".
 
     Notes
     -----
-    The bandwidth b is the lower median of d^2 over all pairs of two different real rows of the joint sample, at least
-    1e-6 (for constant embeddings); no gradient flows through it. The mean over a sample includes the pairs of a row
-    with itself (biased), hence a value above 0 for two samples of one distribution, by about 1/n + 1/m. Works under
-    `torch.vmap`. The paper names no kernel. Chapter 11.
+    The bandwidth b is the lower median of d^2 over all pairs of distinct real rows of the joint sample, and at least
+    1e-6 (for constant embeddings). No gradient flows through it. The estimator is biased because the mean over a sample
+    includes the pairs of a row with itself. Two samples of one distribution therefore give a value above 0, of the
+    order of 1/n + 1/m. The function works under `torch.vmap`. The paper names no kernel. Chapter 11.
     """
     if kernel not in ("rbf", "linear"):
         raise ValueError(f"kernel must be 'rbf' or 'linear', got {kernel!r}")
@@ -58,14 +58,14 @@ def mmd2(
     d2, c2 = _pairs(z, c)
     k = torch.exp(d2 / (-4 * _median(d2.detach(), c2)))
     total = k
-    for _ in range(4):  # the kernel of half the bandwidth is the square of this one
+    for _ in range(4):  # the kernel with half the bandwidth is the square of this one
         k = k.square()
         total = total + k
-    return (c.square().sum() + 2 * (c2 @ total) / 5).clamp_min(0)  # a row with itself: exactly 1
+    return (c.square().sum() + 2 * (c2 @ total) / 5).clamp_min(0)  # k of a row with itself is exactly 1
 
 
 def mmd(x: Tensor, y: Tensor, wx: Tensor | None = None, wy: Tensor | None = None, kernel: Kernel = "rbf") -> Tensor:
-    """MMD of two samples, the norm that FedSGCNN section 4.4 prints: the root of `mmd2` + 1e-12.
+    """MMD of two samples, the norm in FedSGCNN section 4.4, computed as the root of `mmd2` + 1e-12.
 
     Parameters
     ----------
@@ -75,12 +75,12 @@ def mmd(x: Tensor, y: Tensor, wx: Tensor | None = None, wy: Tensor | None = None
     Returns
     -------
     Tensor, scalar
-        1e-6, with a finite gradient, for equal samples.
+        For equal samples it is 1e-6, with a finite gradient.
 
     Raises
     ------
     ValueError
-        Another kernel.
+        The kernel is neither "rbf" nor "linear".
 
     Notes
     -----
@@ -90,19 +90,19 @@ def mmd(x: Tensor, y: Tensor, wx: Tensor | None = None, wy: Tensor | None = None
 
 
 def _joint(x: Tensor, y: Tensor, wx: Tensor | None, wy: Tensor | None) -> tuple[Tensor, Tensor]:
-    """Rows (n + m, h) of both samples, and c (n + m,) with which MMD^2 is c' K c: w / sum w, negative for y."""
+    """Rows (n + m, h) of both samples and c (n + m,), w / sum w for x and -w / sum w for y; MMD^2 is c' K c."""
     wx = x.new_ones(len(x)) if wx is None else wx.to(x.dtype)
     wy = y.new_ones(len(y)) if wy is None else wy.to(y.dtype)
-    both = (wx.sum() > 0) & (wy.sum() > 0)  # else there is nothing to compare: all are 0
+    both = (wx.sum() > 0) & (wy.sum() > 0)  # otherwise there is nothing to compare, and c is 0
     cx, cy = (torch.where(both, w / w.sum().clamp_min(1e-30), 0) for w in (wx, wy))
     return torch.cat([x, y]), torch.cat([cx, -cy])
 
 
 def _pairs(z: Tensor, c: Tensor) -> tuple[Tensor, Tensor]:
-    """Squared distances and products of c, each (N (N - 1) / 2,), of every two different rows of z (N, h)."""
+    """Squared distances and products of c, each (N (N - 1) / 2,), of all pairs of distinct rows of z (N, h)."""
     first, second = torch.triu_indices(len(z), len(z), 1, device=z.device)
-    place = first * len(z) + second  # in a flat matrix, where picking is quicker than by row and column
-    z = z - (c.abs() @ z.detach()) / 2  # the middle of the samples: smaller numbers, smaller errors of rounding
+    place = first * len(z) + second  # index into the flat matrix, which is quicker than by row and column
+    z = z - (c.abs() @ z.detach()) / 2  # centred, since smaller numbers have smaller rounding errors
     norm = z.square().sum(-1)
     d2 = (norm[:, None] + norm - 2 * (z @ z.T)).flatten().index_select(0, place)
     return d2.clamp_min(0), torch.outer(c, c).flatten().index_select(0, place)

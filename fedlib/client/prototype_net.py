@@ -1,4 +1,4 @@
-"""Networks that embed into one space, in which classes have prototypes; they may have different architectures."""
+"""Networks of possibly different architectures that share an embedding space, in which classes have prototypes."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -16,24 +16,26 @@ __all__ = ["PrototypeNet"]
 
 @dataclass(frozen=True)
 class PrototypeNet:
-    """One or several architectures, of which a client has one: layers that embed, and a last layer that names classes.
+    """One or more architectures, of which each client has one; its layers embed the input, and the last one classifies.
 
     Parameters
     ----------
     nets : tuple of Model of a torch.nn.Sequential, such as MLP or CNN
-        The last layer of each is a `torch.nn.Linear`, of one shape in all of them. What goes into it is the embedding.
+        The last layer of each is a `torch.nn.Linear`, of the same shape in all of them, and its input is the embedding.
 
     Raises
     ------
     ValueError
-        No networks, or one that is no chain of layers with a linear one at its end; last layers of different shapes.
+        There are no networks, one of them is not a chain of layers that ends with a linear one, or the last layers
+        differ in shape.
 
     Notes
     -----
-    Parameters of network 0 are named ``0.dense1.weight`` and so on. To them come ``architecture`` (A,), 1 for the
-    network that a client has and 0 for others, and what all clients know: ``prototype`` (Y, h), an embedding for each
-    class, and ``known`` (Y,), 1 where a class has one. Where the parameters of several architectures are given, all run
-    and ``architecture`` picks: a stack of clients needs equal shapes. In training only the client's own are given.
+    Parameters of network 0 are named ``0.dense1.weight`` and so on. A further entry is ``architecture`` (A,), which is
+    1 for the network that a client has and 0 for the others. Two more are known to all clients, namely ``prototype``
+    (Y, h), an embedding for each class, and ``known`` (Y,), which is 1 if a class has one. If the parameters of several
+    architectures are given, all of them run and ``architecture`` selects the output, because a stack of clients needs
+    equal shapes. In training, only those of the client's own architecture are given.
     """
 
     nets: tuple[Model, ...]
@@ -46,14 +48,14 @@ class PrototypeNet:
             raise ValueError(f"the last layers must have one shape (classes, embedding) in all nets; got {shapes}")
 
     def init(self, seed: int) -> Params:
-        """Random starts of all architectures, the first of them as the client's own; no prototype is known."""
+        """Random initialisation of all architectures; the client has the first one, and no prototype is known."""
         params = {f"{a}.{name}": p for a, net in enumerate(self.nets) for name, p in net.init(seed).items()}
         own, prototypes = torch.eye(len(self.nets))[0], torch.zeros(self.shape)
         return params | {"architecture": own, "prototype": prototypes, "known": torch.zeros(self.shape[0])}
 
     @property
     def shape(self) -> tuple[int, int]:
-        """Y and h, the numbers of classes and of entries of an embedding."""
+        """Y and h, the number of classes and the size of an embedding."""
         return _last(self.nets[0]).out_features, _last(self.nets[0]).in_features
 
     def embed(self, params: Params, x: Tensor) -> Tensor:
@@ -79,12 +81,12 @@ class PrototypeNet:
         return self._own(params, head)
 
     def nearest(self, params: Params, x: Tensor) -> Tensor:
-        """The class whose prototype is nearest, as logits (B, Y): minus squared distances; no prototype, no chance."""
+        """Logits (B, Y) for the nearest prototype, minus the squared distances; -inf for a class without one."""
         distance = (self.embed(params, x)[:, None] - params["prototype"]).square().sum(-1)
         return torch.where(params["known"] > 0, -distance, -torch.inf)
 
     def _own(self, params: Params, function: Callable[[Model, Params], Tensor]) -> Tensor:
-        """What `function` gives for the client's own architecture."""
+        """The result of `function` for the client's own architecture."""
         parts = [(net, part(params, str(a))) for a, net in enumerate(self.nets)]
         each = [function(net, own) for net, own in parts if own]
         if len(each) == 1:

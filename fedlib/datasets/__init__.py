@@ -1,9 +1,9 @@
 """Named data sets as NumPy arrays.
 
-``names()`` lists the sets, ``stats(name)`` states what a set is without reading it, ``load(name)`` reads it. Files are
-sought under ``root``, else in the folder that the environment variable ``FEDLIB_DATA`` names, else under
+``names()`` lists the sets, ``stats(name)`` describes a set without reading it, and ``load(name)`` reads it. Files are
+looked up under ``root``, else in the folder that the environment variable ``FEDLIB_DATA`` names, else under
 ``~/.cache/fedlib``. Nothing is downloaded or written there unless ``download=True``. `leaf` and `flwr_femnist` read
-FEMNIST, whole or some writers of it, such as ``FEMNIST300``.
+FEMNIST, either all of it or some of its writers, such as ``FEMNIST300``.
 """
 
 from .femnist import FEMNIST300, flwr_femnist, leaf

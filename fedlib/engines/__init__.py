@@ -1,1 +1,1 @@
-"""What runs a federation elsewhere, or again: checkpoints, several processes, Flower."""
+"""Ways to resume a federation or to run it elsewhere, by checkpoints, several processes or Flower."""

@@ -1,7 +1,7 @@
-"""Checkpoints: the state of a run on disk, written whole or not at all, and read back to the bit.
+"""Checkpoints store the state of a run on disk, completely or not at all, and restore it bit for bit.
 
-One safetensors file holds everything: arrays as ``models/dense1.weight``, the rest as JSON in the file's metadata.
-Nothing is pickled, so a checkpoint can be read from anywhere without running its code.
+One safetensors file holds everything, with arrays under names such as ``models/dense1.weight`` and the rest as JSON in
+the file's metadata. Nothing is pickled, so reading a checkpoint from any source runs none of its code.
 """
 
 import dataclasses
@@ -31,7 +31,7 @@ from .paths import flatten
 __all__ = ["Checkpoint", "load_state", "save_state"]
 
 History = list[dict[str, Any]]
-_ROWS = 8  # of each client on which the loss is tried
+_ROWS = 8  # rows of each client on which the loss is evaluated
 
 
 class Checkpoint:
@@ -40,18 +40,18 @@ class Checkpoint:
     Parameters
     ----------
     path : path
-        The file, by convention ``.safetensors``; its folder is made.
+        The file, by convention ``.safetensors``; its folder is created if needed.
     every_rounds : int, optional
-        Write after every so many rounds.
+        Write after each round whose number is a multiple of this.
     every_seconds : float, optional
-        Write after a round when so many seconds have passed since the last time. With both given, whichever comes
-        first; with neither, only after the last round.
+        Write after a round if this many seconds have passed since the last write. With both given, either one triggers
+        a write. The state before round 1 and after the last round is always stored; with neither given, nothing else.
 
     Notes
     -----
-    A lost runtime costs at most the rounds of one interval. Of several processes (`fedlib.engines.processes`) the first
-    one writes. A run is known by its settings, by checksums of its data and first parameters, and by its loss on a few
-    rows; a function is not known by how it is written, so a cell may run again.
+    A lost runtime costs at most the rounds of one interval. With several processes (`fedlib.engines.processes`), only
+    the first one writes. A run is recognised by its settings, by checksums of its data and initial parameters, and by
+    its loss on a few rows. The source of functions is not compared, so a notebook's cell may run again.
     """
 
     def __init__(
@@ -64,24 +64,24 @@ class Checkpoint:
         self._written = 0.0
 
     def open(self, settings: Mapping[str, Any], parts: Mapping[str, Any]) -> tuple[int, bool, Any, History] | None:
-        """What is stored of this run; None if there is no file yet.
+        """The stored progress of this run, or None if there is no file yet.
 
         Parameters
         ----------
         settings : mapping
-            What decides the numbers of the run: the algorithm, the seed, ...
+            Everything that determines the numbers of the run, such as the algorithm and the seed.
         parts : mapping of str to Params or ClientData
-            The start under "params", the examples under "data", evaluation sets under their names.
+            The initial parameters under "params", the examples under "data", evaluation sets under their names.
 
         Returns
         -------
         round, stopped, state, history
-            The last round stored, whether a callback ended the run there, and what there was after it.
+            The last stored round, whether a callback ended the run there, and the state and the history after it.
 
         Raises
         ------
         ValueError
-            The file belongs to another run, with what differs; or it is damaged.
+            The file is damaged, or belongs to another run; the message says what differs.
         """
         if self.path.is_dir():
             raise ValueError(f"the checkpoint {self.path} is a folder; give a file, as run.safetensors")
@@ -111,7 +111,7 @@ class Checkpoint:
         return meta["round"], meta["stopped"], state, meta["history"]
 
     def write(self, state: Any, round: int, history: History, last: bool = False, stopped: bool = False) -> None:
-        """Store the run if it is time, or the last round; `stopped` if a callback made it the last."""
+        """Store the run if a write is due or this is the last round; `stopped` if a callback ended the run here."""
         try:
             json.dumps(history[-1:])
         except TypeError as error:
@@ -128,7 +128,7 @@ class Checkpoint:
 
 
 def save_state(path: str | os.PathLike, state: Any, meta: Mapping[str, Any]) -> None:
-    """Write a state and what belongs to it, whole or not at all.
+    """Write a state and its metadata, completely or not at all.
 
     Parameters
     ----------
@@ -136,12 +136,12 @@ def save_state(path: str | os.PathLike, state: Any, meta: Mapping[str, Any]) -> 
     state : object
         A dataclass of tensors, numbers, strings, None, and tuples, lists, dictionaries or dataclasses of these.
     meta : mapping
-        Anything that JSON can hold.
+        Anything that JSON can represent.
 
     Raises
     ------
     TypeError
-        A field that can be stored neither as an array nor as JSON; names it.
+        A field can be stored neither as an array nor as JSON; the message names it.
     """
     from safetensors.torch import save_file
 
@@ -151,7 +151,7 @@ def save_state(path: str | os.PathLike, state: Any, meta: Mapping[str, Any]) -> 
     try:
         save_file(arrays, part, metadata={"fedlib": json.dumps({"state": tree, "meta": dict(meta)})})
         with open(part, "rb+") as file:
-            os.fsync(file.fileno())  # the content is on the disk before the name is
+            os.fsync(file.fileno())  # the content reaches the disk before the name does
         os.replace(part, path)
     finally:
         part.unlink(missing_ok=True)
@@ -164,7 +164,7 @@ def load_state(path: str | os.PathLike, device: torch.device | str = "cpu") -> t
     ----------
     path : path
     device : torch.device or str
-        Where the tensors go.
+        Device of the tensors.
 
     Returns
     -------
@@ -173,9 +173,9 @@ def load_state(path: str | os.PathLike, device: torch.device | str = "cpu") -> t
     Raises
     ------
     ValueError
-        The file is damaged, or is no checkpoint.
+        The file is damaged or is not a checkpoint.
     ImportError
-        The class of the state is not imported, or has other fields.
+        The class of the state is not imported or has different fields.
     """
     from safetensors import SafetensorError, safe_open
 
@@ -191,7 +191,7 @@ def load_state(path: str | os.PathLike, device: torch.device | str = "cpu") -> t
 
 
 def _encode(value: Any, name: str, arrays: dict[str, Tensor]) -> Any:
-    """A state as JSON; its tensors go into `arrays`, on the CPU and each with memory of its own."""
+    """A state as JSON; its tensors are copied into `arrays`, on the CPU and without shared memory."""
     kind = type(value)
     if isinstance(value, Tensor):
         while name in arrays:  # keys 1 and "1", or a key with a slash
@@ -215,7 +215,7 @@ def _encode(value: Any, name: str, arrays: dict[str, Tensor]) -> Any:
 
 def _decode(node: Any, file: Any, device: torch.device) -> Any:
     if "tensor" in node:
-        return file.get_tensor(node["tensor"]).to(device, copy=True)  # in its own memory: the file may be replaced
+        return file.get_tensor(node["tensor"]).to(device, copy=True)  # a copy, because the file may be replaced
     if "value" in node:
         return node["value"]
     if "keys" in node:
@@ -230,7 +230,7 @@ def _decode(node: Any, file: Any, device: torch.device) -> Any:
 
 
 def _dataclass(where: str) -> Any:
-    """The dataclass of this name in a module that is imported already: a file must not make anything be imported."""
+    """The dataclass of this name in a module that is already imported, because a file must not trigger imports."""
     module, _, name = where.partition(":")
     kind = vars(sys.modules.get(module, object)).get(name)
     return kind if isinstance(kind, type) and dataclasses.is_dataclass(kind) else None
@@ -240,11 +240,11 @@ def _fields(value: Any) -> dict[str, Any]:
     return {f.name: getattr(value, f.name) for f in dataclasses.fields(value)}
 
 
-# ---- which run it is ----
+# ---- the identity of a run ----
 
 
 def _identity(settings: Mapping[str, Any], parts: Mapping[str, Any]) -> dict[str, Any]:
-    """What the numbers of a run depend on, by name, as JSON gives it back."""
+    """Everything that the numbers of a run depend on, by name and as read back from JSON."""
     algorithm = settings["algorithm"]
     kind = type(algorithm).__name__
     run = {**settings, "algorithm": kind} | {f"{kind}.{name}": v for name, v in _fields(algorithm).items()}
@@ -260,12 +260,12 @@ def _losses(algorithm: Algorithm, params: Params, data: ClientData) -> list[floa
     dtype, position = next(iter(params.values())).dtype, torch.arange(_ROWS, device=data.n.device)
     two = data[[0, len(data) - 1]]
     batch = two.batch(position % two.n[:, None], position < two.n[:, None], dtype)
-    with torch.no_grad(), still():  # a loss may draw
+    with torch.no_grad(), still():  # a loss may draw random numbers
         return [float(algorithm.loss(params, tuple(column[k] for column in batch))) for k in (0, 1)]
 
 
 def _as_json(value: Any) -> Any:
-    """What JSON can hold of a setting that it does not know; of a function only that it is one."""
+    """A replacement for a setting that JSON cannot represent; for a function, only that it is one."""
     if hasattr(value, "__array__"):
         return value.item() if getattr(value, "ndim", 1) == 0 else _checksum(value)
     if isinstance(value, functools.partial):
@@ -278,16 +278,16 @@ def _as_json(value: Any) -> Any:
 
 
 def _checksum(value: Any) -> str:
-    """Checksum of tensors, in whatever memory they lie."""
+    """Checksum of tensors, whatever their device and memory layout."""
     tree = _fields(value) if dataclasses.is_dataclass(value) else value if isinstance(value, dict) else {"": value}
-    if isinstance(value, ClientData):  # names move no number, and without the mark of pixels all bytes were pixels
+    if isinstance(value, ClientData):  # the name changes no number; before `pixels` existed, all bytes were pixels
         del tree["name"]
         if not tree.pop("pixels") and value.x.dtype == torch.uint8:
             tree["whole numbers"] = True
     digest = hashlib.sha256()
     for name, part in flatten(tree).items():
         part = torch.as_tensor(part).detach()
-        rows = part[:1] if part.ndim and len(part) > 1 and part.stride(0) == 0 else part  # stored once
+        rows = part[:1] if part.ndim and len(part) > 1 and part.stride(0) == 0 else part  # a broadcast counts once
         digest.update(f"{name} {part.dtype} {tuple(part.shape)}".encode())
         plain = rows.cpu().clone(memory_format=torch.contiguous_format).reshape(-1)
         digest.update(plain.view(torch.uint8).numpy().tobytes())
@@ -295,7 +295,7 @@ def _checksum(value: Any) -> str:
 
 
 def _same(a: Any, b: Any) -> bool:
-    """Whether two values are the same, lists of numbers but for the rounding of another device."""
+    """Whether two values are the same; lists of numbers may differ by the rounding errors of another device."""
     if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
         pairs = list(zip(a, b, strict=True))
         numbers = all(isinstance(v, float) for v in (*a, *b))

@@ -1,13 +1,13 @@
-"""An algorithm of fedlib as a Flower app: the server and each client are programs of their own.
+"""Run an algorithm of fedlib as a Flower app, with separate programs for the server and each client.
 
 The ServerApp holds the algorithm's state, draws cohorts and aggregates. A ClientApp holds the examples of one client
-and what that client keeps, and runs `fedlib.algorithm.Algorithm.train` for it alone: for a state of one client, in
-which only what the server sent and the client's own rows are filled in. The fields of the state say what is sent and
-what a client keeps (`fedlib.algorithm.held`). Random numbers follow a client's id and the round, so the result is that
-of `fedlib.federation.fit` with the same seed, but for rounding.
+and the fields of the state that this client keeps. It runs `fedlib.algorithm.Algorithm.train` on a state of one client,
+in which only the fields from the server and the client's own rows are filled in. The fields of the state declare what
+is sent and what a client keeps (`fedlib.algorithm.held`). Random numbers depend on a client's id and the round, so the
+result is that of `fedlib.federation.fit` with the same seed, up to rounding.
 
-Tensors travel as arrays and numbers as configuration and metrics of Flower's messages; nothing is pickled. Flower is
-imported when an app is made: ``pip install "fedlib-book[flower]"``.
+Tensors travel as arrays of Flower's messages, and numbers as their configuration and metrics; nothing is pickled.
+Flower is imported only when an app is created. Install it with ``pip install "fedlib-book[flower]"``.
 """
 
 import logging
@@ -39,8 +39,8 @@ from .paths import flatten, unflatten
 __all__ = ["client_app", "leaves_client", "load_result", "server_app"]
 
 Arrays = dict[str, Tensor]  # what crosses the wire, by paths such as models/dense1.weight
-_LOOK_SECONDS = 1.0  # between two looks for answers and for clients that came back
-_PATIENCE = 600.0  # seconds until a silent client is asked again, in case a message was lost; then twice as long
+_LOOK_SECONDS = 1.0  # between two polls for answers and returning clients
+_PATIENCE = 600.0  # seconds until a silent client is asked again, in case a message was lost; doubled each time
 _GONE = (3, 4, 5, 8)  # Flower's codes for a message, a reply, a node or a client's program that is lost
 _log = logging.getLogger("flwr")
 
@@ -49,11 +49,11 @@ _log = logging.getLogger("flwr")
 
 
 class _Refused(ValueError):
-    """Examples were asked for where there are none."""
+    """An access to examples on the server, which has none."""
 
 
 class _IdsOnly(ClientData):
-    """What a server knows of its clients: ids and numbers of examples."""
+    """Clients as the server knows them, with ids and numbers of examples only."""
 
     def __getattribute__(self, name: str) -> Any:
         if name in ("x", "y", "index"):
@@ -63,7 +63,7 @@ class _IdsOnly(ClientData):
 
 @dataclass(frozen=True)
 class _Answer:
-    """What a client sends: its sums and rows, which of the models sent the sums belong to, numbers for the history."""
+    """A client's answer, with its sums and rows, the index of the model they are for, and numbers for the history."""
 
     arrays: Arrays
     place: int
@@ -71,7 +71,7 @@ class _Answer:
 
 
 def _start(algorithm: Algorithm, params: Params, ids: Tensor, n: Tensor, seed: int) -> Any:
-    """The server's state before round 1; the K rows of what clients keep are empty."""
+    """The server's state before round 1; in fields that clients keep, the K rows are empty."""
     none = torch.zeros(0)
     data = _IdsOnly(none, none, none, n, ids)
     try:
@@ -87,7 +87,7 @@ def _start(algorithm: Algorithm, params: Params, ids: Tensor, n: Tensor, seed: i
 
 
 def _message(state: Any, position: int) -> Arrays:
-    """What the server sends the client at this position: fields of the state, of some only the row of its cluster."""
+    """Fields of the state for the client at this position, some with only the row of its cluster."""
     of_its_cluster = each(
         lambda p: p[state.assignment[position : position + 1]], held_fields(state, "server and its cluster")
     )
@@ -97,9 +97,9 @@ def _message(state: Any, position: int) -> Arrays:
 def _train(
     algorithm: Algorithm, params: Params, data: ClientData, sent: Arrays, key: Key, kept: Mapping[str, Any] | None
 ) -> tuple[_Answer, dict[str, Any]]:
-    """One client's part of a round: its answer, and what it keeps if the round counts.
+    """One client's work in a round, which gives its answer and the fields that it keeps if the round counts.
 
-    `kept` is what it kept after the last round that counted, None if there was none.
+    `kept` holds the fields that it kept after the last round that counted, or None if there was none.
     """
     algorithm = _for_one(algorithm)
     state = replace(algorithm.init(params, data, Key(key.seed)), **unflatten(sent), **(kept or {}))
@@ -107,13 +107,13 @@ def _train(
     refuse_divergence(update, data.id, key)
     sums = flatten({"summed": update.summed})
     rows = {i for p in sums.values() for i in p.reshape(len(p), -1).any(1).nonzero()[:, 0].tolist()}
-    (place,) = rows or {0}  # a client adds to the sums of one model
+    (place,) = rows or {0}  # a client contributes to the sums of one model
     arrays = {path: p[place : place + 1] for path, p in sums.items()} | flatten({"per_client": update.per_client})
     return _Answer(arrays, place, {name: float(v[0]) for name, v in update.log.items()}), update.client_state
 
 
 def _aggregate(algorithm: Algorithm, state: Any, answers: Mapping[int, _Answer], key: Key) -> Any:
-    """The server's state after a round, from the answers that arrived, by position of the client, ascending."""
+    """The server's state after a round, from the answers that arrived, in ascending order of clients' positions."""
     clients, parts = torch.tensor(list(answers)), list(answers.values())
     places = torch.tensor([a.place for a in parts])
     if held_fields(state, "server and its cluster"):
@@ -125,20 +125,20 @@ def _aggregate(algorithm: Algorithm, state: Any, answers: Mapping[int, _Answer],
 
 
 def leaves_client(algorithm: Algorithm, params: Params, data: ClientData) -> pd.DataFrame:
-    """All that one client sends in a round, from a trial of the first round.
+    """Everything that one client sends in a round, from a trial of the first round.
 
     Parameters
     ----------
     algorithm : Algorithm
     params : Params
     data : ClientData
-        The first client of it is tried.
+        The trial takes its first client.
 
     Returns
     -------
     pandas.DataFrame
-        ``name``, ``shape``, ``type`` and ``bytes`` (of the numbers, without headers) of each thing sent. Once, when it
-        is first seen and after a restart, a client also sends its id and its number of examples.
+        ``name``, ``shape``, ``type`` and ``bytes`` (of the numbers, without headers) of each item sent. When it is
+        first seen, and again after a restart, a client also sends its id and its number of examples.
 
     Raises
     ------
@@ -154,7 +154,7 @@ def leaves_client(algorithm: Algorithm, params: Params, data: ClientData) -> pd.
 
 
 def _for_one(algorithm: Algorithm) -> Algorithm:
-    """Without the clusters of all K clients, which are the server's to apply."""
+    """The algorithm without the assignment of all K clients to clusters, which only the server applies."""
     given = getattr(algorithm, "assignment", None)
     return algorithm if given is None else replace(algorithm, assignment=None)  # type: ignore[call-arg]
 
@@ -180,16 +180,16 @@ def server_app(
     algorithm, params, rounds, clients_per_round, seed
         As in `fedlib.federation.fit`.
     clients : int
-        K. Round 1 begins when so many clients with different ids are there; who comes later has no part. A run that
-        goes on from its checkpoint waits for those that it began with.
+        K. Round 1 begins once K clients with different ids are connected; later ones do not take part. A run that
+        resumes from its checkpoint waits for the clients that it began with.
     checkpoint : path
-        Where the server's state is stored after each round; `load_result` reads it. If the file is there, the run goes
-        on from it.
+        File in which the server's state is stored after each round; `load_result` reads it. If the file exists, the run
+        resumes from it.
     timeout : float, optional
-        Seconds after which a client that has not answered is lost in a round, as with `lost` in
-        `fedlib.federation.fit`: it forgets the round. None waits for as long as it takes. A client that comes back in
-        time, as a new node after a restart, is asked again and nothing is lost; so is one that is silent for 10
-        minutes, and then for twice as long each time.
+        Seconds after which a client that has not answered is lost for the round and forgets it, as with `lost` in
+        `fedlib.federation.fit`. None waits for as long as it takes. If a client comes back in time, as a new node after
+        a restart, it is asked again and nothing is lost. A silent client is asked again after 10 minutes, and then
+        after twice as long each time.
 
     Returns
     -------
@@ -207,7 +207,7 @@ def server_app(
     size = check_whole(clients if clients_per_round is None else clients_per_round, "clients_per_round", most=clients)
     params = {name: p.detach().cpu().contiguous() for name, p in params.items()}
     some = torch.arange(clients)
-    _start(algorithm, params, some, some + 1, seed)  # says what cannot be served before anybody waits
+    _start(algorithm, params, some, some + 1, seed)  # raises before any waiting if the algorithm cannot be served
     app = flwr.serverapp.ServerApp()
 
     @app.main()
@@ -220,7 +220,7 @@ def server_app(
         if stored is None:
             n = torch.tensor([nodes.n[i] for i in ids.tolist()])
             state = _start(algorithm, params, ids, n, seed)
-            # The last round of each client that counted; and a name of the run that outlives this program.
+            # `counted` is the last round of each client that counted; `run` names the run and outlives this program.
             stored = 0, False, {"state": state, "ids": ids, "counted": ids * 0, "run": str(context.run_id)}, []
         done, _, run, history = stored
         for t in range(done + 1, rounds + 1):
@@ -235,11 +235,11 @@ def server_app(
 
 
 def _round(algorithm: Algorithm, run: dict[str, Any], size: int, key: Key, nodes: "_Nodes") -> tuple[Any, Any]:
-    """One round: what is stored after it, and what the history says of it."""
+    """Run one round, which gives what is stored after it and its entry in the history."""
     start, state, ids, counted = time.perf_counter(), run["state"], run["ids"].tolist(), run["counted"]
     cohort = algorithm.cohort(state, run["ids"], size, key).sort().values.tolist()
     sent = {k: _message(state, k) for k in cohort}
-    about = {"run": run["run"], "seed": str(key.seed), "round": key.round}  # a text: whole numbers end at 2^63
+    about = {"run": run["run"], "seed": str(key.seed), "round": key.round}  # text, as integers end at 2^63
     messages = {ids[k]: _record(nodes.flwr, sent[k], about | {"counted": int(counted[k])}) for k in cohort}
     replies = nodes.ask(messages, key.round)
     answers = {k: _read(replies[ids[k]]) for k in cohort if ids[k] in replies}
@@ -257,17 +257,17 @@ def _round(algorithm: Algorithm, run: dict[str, Any], size: int, key: Key, nodes
 
 
 class _Nodes:
-    """Which of Flower's nodes serves which client; a client that comes back has a new node."""
+    """The Flower node of each client; a client that comes back has a new node."""
 
     def __init__(self, flwr: Any, grid: Any, timeout: float) -> None:
         self.flwr, self.grid, self.timeout = flwr, grid, timeout
         self.node: dict[int, int] = {}  # by client
         self.n: dict[int, int] = {}
         self.known: set[int] = set()
-        self.greeted: dict[str, int] = {}  # nodes that have not said yet who they are, by message
+        self.greeted: dict[str, int] = {}  # nodes that have not identified themselves yet, by message
 
     def look(self) -> None:
-        """Ask new nodes who they are, and hear what they say."""
+        """Ask new nodes which client they serve, and read the answers."""
         for node in set(self.grid.get_node_ids()) - self.known:
             if self._push(_record(self.flwr, {}, {}), node, "query", 0, self.greeted, node):
                 self.known.add(node)
@@ -280,14 +280,14 @@ class _Nodes:
                 _log.info("client %d is there, at node %d; the number of clients is %d", client, node, len(self.n))
 
     def wait_for(self, clients: int, known: list[int] | None) -> Tensor:
-        """Ids of the first so many clients, or of those `known` from an earlier start, ascending."""
+        """Ids of the first `clients` clients, or of those `known` from an earlier start, in ascending order."""
         while not (len(self.n) >= clients if known is None else self.n.keys() >= set(known)):
             self.look()
             time.sleep(_LOOK_SECONDS)
         return torch.tensor(sorted(known or list(self.n)[:clients]))
 
     def ask(self, messages: Mapping[int, Any], round: int) -> dict[int, Any]:
-        """Answers by client; those that have not answered in time are left out."""
+        """Answers by client, without the clients that have not answered in time."""
         end = time.monotonic() + self.timeout
         asked: dict[int, tuple[int, float, float]] = {}  # node, when to ask again, and how long after that, by client
         waiting: dict[str, tuple[int, int]] = {}  # client and node, by message
@@ -298,13 +298,13 @@ class _Nodes:
             for client in (messages.keys() - answers.keys()) & self.node.keys():
                 here, (node, again, patience) = self.node[client], asked.get(client, (-1, now, _PATIENCE))
                 if node == here and now < again:
-                    continue  # else it is the first time, or the client is back, or it is silent
+                    continue  # else this is the first request, or the client is back or silent
                 if self._push(messages[client], here, "train", round, waiting, (client, here)):
                     asked[client] = here, now + patience, 2 * patience
             for (client, node), reply in self._pull(waiting):
                 if reply is not None:
                     answers[client] = reply
-                elif self.node.get(client) == node:  # if its program is gone but not the node, it is greeted again
+                elif self.node.get(client) == node:  # if its program is gone but not the node, greet the node again
                     self.known.discard(self.node.pop(client))
                     asked.pop(client, None)
             if len(answers) == len(messages) or time.monotonic() > end:
@@ -319,7 +319,7 @@ class _Nodes:
         return sent is not None
 
     def _pull(self, waiting: dict[str, Any]) -> Iterator[tuple[Any, Any]]:
-        """Who answered, and what; None for who is gone. What went wrong at a client ends the run."""
+        """Pairs of a recipient and its answer, or None if it is gone; an error at a client ends the run."""
         for reply in self.grid.pull_messages(list(waiting)) if waiting else ():
             who = waiting.pop(reply.metadata.reply_to_message_id)
             if reply.has_error() and reply.error.code not in _GONE:
@@ -330,13 +330,13 @@ class _Nodes:
 
 
 def load_result(checkpoint: str | os.PathLike) -> Result:
-    """What a server has stored.
+    """The result that a server has stored.
 
     Returns
     -------
     Result
-        As of `fedlib.federation.fit`, but for what clients keep: those rows are empty. The history has the training
-        loss, seconds and bytes. The module of the algorithm must be imported.
+        As of `fedlib.federation.fit`, except that the rows of fields that clients keep are empty. The history has the
+        training loss, seconds and bytes. The algorithm's module must be imported.
     """
     run, meta = load_state(checkpoint)
     return Result(run["state"], run["ids"], pd.DataFrame(meta["history"]))
@@ -346,7 +346,7 @@ def load_result(checkpoint: str | os.PathLike) -> Result:
 
 
 class _ClientError(ValueError):
-    """What a client tells the server of what went wrong; holds no data."""
+    """An error that a client reports to the server; its text contains no data."""
 
 
 def client_app(
@@ -364,9 +364,9 @@ def client_app(
         As in `server_app`.
     data_of : callable
         ``data_of(context) -> ClientData`` of this client alone, with its id; `context` is Flower's, and
-        ``context.node_config["partition-id"]`` the client's number if the node was started so.
+        ``context.node_config["partition-id"]`` is the client's number if the node was started with one.
     folder : path, optional
-        Where the client stores what it keeps, in a file of its own that survives a restart. Needed where the algorithm
+        Where the client stores what it keeps, in a separate file that survives a restart. Required if the algorithm
         lets clients keep anything, as SCAFFOLD, LocalOnly, LG-FedAvg and LGCFL do.
     device : str or torch.device
         As in `fedlib.federation.fit`.
@@ -408,8 +408,8 @@ def client_app(
         kept = _recall(file, about["run"], counted, place) if keeps and counted else None
         answer, new = _train(algorithm, params, data, sent, key, kept)
         if keeps:
-            # Both, since only the server knows whether this answer arrives: it says which round counted last. So a
-            # client that is asked twice gives the same answer twice.
+            # Store both, because only the server knows whether this answer arrives, and tells which round counted
+            # last. So a client that is asked twice gives the same answer twice.
             file.parent.mkdir(parents=True, exist_ok=True)
             save_state(file, {"run": about["run"], "rounds": {counted: kept, key.round: new}}, {})
         return _record(flwr, answer.arrays, {"place": answer.place}, answer.log)
@@ -420,7 +420,7 @@ def client_app(
                 content = work(message, context)
             except Exception as error:
                 _log.exception("this client could not answer")
-                known = isinstance(error, (_ClientError, FloatingPointError))  # the text of others might show data
+                known = isinstance(error, (_ClientError, FloatingPointError))  # other messages might reveal data
                 reason = str(error) if known else f"{type(error).__name__}; the log of this client says more"
                 content = _record(flwr, {}, {"error": f"node {context.node_id}: {reason}"})
             return flwr.app.Message(content, reply_to=message)
@@ -433,7 +433,7 @@ def client_app(
 
 
 def _recall(file: Path, run: str, round: int, device: torch.device) -> Any:
-    """What a client kept after this round of this run."""
+    """The fields that a client kept after this round of this run."""
     stored = load_state(file, device)[0] if file.exists() else {"run": None, "rounds": {}}
     if stored["run"] != run or round not in stored["rounds"]:
         raise _ClientError(

@@ -1,4 +1,4 @@
-"""Nested dictionaries of tensors as flat ones, for files and messages."""
+"""Conversion between nested and flat dictionaries of tensors, for files and messages."""
 
 from typing import Any
 
@@ -8,10 +8,10 @@ __all__ = ["flatten", "unflatten"]
 
 
 def flatten(tree: dict[str, Any], above: str = "") -> dict[str, Tensor]:
-    """Nested dictionaries of tensors as one, with paths for names.
+    """Turn nested dictionaries of tensors into a flat one whose names are paths.
 
-    ~ and / in a name are written ~0 and ~1, as in RFC 6901. `above` is the path of the tree itself, with a slash at its
-    end; "" is the root.
+    ~ and / in a name are written ~0 and ~1, as in RFC 6901. `above` is the path of the tree itself and ends with a
+    slash; "" is the root.
     """
     flat: dict[str, Tensor] = {}
     for name, value in tree.items():
@@ -21,7 +21,7 @@ def flatten(tree: dict[str, Any], above: str = "") -> dict[str, Tensor]:
 
 
 def unflatten(flat: dict[str, Tensor]) -> dict[str, Any]:
-    """What `flatten` was given, but for empty dictionaries."""
+    """Undo `flatten`, except that empty dictionaries are lost."""
     tree: dict[str, Any] = {}
     for path, value in flat.items():
         *above, last = (part.replace("~1", "/").replace("~0", "~") for part in path.split("/"))

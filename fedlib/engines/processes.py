@@ -1,9 +1,9 @@
-"""One cohort over several processes, as `torchrun` starts them.
+"""Train one cohort in several processes, which `torchrun` starts.
 
-Every process holds the whole state and all data, and trains its share of each cohort; then all of them aggregate the
-same update. A program calls `start`, gives `fit` the algorithm that `over_processes` makes, and calls `stop`;
-``examples/federate.py`` is one. Rounding apart, the result does not depend on the number of processes: tests run 1, 2
-and 4 of them with Gloo on CPUs; NCCL on cards is not tested.
+Every process holds the whole state and all data and trains its share of each cohort; then all of them aggregate the
+same update. A program calls `start`, passes the algorithm that `over_processes` makes to `fit`, and calls `stop`; for
+an example, see ``examples/federate.py``. Up to rounding, the result does not depend on the number of processes. Tests
+run 1, 2 and 4 of them with Gloo on CPUs; NCCL on GPUs is not tested.
 """
 
 import io
@@ -26,47 +26,48 @@ from ..round import join, train
 
 __all__ = ["over_processes", "rank", "start", "stop"]
 
-_PARTS = ("clients", "summed", "per_client", "client_state", "log")  # of an update: dictionaries of tensors
+_PARTS = ("clients", "summed", "per_client", "client_state", "log")  # of an update: tensors or dictionaries of tensors
 
 
 def over_processes(algorithm: Algorithm) -> Algorithm:
-    """The same algorithm, whose clients are trained by all processes, each its share.
+    """Return the same algorithm, but with all processes sharing the training of its clients.
 
     Parameters
     ----------
     algorithm : Algorithm
-        The same on each process.
+        The same in every process.
 
     Returns
     -------
     Algorithm
-        For `fedlib.federation.fit` on each process; alone, `algorithm` itself. Callbacks run on each of them.
+        For `fedlib.federation.fit` in every process; with a single process, `algorithm` itself. Callbacks run in every
+        process.
 
     Notes
     -----
-    Work before round 1 is done by each process for itself. Of what processes send each other nothing but numbers and
-    texts is unpickled. Chapter 16.
+    Each process does the work before round 1 by itself. Processes unpickle only numbers and texts from each other.
+    Chapter 16.
     """
     if not _several():
         return algorithm
     kind, settings = type(algorithm), {f.name: getattr(algorithm, f.name) for f in fields(algorithm) if f.init}
     together = type(kind.__name__, (_Together, kind), {"inner": algorithm})
-    return together(**settings | {"chunk_size": sys.maxsize})  # the whole cohort: each process cuts its share itself
+    return together(**settings | {"chunk_size": sys.maxsize})  # the whole cohort, of which each process takes its share
 
 
 class _Together:
-    """What `over_processes` puts before the class of an algorithm, and the algorithm as it was."""
+    """Class that `over_processes` puts before that of an algorithm; `inner` is the original algorithm."""
 
     inner: Algorithm
 
     def prepare(self, state: Any, data: ClientData, key: Key) -> Any:
-        """By each process for itself."""
+        """Prepare the state in each process by itself."""
         return self.inner.prepare(state, data, key)
 
     def train(self, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:
-        """The update of a cohort, the same on each process."""
+        """Compute the update of a cohort, which is the same in every process."""
         share = torch.arange(len(clients), device=clients.device).tensor_split(dist.get_world_size())[rank()]
-        answer: dict[str, Any] = {"update": {}, "purpose": {}}  # some may have no clients
+        answer: dict[str, Any] = {"update": {}, "purpose": {}}  # some processes may have no clients
         failure = None
         with open_costs() as costs:
             try:
@@ -74,7 +75,7 @@ class _Together:
                     update = train(self.inner, state, data[share], clients[share], key)
                     parts = each(lambda p: p.detach().cpu().clone(), {name: getattr(update, name) for name in _PARTS})
                     answer = {"update": parts, "purpose": update.purpose}
-            except Exception as error:  # the others wait for an answer
+            except Exception as error:  # the other processes wait for an answer
                 failure = error
         answer |= {"costs": dict(costs.entries), "failure": failure and repr(failure)}
         answers = _of_all(answer, data.n.device)
@@ -91,7 +92,7 @@ class _Together:
 
 
 def _of_all(answer: dict[str, Any], device: torch.device) -> list[dict[str, Any]]:
-    """The answers of all processes."""
+    """Collect the answers of all processes."""
     file = io.BytesIO()
     torch.save(answer, file)
     content = torch.frombuffer(file.getbuffer(), dtype=torch.uint8).to(device)
@@ -117,17 +118,17 @@ def _several() -> bool:
 
 
 def rank() -> int:
-    """Number of this process; 0 where there is only one."""
+    """Number of this process; 0 if there is only one."""
     return dist.get_rank() if _several() else 0
 
 
 def start() -> None:
-    """Join the processes that `torchrun` has started: by NCCL if each has a card, else by Gloo. Alone, do nothing.
+    """Join the processes that `torchrun` started, by NCCL if each has a GPU, else by Gloo; alone, do nothing.
 
     Raises
     ------
     RuntimeError
-        The others cannot be reached; from `torch.distributed.init_process_group`.
+        The other processes cannot be reached (from `torch.distributed.init_process_group`).
     """
     if "TORCHELASTIC_RUN_ID" not in os.environ or dist.is_initialized():
         return
@@ -140,6 +141,6 @@ def start() -> None:
 
 
 def stop() -> None:
-    """Leave the processes in good order."""
+    """Leave the group of processes cleanly."""
     if _several():
         dist.destroy_process_group()

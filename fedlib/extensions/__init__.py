@@ -1,4 +1,4 @@
-"""Algorithms and parts of this project's own, which stand in no paper: each file says so, and where its limits are."""
+"""Algorithms and components that this project adds and that are in no paper; each file says so and gives its limits."""
 
 from .known_domains import FedCGKnownDomains
 from .lg_cfl import LGCFL

@@ -1,7 +1,8 @@
-"""Not from a paper: FedCG with domains that are known, or found before round 1, in place of its teacher's.
+"""FedCG with domains that are known, or found before round 1, instead of its teacher's; not from a paper.
 
-Limits: the teacher is asked once and sees all clients' samples, so a client that comes later has no domains of its own
-and estimates its shares; and only as good as the teacher are they. Chapters 09, 10 and 15.
+Its limits are that the teacher is called once and sees all clients' samples. A client that joins later therefore has
+no domains from the teacher and estimates its shares, and all domains are only as good as the teacher.
+Chapters 09, 10 and 15.
 """
 
 from collections.abc import Callable
@@ -23,18 +24,18 @@ __all__ = ["FedCGKnownDomains", "KnownDomainsState"]
 
 @dataclass(frozen=True)
 class KnownDomainsState(FedCGState):
-    """State of FedCGKnownDomains: that of FedCG, without a network for a teacher.
+    """State of FedCGKnownDomains, which is that of FedCG without a teacher network.
 
     Attributes
     ----------
     domains : Tensor of shape (K, N, D)
-        The teacher's weights of each client's samples; zeros for padding.
+        The teacher's weights of the domains for each client's samples; zeros for padding.
     prior : Tensor of shape (K, D)
-        How often each client has a domain, as a multiple of its share in all samples.
+        Share of each domain at each client, as a multiple of its share in all samples.
     share : Tensor of shape (D,)
         Share of each domain in all samples.
     bias : Tensor of shape (D,)
-        Not used, and so not sent.
+        Unused, and therefore not sent.
     """
 
     bias: Tensor
@@ -44,23 +45,24 @@ class KnownDomainsState(FedCGState):
 
 @dataclass(frozen=True)
 class FedCGKnownDomains(FedCG):
-    """FedCG whose teacher is a function, asked once before round 1: the truth, or a way to find domains.
+    """FedCG whose teacher is a function, called once before round 1, that knows the domains or finds them.
 
-    Parameters as in `fedlib.algorithms.fedcg.FedCG`; `refresh` does nothing, and
+    Parameters as in `fedlib.algorithms.fedcg.FedCG`, where `refresh` has no effect, and
 
     Parameters
     ----------
     teacher : callable
-        ``teacher(data, key) -> w (K, N, D)``, the weights of the domains of each sample, called with all clients in
-        ascending order of ids; such as ``partial(em_domains, domains=4, classes=10)``.
+        ``teacher(data, key) -> w (K, N, D)``, the weights of the domains for each sample, such as
+        ``partial(em_domains, domains=4, classes=10)``. It is called with all clients in ascending order of ids.
     weights : {"student", "teacher"}
-        w_d in the training of the network: the student's probabilities, as at test; or, as in the paper, 1 for the
-        domain that has the teacher's largest weight and 0 for the others. The student always learns the teacher's.
+        Choice of w_d while the network is trained. "student" takes the student's probabilities, as at test. "teacher",
+        as in the paper, takes 1 for the domain with the teacher's largest weight and 0 for the others. In both cases,
+        the student learns the teacher's weights.
 
     Notes
     -----
-    Beyond the paper: a client multiplies the student's probabilities by its own shares of the domains (Bayes' rule). A
-    new client estimates these with the student, without labels. Chapters 09, 10 and 15.
+    Unlike in the paper, a client multiplies the student's probabilities by its own shares of the domains (Bayes' rule).
+    A new client estimates these shares with the student, without labels. Chapters 09, 10 and 15.
     """
 
     teacher: Callable[[ClientData, Key], Tensor] = field(kw_only=True)
@@ -74,13 +76,13 @@ class FedCGKnownDomains(FedCG):
             raise ValueError(f"weights must be 'student' or 'teacher'; got {self.weights!r}")
 
     def prepare(self, state: FedCGState, data: ClientData, key: Key) -> KnownDomainsState:
-        """The teacher says the domains of all training samples."""
+        """Call the teacher for the domains of all training samples."""
         w, wanted = self.teacher(data, key).to(state.bias), (*data.index.shape, self.net.domains)
         if w.shape != wanted or not ((w.sum(-1) - 1).abs()[data.real] < 1e-3).all():
             raise ValueError(f"the teacher must give weights {wanted} that add up to 1 for each sample; got {w.shape}")
         w = w * data.real[..., None]
         share = w.sum((0, 1)) / w.sum()
-        share = torch.where(share * int(data.n.sum()) < 1, 0, share)  # not one sample: its module learns nothing
+        share = torch.where(share * int(data.n.sum()) < 1, 0, share)  # the module of an empty domain learns nothing
         begun = vars(state) | {"teacher": {}, "share": share}
         return KnownDomainsState(**begun, domains=w, prior=prior(w, data.n, share))
 
@@ -89,7 +91,7 @@ class FedCGKnownDomains(FedCG):
         return state.domains[clients]
 
     def w_d(self, state: Any, data: ClientData, clients: Tensor, d_hat: Tensor) -> Tensor:
-        """The student's probabilities times the clients' own shares, or the teacher's likeliest domain."""
+        """The student's probabilities times the clients' own shares, or the teacher's most likely domain."""
         if self.weights == "teacher":
             return F.one_hot(d_hat.argmax(-1), d_hat.shape[-1]).to(d_hat)
         logits = self.net.logits_of_all(state.student, data, state.bias.dtype)
@@ -110,9 +112,9 @@ class FedCGKnownDomains(FedCG):
 
 
 def prior(w: Tensor, n: Tensor, share: Tensor) -> Tensor:
-    """Shares (C, D) of the domains in w (C, N, D), as multiples of those in all samples; 0 where there are none.
+    """Shares (C, D) of the domains in w (C, N, D), as multiples of those in all samples; 0 if these are 0.
 
-    D samples more, which are as all samples are, keep clients with few samples near 1.
+    D pseudo-samples, distributed like all samples, keep clients with few samples near 1.
     """
     d, least = len(share), torch.finfo(share.dtype).tiny
     return (w.sum(1) / share.clamp(min=least) + d) / (n[:, None] + d) * (share > 0)

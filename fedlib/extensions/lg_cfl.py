@@ -1,6 +1,7 @@
-"""Not from a paper: split-half CFL where clients read columns of their own; it splits by the layers that all have.
+"""Split-half CFL for clients with different columns, which splits by the layers that all share; not from a paper.
 
-Limits: those of `fedlib.extensions.split_half_cfl`; and groups that differ in their local layers only are not seen.
+Its limits are those of `fedlib.extensions.split_half_cfl`. In addition, it does not detect groups that differ only in
+their local layers.
 """
 
 from dataclasses import dataclass, replace
@@ -20,40 +21,40 @@ __all__ = ["LGCFL", "LGCFLState"]
 
 @dataclass(frozen=True)
 class LGCFLState(LocalLayersState, SplitHalfCFLState):
-    """State of split-half CFL for the shared layers, and the local ones beside it."""
+    """State of split-half CFL for the shared layers, together with the local layers."""
 
 
 @dataclass(frozen=True)
 class LGCFL(LocalLayers, SplitHalfCFL):
-    """Split-half CFL on the shared layers; the local ones stay on their client, as in LG-FedAvg.
+    """Split-half CFL on the shared layers, while local layers stay on their client, as in LG-FedAvg.
 
     Parameters as in `fedlib.extensions.split_half_cfl.SplitHalfCFL`, and
 
     Parameters
     ----------
     local : sequence of str
-        As in `fedlib.algorithms.lg_fedavg.LGFedAvg`; with ``()`` it is `SplitHalfCFL`.
+        As in `fedlib.algorithms.lg_fedavg.LGFedAvg`; with ``()``, the algorithm is `SplitHalfCFL`.
 
     Raises
     ------
     ValueError
-        A name in `local` that no parameter has; no layer that is shared.
+        A name in `local` matches no parameter, or no layer is shared.
 
     Notes
     -----
-    FedSGCNN section 5.1.2 calls CFL "not readily applicable" where feature spaces differ. All clients share the later
-    layers, though, and a split needs no more than their updates. Chapter 12.
+    FedSGCNN section 5.1.2 calls CFL "not readily applicable" where feature spaces differ. However, all clients share
+    the later layers, and a split needs only the updates of those. Chapter 12.
     """
 
     def init(self, params: Params, data: ClientData, key: Key) -> LGCFLState:
-        """One cluster of all clients, who also start with equal local layers."""
+        """One cluster of all clients, whose local layers also start equal."""
         shared, _ = split_layers(params, self.local)
         if not shared:
             raise ValueError(f"local={self.local!r} leaves no layer to share, and CFL none to split by")
         return LGCFLState(**vars(super().init(shared, data, key)), **vars(self.at_home(params, data)))
 
     def shared(self, params: Params) -> Params:
-        """All but the local layers."""
+        """All layers except the local ones."""
         return split_layers(params, self.local)[0]
 
     def kept(self, params: Params) -> dict[str, Params]:
@@ -63,8 +64,9 @@ class LGCFL(LocalLayers, SplitHalfCFL):
     def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> LGCFLState:
         """A new client walks down the split tree, with local layers fitted to the model of each node.
 
-        These it trains for `rounds` rounds from the common start while the shared layers stay as they are; then, as in
-        CFL, it trains everything once, and goes where the update of the shared layers points to.
+        At each node, it trains its local layers for `rounds` rounds from the common initialisation while the shared
+        layers are fixed. Then, as in CFL, it trains all layers once and follows the side to which the update of the
+        shared layers points.
         """
         first = take(state.start, torch.zeros_like(data.n))
 

@@ -1,7 +1,7 @@
-"""Not from a paper: domains of single samples by federated EM, a mixture model of random features from clients' sums.
+"""Domains of single samples by federated EM, a mixture model fitted to clients' sums of features (not from a paper).
 
-Limits: it needs labels and the number of domains; domains must occur in other shares from client to client, and differ
-in the mean features of a class. The server sees each client's mean features.
+The method needs labels and the number of domains. The shares of the domains must vary from client to client, and the
+domains must differ in the mean features of a class. The server sees each client's mean features.
 """
 
 import math
@@ -26,29 +26,29 @@ from ..server.clusters import kmeans
 
 __all__ = ["EMResult", "RandomFeatures", "em_domains", "federated_em", "nmi"]
 
-MEAN_COUNT, VARIANCE_COUNT = 2.0, 20.0  # samples that the prior of the mixture is worth
-FLOOR = 0.01  # least variance of a component
+MEAN_COUNT, VARIANCE_COUNT = 2.0, 20.0  # weight of the mixture's prior, in samples
+FLOOR = 0.01  # smallest variance of a component
 
 
 def nmi(true: Sequence[ArrayLike], w: Tensor) -> float:
-    """Normalised mutual information of true domains and the largest weight of each sample: 1 if they agree.
+    """Normalised mutual information of the true domains and each sample's domain of largest weight; 1 if they agree.
 
     Parameters
     ----------
     true : sequence of K arrays of shape (n_k,)
-        Such as the `sample_group` of a `fedlib.partition.Partition`.
+        For example, the `sample_group` of a `fedlib.partition.Partition`.
     w : Tensor of shape (K, N, D)
         Zeros for padding.
 
     Returns
     -------
     float
-        From 0 to 1; which number a domain has does not matter. 0 if one of several domains has all samples.
+        From 0 to 1; the numbering of the domains does not matter. It is 0 if one of several domains has all samples.
 
     Raises
     ------
     ValueError
-        Not as many true domains as samples. Chapter 09.
+        A client's number of true domains differs from its number of samples. Chapter 09.
     """
     from sklearn.metrics import normalized_mutual_info_score
 
@@ -59,13 +59,13 @@ def nmi(true: Sequence[ArrayLike], w: Tensor) -> float:
 
 
 def em_domains(data: ClientData, key: Key, domains: int, classes: int, **settings: Any) -> Tensor:
-    """Responsibilities of `federated_em`: ``partial(em_domains, domains=4, classes=10)`` is a teacher of FedCG."""
+    """Responsibilities of `federated_em`; ``partial(em_domains, domains=4, classes=10)`` is a teacher of FedCG."""
     return federated_em(data, domains, classes, key.seed, **settings).r
 
 
 @dataclass(frozen=True)
 class RandomFeatures:
-    """A frozen random view of images: 3x3 convolution, ReLU, 2x2 mean, random orthonormal projection.
+    """Frozen random features of images by a 3x3 convolution, ReLU, a 2x2 mean and a random orthonormal projection.
 
     Parameters
     ----------
@@ -80,7 +80,7 @@ class RandomFeatures:
     Raises
     ------
     ValueError
-        Images with fewer numbers behind the convolution than `size`. Chapter 09.
+        The images give fewer than `size` numbers after the 2x2 mean. Chapter 09.
     """
 
     image: tuple[int, int, int]
@@ -96,33 +96,34 @@ class RandomFeatures:
         if h.shape[1] < self.size:
             raise ValueError(f"images {self.image} give {h.shape[1]} numbers, fewer than size={self.size}")
         projection, triangle = torch.linalg.qr(key.normal(one, "domains: projection", h.shape[1], self.size)[0])
-        return h @ (projection * triangle.diagonal().sign()).to(x)  # the sign: the same on every machine
+        return h @ (projection * triangle.diagonal().sign()).to(x)  # fixed signs, so that every machine gets the same
 
 
 @dataclass(frozen=True)
 class EMResult:
-    """What `federated_em` gives.
+    """Result of `federated_em`.
 
     Attributes
     ----------
     r : Tensor of shape (K, N, D)
-        Responsibility of each domain for each sample; stays with the client. Zeros for padding.
+        Responsibility of each domain for each sample, which stays with the client; zeros for padding.
     pi : Tensor of shape (K, D)
-        Each client's own shares of the domains; stays with the client. Equal rows with one prior for all.
+        Each client's shares of the domains, which stay with the client; the rows are equal if all clients share one
+        prior.
     objective : Tensor of shape (iterations,)
-        What EM raises, as a mean over samples: see `federated_em`.
+        The objective that EM raises, as a mean over samples; see `federated_em`.
     start : Tensor of shape (K, D)
-        One-hot: the cluster that each client started in.
+        The initial cluster of each client, one-hot.
     mean, variance : Tensor of shape (D, Y, p)
-        Of the standardised features in each domain and class.
+        Mean and variance of the standardised features in each domain and class.
     weight : Tensor of shape (D, Y)
-        Share of each domain and class in all samples.
+        Share of each domain and class among all samples.
     shift, scale : Tensor of shape (p,)
-        Standardise the features.
+        Shift and scale that standardise the features.
     temperature : float
-        T.
+        T, see `federated_em`.
     features : callable
-        Rows (B, ...) to features (B, p).
+        Maps rows (B, ...) to features (B, p).
     """
 
     r: Tensor
@@ -147,12 +148,14 @@ class EMResult:
         data : ClientData
             C clients.
         pi : Tensor of shape (C, D), optional
-            The clients' shares, such as rows of `EMResult.pi`. By default each client estimates its own, from equal
-            ones, while mean and variance stay.
+            The clients' shares, such as rows of `EMResult.pi`. By default, each client estimates its own, starting from
+            equal shares, while mean and variance stay fixed.
         labels : bool
-            False uses no label, as at test: the density of a sample is the mixture of all classes in a domain.
+            False uses no labels, as at test time, so that the density of a sample is the mixture of all classes in a
+            domain.
         iterations : int
-            In which a client estimates its shares, from all its samples in `data`; 0 leaves them equal.
+            Number of iterations in which a client estimates its shares from all its samples in `data`; 0 leaves them
+            equal.
 
         Returns
         -------
@@ -164,7 +167,7 @@ class EMResult:
             one_class(data.y, "a score with labels", 2)
             density = log_density(x, data.y, self.mean, self.variance) / self.temperature
         else:
-            share = self.weight.clamp(min=torch.finfo(x.dtype).tiny)  # of a domain without samples too
+            share = self.weight.clamp(min=torch.finfo(x.dtype).tiny)  # also for a domain without samples
             classes = (share / share.sum(1, keepdim=True)).log().T  # (Y, D)
             each = [log_density(x, torch.full_like(data.y, y), self.mean, self.variance) for y in range(len(classes))]
             density = (torch.stack(each) / self.temperature + classes[:, None, None]).logsumexp(0)
@@ -186,31 +189,32 @@ def federated_em(
     features: Callable[[Tensor], Tensor] | None = None,
     dtype: torch.dtype = torch.float32,
 ) -> EMResult:
-    """Domains of samples by a mixture of Gaussians, in which each client has its own shares of the domains.
+    """Find the domains of samples by a mixture of Gaussians, in which each client has its own shares of the domains.
 
-    A sample x of class y at client c has the density sum_d pi_c(d) N(x; mu_dy, diag v_dy), with x a standardised
-    random view of the image. Clients send sums only: a sample's domain never leaves its client, and what a client's
-    counts reveal of pi_c is hidden if the server sees their sum over clients.
+    A sample of class y at client c, with standardised random features x, has the density
+    sum_d pi_c(d) N(x; mu_dy, diag v_dy). Clients send only sums, so a sample's domain never leaves its client. What a
+    client's counts reveal about pi_c is hidden if the server sees only their sum over clients.
 
     Parameters
     ----------
     data : ClientData
-        All K clients, labels from 0 to `classes` - 1.
+        All K clients, with labels from 0 to `classes` - 1.
     domains, classes : int
         D and Y.
     seed : int
-        From 0 to 2^32 - 1: draws the features and starts k-means.
+        From 0 to 2^32 - 1; determines the random features and the initialisation of k-means.
     iterations : int
-        Rounds of EM, in which all clients take part.
+        Number of iterations of EM; all clients take part in each.
     temperature : float, optional
-        T: the logarithm of a density is divided by it, since features that hang together count too often. p / 7 by
-        default; 1 is plain EM.
+        T, by which the logarithm of a density is divided, because correlated features are counted more than once. The
+        default is p / 7; 1 is plain EM.
     client_prior : bool
-        False has one pi for all clients, as a mixture model without federation has.
+        False uses one pi for all clients, as a mixture model without federation does.
     features : callable, optional
-        Frozen, the same for all clients: rows (B, ...) to (B, p). `RandomFeatures` of the images by default.
+        Frozen map of rows (B, ...) to features (B, p), the same for all clients; `RandomFeatures` of the images by
+        default.
     dtype : torch.dtype
-        In which features, sums and messages are taken.
+        Type of features, sums and messages.
 
     Returns
     -------
@@ -219,27 +223,28 @@ def federated_em(
     Raises
     ------
     ValueError
-        Fewer clients than domains; fewer than one iteration.
+        There are fewer clients than domains, or fewer than one iteration.
 
     Notes
     -----
-    Before the first iteration a client sends n and the sums of its features and of their squares. The server
-    standardises by the sums of all and groups the clients by mean and mean square (`fedlib.server.clusters.kmeans`);
-    all samples of a client start in its cluster. Then, in each iteration,
+    Before the first iteration, each client sends n and the sums of its features and of their squares. From the sums of
+    all clients the server derives the standardisation, and it clusters the clients by mean and mean square
+    (`fedlib.server.clusters.kmeans`); all samples of a client start in its cluster. Then, in each iteration,
 
-    - clients send N, S1 and S2, the sums of r, r x and r x^2 for each domain and class, and one number, their part of
-      the objective: 20.6 kB for D = 4, p = 64 and 10 classes in 32 bits;
-    - server: mu = (S1 + 2 m) / (N + 2) and v = (S2 + 2 m^2 - (N + 2) mu^2 + 20 v0) / (N + 20), at least 0.01, with m
-      the mean of the class over all domains and v0 the variance within classes;
-    - client c: r ~ pi_c(d) N(x; mu_dy, v_dy)^(1/T), then pi_c = (sum r + 1) / (n_c + D).
+    - each client sends N, S1 and S2, the sums of r, r x and r x^2 for each domain and class, and one number, its
+      contribution to the objective, in all 20.6 kB for D = 4, p = 64 and 10 classes in 32 bits;
+    - the server computes mu = (S1 + 2 m) / (N + 2) and v = (S2 + 2 m^2 - (N + 2) mu^2 + 20 v0) / (N + 20), at least
+      0.01, where m is the mean of the class over all domains and v0 the variance within classes;
+    - client c computes r ~ pi_c(d) N(x; mu_dy, v_dy)^(1/T), and then pi_c = (sum r + 1) / (n_c + D).
 
-    No step lowers the objective, the sum over samples of T log sum_d pi_c(d) N(x; mu_dy, v_dy)^(1/T), plus the
-    logarithm of the prior that the added numbers stand for: T sum log pi_c(d), and
-    -1/2 sum [2 (mu - m)^2 / v + 20 (log v + v0 / v)]. With T = 1 it is a posterior density.
+    No step lowers the objective. It is the sum over samples of T log sum_d pi_c(d) N(x; mu_dy, v_dy)^(1/T), plus the
+    logarithm of the prior that corresponds to the added numbers, namely T sum log pi_c(d) and
+    -1/2 sum [2 (mu - m)^2 / v + 20 (log v + v0 / v)]. With T = 1, it is the logarithm of a posterior density, up to a
+    constant.
 
-    A domain without samples has the mean of each class and the variance v0; a class without samples has mean 0. With
-    one sample of a class at a client, the sums are its features, unless they are summed by secure aggregation.
-    Chapter 09.
+    A domain without samples has the mean of each class and the variance v0, and a class without samples has mean 0. If
+    a client has a single sample of a class, its sums reveal that sample's features, unless secure aggregation adds them
+    up. Chapter 09.
 
     References
     ----------
@@ -266,11 +271,11 @@ def federated_em(
     r, objective = start[:, None] * real[..., None], []
     pi = shares(r)
     for _ in range(iterations):
-        moments = weighted_sums(r, x, data.y, classes)  # the clients'
+        moments = weighted_sums(r, x, data.y, classes)  # on the clients
         with server_time(DOMAINS):
             mu, v, log_prior = gaussians(*moments)
         r, evidence = responsibilities(log_density(x, data.y, mu, v) / temperature, pi, real)
-        log_pi = pi[: clients if client_prior else 1].log().sum()  # one prior for all counts once
+        log_pi = pi[: clients if client_prior else 1].log().sum()  # a common prior counts once
         objective.append((temperature * (evidence.sum() + log_pi) + log_prior) / data.n.sum())
         pi = shares(r)
         up = sum(message_bytes(m[None]) for m in moments) + message_bytes(evidence)
@@ -286,13 +291,13 @@ def standardise(sums: dict[str, Tensor]) -> tuple[Tensor, Tensor, Tensor]:
     n, own, squares = sums.values()
     shift, square = own.sum(0) / n.sum(), squares.sum(0) / n.sum()
     variance = square - shift**2
-    scale = torch.where(variance > 1e-6 * square, variance, 1).sqrt()  # a constant feature stays as it is
+    scale = torch.where(variance > 1e-6 * square, variance, 1).sqrt()  # a constant feature is not scaled
     mean_square = (squares / n - 2 * shift * own / n + shift**2) / scale**2
     return shift, scale, torch.cat([(own / n - shift) / scale, mean_square], 1)
 
 
 def own_shares(r: Tensor) -> Tensor:
-    """Pi (K, D): shares of the domains in r (K, N, D), with one sample more in each."""
+    """Shares pi (K, D) of the domains in r (K, N, D), with one sample added to each."""
     counts = r.sum(1) + 1
     return counts / counts.sum(1, keepdim=True)
 
@@ -304,7 +309,7 @@ def log_density(x: Tensor, y: Tensor, mean: Tensor, variance: Tensor) -> Tensor:
 
 
 def weighted_sums(r: Tensor, x: Tensor, y: Tensor, classes: int) -> tuple[Tensor, Tensor, Tensor]:
-    """N (D, Y), S1 (D, Y, p) and S2 (D, Y, p): what all clients' sums add up to."""
+    """The totals N (D, Y), S1 (D, Y, p) and S2 (D, Y, p) of all clients' sums."""
     weight = r[..., None] * F.one_hot(y, classes)[:, :, None]  # (K, N, D, Y)
     columns, rows = weight.flatten(0, 1).flatten(1).T, x.flatten(0, 1)
     s1, s2 = ((columns @ t).unflatten(0, weight.shape[2:]) for t in (rows, rows.square()))

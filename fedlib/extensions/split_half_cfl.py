@@ -1,9 +1,9 @@
-"""Not from a paper: CFL that cuts a cluster when two halves of its clients' examples show the same two groups.
+"""CFL that splits a cluster when two halves of its clients' examples show the same two groups (not from a paper).
 
-Limits: all clients of a cluster must take part in the round of a test, four of them at least. Groups whose members
-differ strongly among themselves are not parted, least of all a small group beside a large one. Under label skew clients
-are parted though one model might do. A test costs two more trainings, and K x K sums on the server. Chapter 06, and
-the book's page of verdicts.
+All clients of a cluster, at least four, must take part in the round of a test. Groups whose members differ strongly
+among themselves are not split, especially if one group is small and the other large. Under label skew, clients are
+split although one model might serve them all. A test costs two more local trainings, and K x K sums on the server.
+Chapter 06, and the book's page of verdicts.
 """
 
 from dataclasses import dataclass, field, replace
@@ -34,16 +34,16 @@ __all__ = [
 
 @dataclass(frozen=True)
 class SplitHalfCFLState(CFLState):
-    """State of CFL, and what tests need. The column "chance" of `norms` is 1 in rounds without a test.
+    """State of CFL and of its tests. The column "chance" of `norms` is 1 in rounds without a test.
 
     Attributes
     ----------
     size : Tensor of shape (1,), int64
-        Examples in either half of a client, in a test: half of the mean over clients. Clients are told it, in 8 bytes
-        that the costs leave out. Empty where nothing is tested.
+        Number of examples in either half of a client, which is half of the mean over clients, rounded up. Clients
+        receive it in 8 bytes that the costs leave out. Empty if there are no tests.
     halves : Tensor of shape (3, K, K), float64
-        Sums over all tests so far of `cosines_of_halves`: two clients count while they are in one cluster, all of whose
-        clients take part. Empty, (3, 0, 0), before the first test.
+        Sums of `cosines_of_halves` over all tests so far. A test counts for two clients if they are in the same cluster
+        and all clients of that cluster take part. Empty, (3, 0, 0), before the first test.
     """
 
     size: Tensor = field(metadata=held("server and clients"))
@@ -52,27 +52,29 @@ class SplitHalfCFLState(CFLState):
 
 @dataclass(frozen=True)
 class SplitHalfCFL(CFL):
-    """CFL in which a test on two halves of each client's examples takes the place of both thresholds.
+    """CFL in which a test on two halves of each client's examples replaces both thresholds.
 
-    In every round divisible by `every` clients train twice more, from the same start, for `test_epochs` epochs on two
-    random halves of their examples. They *differ* when the cut that one half's updates suggest shows in the other
-    half's as well; if all clients drew from one distribution, it would not. And they must differ in groups, not one by
-    one: see `chance_of_shared_cut`. The cosines of all tests so far are added up and the sums are tested; where the
-    probability is below `level`, the cluster is cut in two, and both parts go on from the same model.
+    In every round divisible by `every`, clients train twice more from the same model, for `test_epochs` epochs on each
+    of two random halves of their examples. Clients *differ* if the split that the updates of one half suggest also
+    shows in those of the other half; it would not if all clients had the same distribution. Moreover, they must differ
+    in groups and not just one by one, as `chance_of_shared_cut` explains. The test uses the sums of the cosines of all
+    tests so far. If its p-value is below `level`, the cluster is split in two, and both sides continue from the same
+    model.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
 
     Parameters
     ----------
     level : float
-        Probability with which one test may take congruent clients apart, at the most. 0 never tests, which is FedAvg.
+        Upper bound on the probability that one test splits congruent clients, that is, clients with the same
+        distribution. With 0 there are no tests, which is FedAvg.
     every : int
-        Rounds from one test to the next.
+        Number of rounds from one test to the next.
     test_epochs : int
-        Epochs on either half in a test. With 1, groups of clients with few examples hardly show.
+        Number of epochs on either half in a test. With 1, groups hardly show if clients have few examples.
     min_size : int
-        A cut that leaves fewer clients than this on a side is refused, and the cluster is tested again. The default
-        keeps a lone client from a model of its own.
+        A split that leaves fewer clients than this on a side is refused, and the cluster is tested again later. The
+        default refuses models for a single client.
 
     Raises
     ------
@@ -82,19 +84,19 @@ class SplitHalfCFL(CFL):
     Warns
     -----
     UserWarning
-        At the end of a run in which no cluster could be tested: there were too few rounds, or in none that counts did
-        all clients of a cluster take part.
+        At the end of a run in which no cluster could be tested, because there were too few rounds or because there was
+        no test round in which all clients of a cluster took part.
 
     Notes
     -----
-    Lengths that suit one set of data split congruent clients of another. Here the halves measure the noise, and no
-    cluster needs to stand still: a model at rest may know its clients' examples by heart, which hides their groups. No
-    cluster finishes. Tests cut by average linkage (`shared_cut`), and leave out clients whose halves never moved.
+    Thresholds that suit one data set split congruent clients of another. Here the halves measure the noise. Clusters
+    need not converge first. In fact, a converged model may have memorised its clients' examples, which hides their
+    groups. No cluster is ever finished. Splits use average linkage (`shared_cut`) and leave out clients for which every
+    test so far had an update of 0 on one of the halves.
 
-    Halves cost the operations of `test_epochs` epochs, and the bytes of two updates, in one round of `every`, with the
-    purpose "clustering". They stay the same throughout a run, so that first halves never meet second ones, and have one
-    size, half of the mean over clients, so that all take equally many steps: clients that took more would differ from
-    the others.
+    In one of `every` rounds, the halves cost the operations of `test_epochs` epochs and the bytes of two updates, with
+    the purpose "clustering". They are the same throughout a run, so no example moves from one to the other. All halves
+    have one size, half of the mean over clients, because clients that took more steps would differ from the others.
 
     Examples
     --------
@@ -123,18 +125,18 @@ class SplitHalfCFL(CFL):
             check_whole(getattr(self, name), name)
 
     def init(self, params: Params, data: ClientData, key: Key) -> Any:
-        """As CFL; nothing tested yet."""
+        """Start as CFL does, with nothing tested yet."""
         size = (data.n.double().mean()[None] / 2).ceil().long()
         sums = torch.zeros(3, 0, 0, dtype=torch.float64, device=data.n.device)
         begun = vars(super().init(params, data, key))
         return SplitHalfCFLState(**begun, size=size if self.level else size[:0], halves=sums)
 
     def download(self, state: Any, clients: Tensor) -> dict[str, Any]:
-        """The model of the cluster; the 8 bytes of `SplitHalfCFLState.size` are not counted."""
+        """The model of each client's cluster; the 8 bytes of `SplitHalfCFLState.size` are not counted."""
         return {TRAINING: take(state.models, state.assignment[clients])}
 
     def train(self, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:
-        """As CFL; in a round of a test also on either half of the examples, from the same start."""
+        """Train as in CFL, and in test rounds also on either half of the examples, from the same model."""
         update = super().train(state, data, clients, key)
         if self.level == 0 or key.round % self.every:
             return update
@@ -146,32 +148,32 @@ class SplitHalfCFL(CFL):
         return replace(update, per_client=update.per_client | tested, purpose=purpose)
 
     def aggregate(self, state: Any, update: Update) -> Any:
-        """The cosines of this round's test are added up; then as CFL."""
+        """Add up the cosines of this round's test, then aggregate as in CFL."""
         return super().aggregate(replace(state, halves=add_cosines(state.halves, update, state.assignment)), update)
 
     def evidence(self, state: Any, update: Update, i: Tensor, mean: float) -> tuple[float, ...]:
-        """Two lengths, and the probability that congruent clients look as much like two groups."""
+        """The two lengths of CFL, and the p-value of `chance_of_shared_cut`, which is 1 without a test."""
         members, chance = update.clients[i[update.per_client["n"][i] > 1]], 1.0  # a single example has no halves
         if "first half" in update.per_client and len(members) > 1:
             chance = chance_of_shared_cut(state.halves[:, members[:, None], members])
         return *super().evidence(state, update, i, mean), chance
 
     def decide(self, state: Any, c: int, *evidence: float) -> tuple[bool, bool]:
-        """A cut where the test is significant; no cluster is ever finished."""
+        """Split if the test is significant; no cluster is ever finished."""
         return evidence[-1] < self.level, False
 
     def cut(self, state: Any, update: Update, c: int, i: Tensor) -> Split | None:
-        """As CFL, without clients of whom no test knows anything; None, too, if the cut is refused."""
+        """Split as in CFL, without clients of which no test knows anything; also None if the split is refused."""
         split = super().cut(state, update, c, i[state.halves[0].diagonal()[update.clients[i]] > 0])
         return split if split and split.part.bincount().min() >= self.min_size else None
 
     def part(self, state: Any, update: Update, i: Tensor) -> Tensor:
-        """The cut that both halves give."""
+        """The sides by both halves together, see `shared_cut`."""
         members = update.clients[i]
         return shared_cut(state.halves[:, members[:, None], members])
 
     def unreached(self, state: Any, rounds: int) -> str:
-        """A test."""
+        """The warning for a run without a test; empty if none is due."""
         tested = (state.norms[:, 0] % self.every == 0) & (len(state.assignment) > 3)  # rounds in which all took part
         if self.level == 0 or tested.any():
             return ""
@@ -182,7 +184,7 @@ class SplitHalfCFL(CFL):
 
 
 def cosines_of_halves(first: Params, second: Params) -> Tensor:
-    """How alike clients are, by two updates of each, from the same start, on two random halves of its examples.
+    """Similarities of clients by two updates of each, from the same model on two random halves of its examples.
 
     Parameters
     ----------
@@ -192,8 +194,8 @@ def cosines_of_halves(first: Params, second: Params) -> Tensor:
     Returns
     -------
     Tensor of shape (3, m, m), float64
-        Cosines of the first halves, of the second halves, and of the first half of the row's client with the second of
-        the column's. A zero update has no direction: the rows and columns of a client with one are 0.
+        Cosines between the first halves, between the second halves, and between the first half of the row's client and
+        the second half of the column's. A client with a zero update, which has no direction, has rows and columns of 0.
     """
     moved = (to_matrix(first).any(1) & to_matrix(second).any(1)).nonzero()[:, 0]
     cosines = torch.zeros(3, *[number_of_rows(first)] * 2, dtype=torch.float64, device=moved.device)
@@ -204,16 +206,16 @@ def cosines_of_halves(first: Params, second: Params) -> Tensor:
 
 
 def add_cosines(sums: Tensor, update: Update, assignment: Tensor) -> Tensor:
-    """Sums over tests of `cosines_of_halves`, with those of one more round.
+    """Add the `cosines_of_halves` of one more round to their sums over tests.
 
     Parameters
     ----------
     sums : Tensor of shape (3, K, K), float64
-        Or (3, 0, 0) before the first test.
+        The sums so far; of shape (3, 0, 0) before the first test.
     update : Update
-        With "first half" and "second half" in `per_client`, stacks of C rows; without, there was no test.
+        Its `per_client` has "first half" and "second half", stacks of C rows, unless there was no test.
     assignment : Tensor of shape (K,), int64
-        Index of each client's cluster. Two clients count if they are in one cluster, and all its clients take part.
+        Index of each client's cluster. Two clients count if they are in one cluster and all its clients take part.
 
     Returns
     -------
@@ -233,39 +235,42 @@ def add_cosines(sums: Tensor, update: Update, assignment: Tensor) -> Tensor:
 
 
 def chance_of_shared_cut(cosines: Tensor) -> float:
-    """How likely congruent clients are to fall in two groups as clearly as these: a p-value, by halves of their data.
+    """The p-value of two groups, or the probability that congruent clients seem to form groups as clear as these.
 
     Parameters
     ----------
     cosines : Tensor of shape (3, m, m)
-        Of `cosines_of_halves`; or the sum of those of several tests, with the same halves.
+        From `cosines_of_halves`, or the sum of those of several tests with the same halves.
 
     Returns
     -------
     float
-        From 0 to 1; 1 if there are fewer than four clients, those of whom nothing is known (all cosines 0) left out, if
-        every cut leaves a client alone, or if clients differ one by one but not in groups.
+        From 0 to 1. It is 1 if fewer than four clients remain without those of which nothing is known (all cosines 0),
+        if the splits of both halves leave a client alone, or if clients differ one by one but not in groups.
 
     Notes
     -----
-    The first halves are cut in two by average linkage. Had all clients one distribution, this cut would mean nothing to
-    the second halves. Each client's other half has a place: its mean cosine with the first halves of one side minus
-    that with those of the other. Is each side closer to its own first halves? Two t-tests, one-sided, with the
-    variance within both sides and so m - 2 degrees of freedom for m clients, ask; since both must hold, the larger
-    p-value counts. (That sides differ is not enough: clients whose updates are noisier than the others', for example,
-    differ from them in either half, and are no closer to each other.) Then the halves change places, and the smaller
-    p-value counts, times two (Bonferroni). A cut that leaves a client alone is not tested. With four clients, and so
-    two degrees of freedom, hardly any difference is large enough: use a higher level there.
+    The first halves are split in two by average linkage. If all clients had the same distribution, this split would
+    mean nothing for the second halves. Each client's second half gets a score, its mean cosine with the first halves of
+    one side minus its mean cosine with those of the other. Two one-sided t-tests then ask whether each side is closer
+    to its first halves than to those of the other side. They use the variance within both sides and so have m - 2
+    degrees of freedom for m clients. Since both must be significant, the larger p-value counts. (It is not enough that
+    the sides differ. For example, clients with noisier updates differ from the others in either half but are no closer
+    to each other.) Then the halves swap roles, and the smaller p-value counts, times two (Bonferroni). A split that
+    leaves a client alone is not tested. With four clients, and so two degrees of freedom, hardly any difference is
+    large enough, so use a higher level there.
 
-    Clients may also differ one by one, for example when a model knows their examples by heart, and then a cut of one
-    half may show in the other without any groups. But members of a group stand in for each other. So each client's
-    nearest peer is sought in the first halves, and the test counts only if, in the second halves, the mean cosine of
-    such pairs lies above the midpoint between the mean cosine across the cut and that of a client's own two halves.
-    What follows: groups whose members differ strongly among themselves are not parted, least of all a small group
-    beside a large one; and clients that differ in few directions, as under label skew, have peers and may be parted.
+    Clients may also differ one by one, for example when a model has memorised their examples, and then a split of one
+    half may show in the other although there are no groups. Members of a group, however, are interchangeable. The first
+    halves therefore determine each client's nearest peer, and the test counts only if, in the second halves, the mean
+    cosine of such pairs is above the midpoint between the mean cosine across the split and that of a client's own two
+    halves. As a result, groups whose members differ strongly among themselves are not split, especially if one group is
+    small and the other large, whereas clients that differ in few directions, as under label skew, have peers and may be
+    split.
 
-    The test compares one number a client, not the many entries of the updates, which are far from independent. It needs
-    halves of one size (`fedlib.data.halves`): of others, those that take as many steps are alike.
+    The test compares one number for each client, not the many entries of the updates, which are far from independent.
+    It needs halves of one size (`fedlib.data.halves`), because otherwise clients that take equally many steps look
+    alike.
     """
     from scipy.special import stdtr
 
@@ -288,7 +293,7 @@ def chance_of_shared_cut(cosines: Tensor) -> float:
 
 
 def shared_cut(cosines: Tensor) -> Tensor:
-    """Clients cut in two by both halves together, by average linkage.
+    """Split clients in two by both halves together, with average linkage.
 
     Parameters
     ----------

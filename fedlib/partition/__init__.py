@@ -1,9 +1,9 @@
-"""Share the rows of a data set out among clients, and plant differences whose truth is known.
+"""Distribute the rows of a data set among clients, and plant group differences with a known ground truth.
 
-Each function gives a `Partition`: which rows each client holds, and the true group of each client and sample. Those of
-`labels.py` share out; those of `groups.py` plant groups on the result, and blur them. Draws come from NumPy's legacy
-generator, whose stream never changes, so a seed means the same partition on every machine and for every version of
-NumPy.
+Each function returns a `Partition`, which says which rows each client holds and what the true group of each client and
+sample is. The functions of `labels.py` distribute rows; those of `groups.py` plant groups in the result and blur them.
+Draws come from NumPy's legacy generator, whose stream never changes, so a seed gives the same partition on every
+machine and with every version of NumPy.
 """
 
 from .groups import feature_subsets, label_permutation, mixture, rotation, style

@@ -1,7 +1,7 @@
-"""Groups of clients that are planted on a partition, so that the truth is known.
+"""Groups of clients that are planted on a partition, so that the true groups are known.
 
-The clients of a group see their samples in a way of their own, which `fedlib.partition.Change` says. `mixture` blurs
-the groups.
+Each group changes the samples of its clients in its own way, which is recorded in `fedlib.partition.Change`. `mixture`
+blurs the groups.
 """
 
 from collections.abc import Sequence
@@ -16,7 +16,7 @@ STYLES = ("plain", "inverted", "noisy", "low contrast")
 
 
 def _groups(base: Partition, groups: int, shares: Sequence[float] | None, seed: int, purpose: str) -> np.ndarray:
-    """Which client gets which group. What the groups do is drawn elsewhere: it must not depend on the clients."""
+    """The group of each client. The groups' changes are drawn elsewhere, since they must not depend on the clients."""
     if not isinstance(base, Partition):
         raise TypeError(f"{purpose} needs a Partition, from iid for instance; got {type(base).__name__}")
     if base.change is not None:
@@ -38,23 +38,23 @@ def _planted(base: Partition, group: np.ndarray, change: Change) -> Partition:
 def label_permutation(
     base: Partition, groups: int = 4, classes: int = 10, seed: int = 0, *, cyclic: bool = True
 ) -> Partition:
-    """Each group names the classes in its own way: same images, conflicting labels (chapter 02, used in chapter 06).
+    """Permute the labels in each group, so the same images get conflicting labels (chapter 02, used in chapter 06).
 
     Parameters
     ----------
     base : Partition
-        Any without planted groups.
+        Any partition without planted groups.
     groups : int
-        G, at most as many as classes; 1 permutes the labels of all clients alike, so that they still agree. Clients
-        are shared evenly among the groups.
+        G, at most `classes` if `cyclic`; 1 permutes the labels of all clients alike, so that they still agree. Clients
+        are distributed evenly among the groups.
     classes : int
         Number of classes; labels are 0 to ``classes - 1``.
     seed : int
-        Decides which client belongs to which group and, whatever the clients, the permutations.
+        Determines which client belongs to which group, and also the permutations, which do not depend on the clients.
     cyclic : bool
-        True: one random permutation, shifted by g classes for group g, so that two groups agree on no class and one
-        model for all gets at most 1/G of the labels right. False: a random permutation for each group, as in the paper;
-        two groups agree on one class on average.
+        True shifts one random permutation by g classes for group g, so that two groups agree on no class and one model
+        for all gets at most 1/G of the labels right. False draws a random permutation for each group, as in the paper;
+        two groups then agree on one class on average.
 
     Returns
     -------
@@ -86,25 +86,25 @@ def label_permutation(
 def rotation(
     base: Partition, degrees: Sequence[float] = (0, 90, 180, 270), shares: Sequence[float] | None = None, seed: int = 0
 ) -> Partition:
-    """Each group turns its images, anticlockwise (chapter 02, used in chapter 08).
+    """Rotate the images of each group anticlockwise (chapter 02, used in chapter 08).
 
     Parameters
     ----------
     base : Partition
-        Any without planted groups.
+        Any partition without planted groups.
     degrees : sequence of G floats
-        Turn of each group; 0 changes nothing. Multiples of 90 are exact; others are interpolated between pixels by
-        scipy, zeros fill the corners, and whole numbers are rounded.
+        Angle of each group; 0 changes nothing. Multiples of 90 are exact. For other angles, scipy interpolates between
+        pixels, zeros fill the corners, and whole numbers are rounded.
     shares : sequence of G floats, optional
-        Share of the clients in each group, equal by default; rounded by the largest remainder, and each group has at
-        least one client.
+        Share of the clients in each group, equal by default. Group sizes are rounded by the largest remainder, and each
+        group has at least one client.
     seed : int
-        Decides which client belongs to which group.
+        Determines which client belongs to which group.
 
     Returns
     -------
     Partition
-        For images of shape (..., height, width), square ones for turns by 90 and 270 degrees.
+        It applies to images of shape (..., height, width), which must be square for rotations by 90 or 270 degrees.
 
     References
     ----------
@@ -122,25 +122,26 @@ def rotation(
 def style(
     base: Partition, styles: Sequence[str] = STYLES, shares: Sequence[float] | None = None, seed: int = 0
 ) -> Partition:
-    """Each group draws its images in another style (chapter 02, used in chapter 08).
+    """Draw the images of each group in a different style (chapter 02, used in chapter 08).
 
     Parameters
     ----------
     base : Partition
-        Any without planted groups.
+        Any partition without planted groups.
     styles : sequence of G str
-        Out of ``"plain"`` (changes nothing), ``"inverted"`` (255 - x), ``"noisy"`` (a whole number from -128 to 127
-        added to each pixel, clipped; it depends on `seed` and the row number only) and ``"low contrast"`` (96 to 159).
+        Different ones of ``"plain"`` (changes nothing), ``"inverted"`` (255 - x), ``"noisy"`` (adds a whole number from
+        -128 to 127 to each pixel and clips the result; the noise depends only on `seed` and the row number) and
+        ``"low contrast"`` (values from 96 to 159).
     shares : sequence of G floats, optional
-        Share of the clients in each group, equal by default; rounded by the largest remainder, and each group has at
-        least one client.
+        Share of the clients in each group, equal by default. Group sizes are rounded by the largest remainder, and each
+        group has at least one client.
     seed : int
-        Decides which client belongs to which group.
+        Determines which client belongs to which group.
 
     Returns
     -------
     Partition
-        For uint8 images only; whole numbers throughout, hence exact everywhere.
+        It applies only to uint8 images, and is exact on every machine because it uses only whole numbers.
     """
     names = tuple(styles)
     if isinstance(styles, str) or not set(names) <= set(STYLES) or len(set(names)) < len(names):
@@ -152,27 +153,28 @@ def style(
 def feature_subsets(
     base: Partition, columns: int, k: int | tuple[int, int], groups: int = 1, seed: int = 0
 ) -> Partition:
-    """Each client sees some of the columns of a table only (chapter 11).
+    """Each client sees only some of the columns of a table (chapter 11).
 
     Parameters
     ----------
     base : Partition
-        Any without planted groups.
+        Any partition without planted groups.
     columns : int
-        p, number of columns of x. A one-hot block counts as so many columns.
+        p, the number of columns of x. A one-hot block counts as several columns, one for each category.
     k : int or pair of int
-        Columns of each client; p gives all columns to all. A pair ``(least, most)`` draws the number for each client.
+        Number of columns of each client; p gives all columns to every client. With a pair ``(least, most)``, the number
+        is drawn for each client.
     groups : int
-        G. 1: a client draws from all columns, so that there are no true groups. More: the columns are shuffled and cut
-        into G pools of nearly equal size, and a client draws from the pool of its group.
+        G. With 1, a client draws from all columns, so that there are no true groups. With more, the columns are
+        shuffled and split into G pools of nearly equal size, and a client draws from the pool of its group.
     seed : int
-        Decides pools and groups, and with the client's id its columns.
+        Determines the pools and groups and, together with a client's id, its columns.
 
     Returns
     -------
     Partition
-        `Partition.columns` says who sees what. Clients are padded with zeros to the width k_max of the widest, which
-        changes nothing in a linear layer.
+        `Partition.columns` lists the columns of each client. Clients are padded with zeros to the width k_max of the
+        widest one, which changes nothing in a linear layer.
 
     References
     ----------
@@ -195,24 +197,25 @@ def feature_subsets(
 
 
 def mixture(base: Partition, fraction: float = 0.5, share: float = 0.3, seed: int = 0) -> Partition:
-    """Some clients get samples of a second group (chapter 08).
+    """Give some clients samples of a second group (chapter 08).
 
     Parameters
     ----------
     base : Partition
-        From `label_permutation`, `rotation` or `style`, two groups or more.
+        From `label_permutation`, `rotation` or `style`, with at least two groups.
     fraction : float
-        Share of the clients that are mixed, drawn at random; 0 mixes none, 1 all.
+        Share of the clients that are mixed; they are drawn at random. 0 mixes no client and 1 mixes all.
     share : float
-        Share of a mixed client's samples in the second group, below one half. At least one sample, and fewer than the
-        main group keeps.
+        Share of a mixed client's samples in the second group, below one half. The second group gets at least one
+        sample, and fewer than the main group keeps.
     seed : int
-        Decides who is mixed; the second group, any other with the same chance; and, with the client's id, the samples.
+        Determines which clients are mixed, their second group (each other group is equally likely) and, together with a
+        client's id, the samples.
 
     Returns
     -------
     Partition
-        With the same `group`, and the second group in `sample_group`.
+        It has the same `group`, and `sample_group` contains the second groups.
     """
     if not isinstance(base, Partition) or base.change is None or base.change.kind == "feature_subsets":
         raise ValueError("mixture needs planted groups: give it what label_permutation, rotation or style return")

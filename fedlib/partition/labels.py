@@ -1,4 +1,4 @@
-"""Who holds which rows of a data set, and how skewed the labels are: `Partition`, and the functions that deal rows."""
+"""The class `Partition` of a data set's rows among clients, and functions that share rows out with various skews."""
 
 import math
 import zlib
@@ -19,17 +19,17 @@ from ..keys import whole_seed
 
 @dataclass(frozen=True)
 class Change:
-    """What groups do to their samples.
+    """How groups change their samples.
 
     Attributes
     ----------
     kind : str
         Name of the function that planted it.
     values : tuple
-        One entry a group: the new label of each class (label_permutation), degrees (rotation), a name (style); one
-        entry a client: its columns, ascending (feature_subsets).
+        One entry per group, which is the new label of each class (label_permutation), degrees (rotation) or a name
+        (style); or one entry per client, which is its columns in ascending order (feature_subsets).
     seed : int
-        Decides the noise of a style.
+        Determines the noise of a style.
     width : int
         Columns that x must have (feature_subsets).
     """
@@ -40,12 +40,12 @@ class Change:
     width: int = 0
 
     def labels(self, y: Tensor, group: np.ndarray) -> Tensor:
-        """Labels (R,) as their groups see them; the shapes of `y` and `group` broadcast."""
+        """Labels (R,) as their groups see them, where the shapes of `y` and `group` broadcast."""
         one_class(y, "label_permutation")
         return torch.tensor(self.values)[group, y.cpu()].to(y.device)
 
     def features(self, x: Tensor, rows: np.ndarray, seen_by: np.ndarray) -> Tensor:
-        """Row ``rows[i]`` of `x` as group (feature_subsets: client) ``seen_by[i]`` sees it; a copy."""
+        """A copy of row ``rows[i]`` of `x` as group (for feature_subsets, client) ``seen_by[i]`` sees it, for all i."""
         if self.kind == "feature_subsets":
             if x.ndim != 2 or x.shape[1] != self.width:
                 raise ValueError(f"columns were drawn for x of shape (R, {self.width}); got {tuple(x.shape)}")
@@ -88,7 +88,7 @@ def _styled(x: Tensor, name: str, rows: np.ndarray, seed: int) -> Tensor:
     if name == "low contrast":
         return x // 4 + 96
     if name == "noisy":
-        # A row has its own noise, whoever holds it and in whatever order.
+        # The noise of a row depends neither on its client nor on the order of the rows.
         noise = np.stack([random_of("noise", seed, row).randint(-128, 128, x.shape[1:]) for row in rows.tolist()])
         return (x + torch.from_numpy(noise).to(x.device)).clamp(0, 255).to(torch.uint8)
     return x
@@ -96,24 +96,24 @@ def _styled(x: Tensor, name: str, rows: np.ndarray, seed: int) -> Tensor:
 
 @dataclass(frozen=True, eq=False)
 class Partition:
-    """Who holds which rows, and sees them how.
+    """Which rows each client holds, and how it sees them.
 
     Attributes
     ----------
     rows : tuple of K integer arrays
         Row numbers of each client, ascending. No row belongs to two clients.
     group : array of shape (K,), int
-        True group of each client, the main one if it has two; all 0 where no groups are planted.
+        True group of each client, the main one if it has two; all 0 if no groups are planted.
     sample_group : tuple of K integer arrays
-        True group of each sample, aligned with `rows`; differs from `group` in mixtures only.
+        True group of each sample, aligned with `rows`; differs from `group` only in mixtures.
     id : array of shape (K,), int64
-        Ids of the clients: 0 to K - 1, or those of the writers.
+        Ids of the clients, which are 0 to K - 1 or those of the writers.
     name : array of shape (K,), str, optional
-        Names of the clients, where `by_user` was given names.
+        Names of the clients, if `by_user` was given names.
     change : Change or None
-        What a group does to its samples; None: nothing.
+        How groups change their samples; None if they do not.
     total : int or None
-        R, the rows of the data that were shared out; None: unknown.
+        R, the number of rows that were shared out; None if unknown.
     """
 
     rows: tuple[np.ndarray, ...]
@@ -126,7 +126,7 @@ class Partition:
 
     @property
     def columns(self) -> tuple[np.ndarray, ...]:
-        """Columns of each client, ascending: K integer arrays. `feature_subsets` draws them, others have none."""
+        """Columns of each client as K ascending integer arrays; only partitions by `feature_subsets` have them."""
         if self.change is None or not self._by_client:
             raise AttributeError("all clients see all columns; make the partition with feature_subsets")
         return tuple(np.array(c) for c in self.change.values)
@@ -137,9 +137,9 @@ class Partition:
         Parameters
         ----------
         x : array of shape (R, ...)
-            Never modified. A tensor is shared with the result if no features change; else the result holds a changed
-            copy of the R' rows that the clients hold, after `feature_subsets` of shape (R', k_max): a client's columns
-            in ascending order, then zeros.
+            Never modified. If no features change, the result shares a tensor given here. Otherwise it holds a changed
+            copy of the R' rows that the clients hold. After `feature_subsets` this copy has shape (R', k_max), with a
+            client's columns in ascending order followed by zeros.
         y : array of shape (R,) or (R, ...)
         classes, pixels
             As in `fedlib.data.stack_rows`.
@@ -166,12 +166,12 @@ class Partition:
         return replace(stack_rows(x, y, rows, self.id.tolist(), classes, whole.pixels), name=self.name)
 
     def tests(self, x: Rows, y: Rows, classes: int | None = None, pixels: bool | None = None) -> ClientData:
-        """A common test set for every client, as its own group sees it.
+        """A common test set for all clients, which each client sees as its group does.
 
         Parameters
         ----------
         x : array of shape (R, ...)
-            Stored once if no features change, else once for each group, after `feature_subsets` for each client.
+            Stored once if no features change; otherwise once per group, or per client after `feature_subsets`.
         y : array of shape (R,) or (R, ...)
         classes, pixels
             As in `fedlib.data.stack_rows`.
@@ -179,8 +179,8 @@ class Partition:
         Returns
         -------
         ClientData
-            Every client has all R rows, in order. A mixed client sees them under its groups in the proportions of its
-            own samples, spread evenly over the rows of each label. Nothing is drawn.
+            Every client has all R rows in order. A client of several groups sees the rows as these groups do, in the
+            proportions of its samples and spread evenly over the rows of each label. Nothing is drawn at random.
 
         References
         ----------
@@ -209,7 +209,7 @@ class Partition:
         return stack_rows(x, y, [np.arange(len(y))], classes=classes, pixels=pixels)
 
     def _seen_by(self, y: Tensor) -> np.ndarray:
-        """Entry of the change under which each client sees each of R common rows, shape (K, R)."""
+        """Index of the change's entry with which each client sees each of R common rows, of shape (K, R)."""
         main = np.arange(len(self.rows)) if self._by_client else self.group
         seen, order = np.repeat(main[:, None], len(y), 1), np.argsort(y.cpu().numpy(), kind="stable")
         for k, own in enumerate(self.sample_group):
@@ -222,20 +222,20 @@ class Partition:
         return seen
 
     def split(self, fractions: Sequence[float] = (0.6, 0.2, 0.2), seed: int = 0) -> tuple["Partition", ...]:
-        """Split the rows of each client at random, into training, validation and test rows for instance.
+        """Split the rows of each client at random, for example into training, validation and test rows.
 
         Parameters
         ----------
         fractions : sequence of float
-            Share of each part; they add up to 1. ``(1,)`` gives back the whole.
+            Share of each split; they add up to 1. ``(1,)`` returns the whole partition.
         seed : int
-            With the client's id it decides the draw: other clients do not matter.
+            Together with a client's id it determines the draw, so other clients do not matter.
 
         Returns
         -------
         tuple of Partition
-            One a part, with the same clients, groups and change. Sizes are as near to the fractions as whole numbers
-            allow, and at least 1: a client with fewer rows than parts is an error.
+            One per split, with the same clients, groups and change. Sizes are as close to the fractions as whole
+            numbers allow and at least 1, so a client with fewer rows than splits is an error.
         """
         shares, parts = shares_of(fractions, "fractions"), []
         for client, rows in zip(self.id.tolist(), self.rows, strict=True):
@@ -261,9 +261,10 @@ class Partition:
 
 
 def random_of(purpose: str, seed: int, *numbers: int) -> np.random.RandomState:
-    """A stream for each purpose: with one for all, a split would put the samples that a mixture drew into one part.
+    """A separate random stream for each purpose.
 
-    Without a purpose, the stream of the seed itself. A seed that needs more than 32 bits has two words.
+    If all purposes shared a stream, `Partition.split` would put the samples that a mixture drew into the same split.
+    Without a purpose, this is the stream of the seed itself. A seed that needs more than 32 bits has two words.
     """
     first, *words = (n >> shift & 0xFFFFFFFF for n in (whole_seed(seed), *numbers) for shift in (0, 32))
     words = [first, *words] if words[0] else [first, *words[1:]]
@@ -273,7 +274,7 @@ def random_of(purpose: str, seed: int, *numbers: int) -> np.random.RandomState:
 
 
 def apportion(total: int, shares: ArrayLike, least: int = 0) -> np.ndarray:
-    """Whole numbers that add up to `total`, by the largest remainder; of equal remainders the first wins."""
+    """Whole numbers that add up to `total`, by largest remainders; the first of equal remainders wins."""
     exact = total * np.asarray(shares, float) / math.fsum(np.asarray(shares))
     sizes = np.floor(exact).astype(int)
     sizes[np.argsort(-np.round(exact - sizes, 9), kind="stable")[: total - sizes.sum()]] += 1
@@ -284,7 +285,7 @@ def apportion(total: int, shares: ArrayLike, least: int = 0) -> np.ndarray:
 
 
 def shares_of(values: Sequence[float], what: str) -> list[float]:
-    """The values, if they are shares of a whole."""
+    """The values as floats, if they are shares of a whole."""
     if not np.iterable(values) or isinstance(values, str):
         raise TypeError(f"{what} must be a list of numbers that add up to 1; got {values!r:.80}")
     shares = [float(v) for v in values]
@@ -294,13 +295,13 @@ def shares_of(values: Sequence[float], what: str) -> list[float]:
 
 
 def one_group(rows: Sequence[np.ndarray], total: int | None = None, ids: np.ndarray | None = None) -> Partition:
-    """These rows, in the hands of clients that see them alike."""
+    """A partition with these rows, in which all clients belong to one group."""
     ids = np.arange(len(rows)) if ids is None else ids
     samples = tuple(np.zeros(len(r), np.int64) for r in rows)
     return Partition(tuple(map(np.sort, rows)), np.zeros(len(rows), np.int64), samples, ids, total=total)
 
 
-# ---- dealing ----
+# ---- partitions ----
 
 
 def _labels(y: ArrayLike, n_clients: int, classes: bool = True) -> np.ndarray:
@@ -316,14 +317,14 @@ def _labels(y: ArrayLike, n_clients: int, classes: bool = True) -> np.ndarray:
 
 
 def iid(y: ArrayLike, n_clients: int, seed: int = 0) -> Partition:
-    """Share rows out evenly at random: all clients have the same distribution (chapter 01).
+    """Share rows out evenly at random, so that all clients have the same distribution (chapter 01).
 
     Parameters
     ----------
     y : array of shape (R, ...)
         Only its length matters.
     n_clients : int
-        K; sizes differ by one at the most.
+        K; sizes differ by at most one.
     seed : int
 
     Returns
@@ -342,7 +343,7 @@ def iid(y: ArrayLike, n_clients: int, seed: int = 0) -> Partition:
 
 
 def quantity(y: ArrayLike, n_clients: int, sigma: float, seed: int = 0) -> Partition:
-    """Same distribution, different amounts: sizes are log-normal (chapter 01).
+    """Clients with the same distribution but different sizes, which are log-normal (chapter 01).
 
     Parameters
     ----------
@@ -363,7 +364,7 @@ def quantity(y: ArrayLike, n_clients: int, sigma: float, seed: int = 0) -> Parti
     random = random_of("", seed)
     draw = sigma * random.standard_normal(n_clients)
     share = np.exp(draw - draw.max())  # no overflow
-    # One row each, the rest by share.
+    # Each client gets one row, and the rest are divided by share.
     ends = np.round(np.cumsum(share / share.sum()) * (len(y) - n_clients)).astype(int) + np.arange(1, n_clients + 1)
     return one_group(np.split(random.permutation(len(y)), ends[:-1]), len(y))
 
@@ -371,26 +372,26 @@ def quantity(y: ArrayLike, n_clients: int, sigma: float, seed: int = 0) -> Parti
 def dirichlet(
     y: ArrayLike, n_clients: int, alpha: float, seed: int = 0, min_rows: int = 1, attempts: int = 1000
 ) -> Partition:
-    """Label skew: of each class, clients get shares drawn from a Dirichlet distribution (chapter 01).
+    """Label skew, where the clients' shares of each class are drawn from a Dirichlet distribution (chapter 01).
 
     Parameters
     ----------
     y : array of shape (R,)
-        Class labels. Targets of a regression need classes first, such as fifths:
+        Class labels. Divide regression targets into classes first, for example into fifths by
         ``np.digitize(y, np.quantile(y, [0.2, 0.4, 0.6, 0.8]))``.
     n_clients : int
     alpha : float
         Concentration. Near 0 each class goes to a few clients; large values approach `iid`.
     seed : int
     min_rows : int
-        Draw again until every client has at least so many rows.
+        Redraw until every client has at least this many rows.
     attempts : int
-        How often to try.
+        Maximum number of draws.
 
     Returns
     -------
     Partition
-        Sizes differ too, the more so the smaller `alpha` is.
+        Sizes also differ, the more so the smaller `alpha` is.
 
     Raises
     ------
@@ -401,10 +402,10 @@ def dirichlet(
 
     Notes
     -----
-    Because shares add up to one, a client that gets enough leaves less for the others. The chance of a draw without a
-    short client is therefore at most (1 - q)^K, where q is the share of the clients that are short in a draw. The
-    function gives up when this bound, computed with q minus four standard errors, leaves a chance below 1 in 10,000 for
-    all attempts together.
+    A client is short if it gets too few rows. Because shares add up to one, a client that gets enough leaves less for
+    the others. The chance of a draw without a short client is therefore at most (1 - q)^K, where q is the mean share of
+    clients that are short in a draw. The function gives up when this bound, computed with q minus four standard errors,
+    leaves a chance below 1 in 10,000 for all attempts together.
 
     References
     ----------
@@ -413,7 +414,7 @@ def dirichlet(
 
     Examples
     --------
-    Three clients of 300 rows, of which each class lies mostly with one of them:
+    Three clients share 300 rows, and most rows of each class go to one client:
 
     >>> import numpy as np
     >>> from fedlib import partition
@@ -429,11 +430,11 @@ def dirichlet(
     random, short, draw = random_of("", seed), 0, 0
     members = [np.flatnonzero(y == label) for label in np.unique(y)]
     for draw in range(1, check_whole(attempts, "attempts") + 1):
-        drawn = []  # of each class: its rows in random order, and where the part of each client but the last ends
+        drawn = []  # for each class, its rows in random order and the end of each client's rows except the last
         for rows in map(random.permutation, members):
             with np.errstate(invalid="ignore"):
                 share = random.dirichlet(np.full(n_clients, alpha))
-            if np.isnan(share).any():  # alpha so small that all draws underflow: one client takes the class
+            if np.isnan(share).any():  # alpha is so small that all draws underflow, so one client takes the class
                 share = np.eye(n_clients)[random.randint(n_clients)]
             drawn.append((rows, np.round(np.cumsum(share)[:-1] * len(rows)).astype(int)))
         sizes = np.sum([np.diff(ends, prepend=0, append=len(rows)) for rows, ends in drawn], 0)
@@ -441,7 +442,7 @@ def dirichlet(
             parts = [np.split(rows, ends) for rows, ends in drawn]
             return one_group([np.concatenate(own) for own in zip(*parts, strict=True)], len(y))
         short += np.count_nonzero(sizes < min_rows)
-        q = (short - 4 * math.sqrt(short)) / draw / n_clients  # of a Poisson number, which varies more
+        q = (short - 4 * math.sqrt(short)) / draw / n_clients  # as of a Poisson number, which varies more
         if q > 0 and attempts * (1 - q) ** n_clients < 1e-4:
             break
     words = f"no draw of {draw} gave each of {n_clients} clients at least {min_rows} rows with alpha = {alpha}"
@@ -451,7 +452,7 @@ def dirichlet(
 
 
 def pathological(y: ArrayLike, n_clients: int, shards_per_client: int = 2, seed: int = 0) -> Partition:
-    """Label skew as in the first FedAvg paper: rows sorted by label, cut into shards, shared out (chapter 01).
+    """Label skew as in the first FedAvg paper, where clients get shards of rows sorted by label (chapter 01).
 
     Parameters
     ----------
@@ -459,7 +460,7 @@ def pathological(y: ArrayLike, n_clients: int, shards_per_client: int = 2, seed:
         Class labels.
     n_clients : int
     shards_per_client : int
-        Shards that each client gets; with 2 most clients see two classes.
+        Shards that each client gets; with 2, most clients see two classes.
     seed : int
 
     Returns
@@ -484,15 +485,15 @@ def pathological(y: ArrayLike, n_clients: int, shards_per_client: int = 2, seed:
 
 
 def by_user(user: ArrayLike, n_clients: int | None = None, min_rows: int = 1, seed: int = 0) -> Partition:
-    """One client a writer: the natural partition (chapter 02).
+    """The natural partition, with one client per writer (chapter 02).
 
     Parameters
     ----------
     user : array of shape (R,), int or str
-        Who wrote each row, for example ``writer`` of `fedlib.datasets.Arrays`. Names are numbered from 0 in sorted
-        order, those that are left out too, and kept beside the numbers.
+        The writer of each row, for example ``writer`` of `fedlib.datasets.Arrays`. Names are numbered from 0 in sorted
+        order, including those that are left out, and kept in addition to the numbers.
     n_clients : int, optional
-        Keep so many writers, drawn at random; all by default.
+        Number of writers to keep, drawn at random; all by default.
     min_rows : int
         Leave out writers with fewer rows.
     seed : int
@@ -501,7 +502,7 @@ def by_user(user: ArrayLike, n_clients: int | None = None, min_rows: int = 1, se
     Returns
     -------
     Partition
-        Clients in ascending order of their ids, which are the writers'.
+        Clients in ascending order of their ids, which are those of the writers.
 
     References
     ----------

@@ -1,1 +1,1 @@
-"""What the server computes from what clients send: clusters, graphs."""
+"""Computations of the server on what clients send, such as clusters and graphs."""

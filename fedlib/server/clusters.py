@@ -1,7 +1,7 @@
-"""Clusters of clients, found from their updates alone: the server sees no data.
+"""Clusters of clients, found from their updates alone, so that the server sees no data.
 
-Clustered federated learning (CFL) compares the directions of the updates (`cosine_similarity`) and cuts the clients in
-two (`bipartition`). k-means on the updates (`kmeans`, `nearest`) is the plain method to compare with.
+Clustered federated learning (CFL) compares the directions of the updates (`cosine_similarity`) and splits the clients
+into two clusters (`bipartition`). k-means on the updates (`kmeans`, `nearest`) is the baseline.
 """
 
 from dataclasses import dataclass
@@ -27,17 +27,17 @@ __all__ = [
 ]
 
 _LINKAGE = {"exact": "single", "complete": "complete", "average": "average"}
-_GRID = 2.0**40  # similarities are multiples of 1 / _GRID: coarse beside rounding errors, fine beside noise
+_GRID = 2.0**40  # similarities are multiples of 1 / _GRID, coarser than rounding errors, finer than noise
 
 
 @torch.no_grad()
 def cosine_similarity(updates: Params | Tensor) -> Tensor:
-    """Cosine similarity alpha_ij of the updates of each two clients (CFL Eq. 4, with updates as gradients).
+    """Cosine similarity alpha_ij of the updates of each pair of clients (CFL Eq. 4, with updates as gradients).
 
     Parameters
     ----------
     updates : Params or Tensor of shape (K, ...)
-        Stack of K rows, or a matrix with a row for each client; of any real type.
+        Stack of K rows, or a matrix with a row for each client, of any real type.
 
     Returns
     -------
@@ -51,18 +51,18 @@ def cosine_similarity(updates: Params | Tensor) -> Tensor:
 
     Notes
     -----
-    Sums are taken in float64, of rows divided by their largest entry, so updates of any size neither overflow nor
-    vanish. Rounding errors, which depend on the machine, must not decide who is nearer to whom. So the result is
-    rounded to multiples of 2^-40, about 1e-12: 0, 1 and -1 come out exactly. Clients whose similarity is then 1 have
-    the same direction and get the same row, that of the first of them. The cost is K^2 P multiplications for P
-    parameters; beside the updates, a few matrices of the result's size are in memory. Chapter 05.
+    Rows are divided by their largest entry and summed in float64, so updates of any size neither overflow nor vanish.
+    Rounding errors, which depend on the machine, must not decide which clients are more similar. The result is
+    therefore rounded to multiples of 2^-40, about 1e-12, and 0, 1 and -1 come out exactly. Clients whose similarity is
+    then 1 have the same direction and get the same row, that of the first of them. The cost is K^2 P multiplications
+    for P parameters. In addition to the updates, a few matrices of the result's size are in memory. Chapter 05.
     """
     stack = updates if isinstance(updates, dict) else {"": updates}
     clients = number_of_rows(stack)
     if clients < 2:
         raise ValueError(f"a similarity needs the updates of at least two clients; got {clients}")
     parts = [p.reshape(clients, -1) for p in stack.values() if p.numel()]
-    columns = [c for p in parts for c in p.split(max(256, 2**16 // clients), dim=1)]  # a part in 64 bits at a time
+    columns = [c for p in parts for c in p.split(max(256, 2**16 // clients), dim=1)]  # in 64 bits one part at a time
     largest = torch.zeros(clients, dtype=torch.float64, device=next(iter(stack.values())).device)
     for c in columns:
         largest = largest.maximum(c.to(largest).abs().amax(1))
@@ -76,29 +76,29 @@ def cosine_similarity(updates: Params | Tensor) -> Tensor:
     norm = gram.diagonal().sqrt()
     upper = (gram / (norm[:, None] * norm)).mul(_GRID).round().div(_GRID).clamp(-1, 1).triu(1)
     alpha = upper + upper.T + torch.eye(clients).to(upper)
-    first = (alpha == 1).int().argmax(1)  # of the clients with this one's direction
+    first = (alpha == 1).int().argmax(1)  # of the clients with the same direction
     return alpha[first][:, first]
 
 
 @dataclass(frozen=True)
 class Bipartition:
-    """Two clusters of m clients.
+    """A split of m clients into two clusters.
 
     Attributes
     ----------
     assignment : Tensor of shape (m,), int64
         0 for the cluster of the first client, 1 for the other; both occur.
     objective : float
-        What CFL Eq. 6 minimises: the largest similarity of two clients in different clusters.
+        The largest similarity of two clients in different clusters, which CFL Eq. 6 minimises.
     gap : float
         The smallest similarity of two clients in the same cluster, minus `objective`. Above 0, any two clients
-        of one cluster are more alike than any two of different ones. A client alone in its cluster counts
+        of one cluster are more similar than any two of different ones. A client alone in its cluster counts
         with 1, its similarity to itself.
 
     Notes
     -----
-    The gap is seen in CFL's Fig. 3, right, which gives no equation; the longer paper (Sattler, Müller and Samek, 2021)
-    calls it the separation gap g(alpha). A good cut can have a gap of 0 or less: with more than two groups of clients,
+    CFL's Fig. 3, right, shows the gap without an equation; the longer paper (Sattler, Müller and Samek, 2021) calls it
+    the separation gap g(alpha). A good split can have a gap of 0 or less, because with more than two groups of clients,
     one cluster holds several of them. Eq. 6 does not maximise the gap.
     """
 
@@ -108,17 +108,17 @@ class Bipartition:
 
 
 def bipartition(similarity: Tensor | ArrayLike, method: str = "exact") -> Bipartition:
-    """Cut clients in two clusters so that the largest similarity across the cut is as small as possible (CFL Eq. 6).
+    """Split clients into two clusters that minimise the largest similarity between them (CFL Eq. 6).
 
     Parameters
     ----------
     similarity : Tensor or array of shape (m, m)
         Symmetric, such as the rows and columns of one cluster's clients from `cosine_similarity`. The diagonal does not
-        matter. Where two mirrored entries differ by rounding, the larger one counts.
+        matter. If two mirrored entries differ by rounding, the larger one counts.
     method : {"exact", "complete", "average"}
-        "exact" finds the minimum of Eq. 6 by single linkage: it deletes the weakest edge of the maximum spanning tree.
-        "complete" and "average" linkage only approach it. The authors' code takes "complete". "average" is the least
-        sensitive to noise.
+        "exact" finds the minimum of Eq. 6 by single linkage, which deletes the weakest edge of the maximum spanning
+        tree. "complete" and "average" linkage only approximate it. The authors' code uses "complete". "average" is the
+        least sensitive to noise.
 
     Returns
     -------
@@ -132,13 +132,14 @@ def bipartition(similarity: Tensor | ArrayLike, method: str = "exact") -> Bipart
 
     Notes
     -----
-    The exact cut is prone to outliers: when the noise is strong, the minimum of Eq. 6 often sets one client apart. This
-    lies in Eq. 6, not in the way to solve it, so look at the sizes of the clusters.
+    The exact split is sensitive to outliers. With strong noise, the minimum of Eq. 6 often splits off a single client.
+    The cause is Eq. 6 and not the way to solve it, so look at the sizes of the clusters.
 
-    Ties: no best cut parts two clients that a chain of similarities above the minimum connects, but there may be more
-    than two such groups. "exact" then makes the first client's group cluster 0 and all other groups cluster 1; of all
-    best assignments that start with 0 it is the last in alphabetical order. So the answer depends on the matrix and the
-    order of its clients only. "complete" and "average" leave ties to SciPy. Chapters 05 and 06.
+    With ties, several splits can reach the minimum. None of them separates two clients that are connected by a chain of
+    similarities above the minimum, but there may be more than two such groups. "exact" then makes the first client's
+    group cluster 0 and all other groups cluster 1, which is the last in lexicographic order of all optimal assignments
+    that start with 0. So the answer depends only on the matrix and the order of its clients. "complete" and "average"
+    leave ties to SciPy. Chapters 05 and 06.
     """
     from scipy.cluster.hierarchy import linkage, to_tree
     from scipy.sparse.csgraph import connected_components
@@ -148,13 +149,13 @@ def bipartition(similarity: Tensor | ArrayLike, method: str = "exact") -> Bipart
         raise ValueError(f"method must be one of {list(_LINKAGE)}; got {method!r}")
     alpha = _symmetric(similarity)
     clients = len(alpha)
-    # -alpha, not 1 - alpha: the sign is exact, so that different similarities stay different and equal ones equal
+    # -alpha, not 1 - alpha, because negation is exact: different similarities stay different and equal ones equal
     tree = linkage(squareform(-alpha, checks=False), _LINKAGE[method])
     if method == "exact":
         group = connected_components(alpha > -tree[-1, 2], directed=False)[1]
     else:
-        tree[:, 2] -= tree[0, 2]  # SciPy wants heights of at least 0
-        group = np.isin(np.arange(clients), to_tree(tree).get_left().pre_order())  # before the last two were merged
+        tree[:, 2] -= tree[0, 2]  # SciPy requires heights of at least 0
+        group = np.isin(np.arange(clients), to_tree(tree).get_left().pre_order())  # before the last merge
     second = group != group[0]
     across = second[:, None] != second
     objective = alpha[across].max()
@@ -167,7 +168,7 @@ def bipartition(similarity: Tensor | ArrayLike, method: str = "exact") -> Bipart
 
 @dataclass(frozen=True)
 class Centres:
-    """Clusters of clients, by `kmeans`.
+    """Clusters of clients, found by `kmeans`.
 
     Attributes
     ----------
@@ -182,12 +183,12 @@ class Centres:
 
 
 def kmeans(updates: Params | Tensor, clusters: int, seed: int) -> Centres:
-    """k-means on the clients' updates: the baseline of FedCG's Table 4.
+    """k-means on the clients' updates, the baseline of FedCG's Table 4.
 
     Parameters
     ----------
     updates : Params or Tensor of shape (K, ...)
-        Stack of K rows, or a matrix with a row for each client, all trained from the same start.
+        Stack of K rows, or a matrix with a row for each client, all trained from the same initialisation.
     clusters : int
         M, the number of clusters.
     seed : int
@@ -205,8 +206,9 @@ def kmeans(updates: Params | Tensor, clusters: int, seed: int) -> Centres:
     Notes
     -----
     The paper leaves the details open. Here the updates are projected to their first min(50, K, P) principal components,
-    k-means++ starts 20 times, and the best result counts. The centres are given in the space of the updates, and the
-    nearest of them is the nearest after projection too, since all lie in the plane of the components. Chapter 07.
+    k-means++ starts 20 times, and the best result counts. The centres are given in the space of the updates. The
+    nearest centre is the same before and after projection, because all centres are in the subspace of the components.
+    Chapter 07.
     """
     from sklearn.cluster import KMeans
     from sklearn.decomposition import PCA
@@ -227,31 +229,31 @@ def kmeans(updates: Params | Tensor, clusters: int, seed: int) -> Centres:
 
 
 def kmeans_seed(key: Key) -> int:
-    """The seed of `kmeans` in a run, from 0 to 2^32 - 1 whatever the seed of the run."""
+    """The seed of `kmeans` in a run, from 0 to 2^32 - 1 for any seed of the run."""
     return int(key.uniform(torch.zeros(1, dtype=torch.int64), "k-means")[0] * 2**32)
 
 
 def nearest(centres: Tensor, updates: Params | Tensor) -> Tensor:
-    """The cluster of clients that `kmeans` never saw: that with the nearest centre.
+    """The cluster with the nearest centre, for clients that `kmeans` never saw.
 
     Parameters
     ----------
     centres : Tensor of shape (M, P)
         From `kmeans`.
     updates : Params or Tensor of shape (K, ...)
-        Trained from the same start, and in the same way, as the updates given to `kmeans`.
+        Trained from the same initialisation, and in the same way, as the updates given to `kmeans`.
 
     Returns
     -------
     Tensor of shape (K,), int64
-        Of equally near centres the first. Chapter 07.
+        The first of equally near centres. Chapter 07.
 
     Raises
     ------
     ValueError
         A number that is NaN or infinite.
     """
-    # not by matrix products: |a|^2 - 2 a b + |b|^2 cancels when updates are long and differ little
+    # without matrix products, because |a|^2 - 2 a b + |b|^2 cancels when updates are long and differ little
     mode = "donot_use_mm_for_euclid_dist"
     rows, centres = _matrix(updates), _matrix(centres)
     if not (rows.isfinite().all() and centres.isfinite().all()):
@@ -260,12 +262,12 @@ def nearest(centres: Tensor, updates: Params | Tensor) -> Tensor:
 
 
 def different_starts(params: Params, models: int, key: Key) -> Params:
-    """Starts of several models of which each client shall find out which fit it (IFCA, FedEM).
+    """Initialisations of several models, among which each client finds those that fit it (IFCA, FedEM).
 
     Parameters
     ----------
     params : Params
-        Where the first model starts.
+        Initialisation of the first model.
     models : int
         M.
     key : Key
@@ -273,12 +275,12 @@ def different_starts(params: Params, models: int, key: Key) -> Params:
     Returns
     -------
     Params
-        Stack of M rows. The others are draws in which each tensor keeps its mean and its standard deviation.
+        Stack of M rows. The other models are random draws with the mean and standard deviation of each tensor.
 
     Raises
     ------
     ValueError
-        More than one model, and parameters that are all constant: models that start equal stay equal.
+        More than one model but only constant parameters, because models that start equal stay equal.
     """
     others, stack = torch.arange(1, models), {}
     for name, p in params.items():
@@ -290,14 +292,14 @@ def different_starts(params: Params, models: int, key: Key) -> Params:
 
 
 def shuffle_within(cluster: Tensor, bits: Tensor, clusters: int) -> tuple[Tensor, Tensor, Tensor]:
-    """Things sorted by cluster, within each in a random order: for draws that treat all clusters alike.
+    """Sort items by cluster, in random order within each cluster, for draws that treat all clusters alike.
 
     Parameters
     ----------
     cluster : Tensor of shape (N,), int64
-        Cluster of each thing, from 0 to `clusters` - 1.
+        Cluster of each item, from 0 to `clusters` - 1.
     bits : Tensor of shape (N,), int64
-        What is drawn for each, by `fedlib.keys.Key.bits`; the smallest comes first.
+        Random bits of each item, from `fedlib.keys.Key.bits`; the smallest comes first.
     clusters : int
         M.
 
@@ -306,20 +308,20 @@ def shuffle_within(cluster: Tensor, bits: Tensor, clusters: int) -> tuple[Tensor
     order : Tensor of shape (N,), int64
         Positions, cluster by cluster.
     first, size : Tensor of shape (M,), int64
-        Where each cluster begins in `order`, and how many are in it. Chapter 11.
+        Where each cluster begins in `order`, and its size. Chapter 11.
     """
     order, size = bits.argsort(stable=True), torch.bincount(cluster, minlength=clusters)
     return order[cluster[order].argsort(stable=True)], size.cumsum(0) - size, size
 
 
 def _matrix(updates: Params | Tensor) -> Tensor:
-    """Updates as a matrix (K, P), of 32 bits at least."""
+    """Updates as a matrix (K, P) of at least 32 bits."""
     matrix = to_matrix(updates if isinstance(updates, dict) else {"": updates}).detach()
     return matrix.to(torch.promote_types(matrix.dtype, torch.float32))
 
 
 def _refuse(wrong: Tensor, what: str) -> None:
-    """Refuse updates with the reason `what` if the mask `wrong` (K,) is not empty."""
+    """Refuse updates for the reason `what` if the mask `wrong` (K,) marks any."""
     if number := int(wrong.sum()):
         first = wrong.nonzero()[:10, 0].tolist()
         rest = f" and {number - 10} more" if number > 10 else ""
@@ -327,7 +329,7 @@ def _refuse(wrong: Tensor, what: str) -> None:
 
 
 def _symmetric(similarity: Tensor | ArrayLike) -> np.ndarray:
-    """The matrix that `bipartition` works on: checked, in float64, exactly symmetric."""
+    """The matrix for `bipartition`, checked, in float64 and exactly symmetric."""
     alpha = torch.as_tensor(similarity).detach().cpu().double().numpy()
     if alpha.ndim != 2 or len(alpha) != alpha.shape[1] or len(alpha) < 2:
         raise ValueError(f"similarity must be a square matrix of at least two clients; got shape {alpha.shape}")

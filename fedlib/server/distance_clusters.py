@@ -1,4 +1,4 @@
-"""Clusters of a distance matrix (FedSGCNN Step 6), and the random clusters to compare them with."""
+"""Clusters from a distance matrix (FedSGCNN Step 6), and random clusters as their control."""
 
 from collections.abc import Sequence
 
@@ -13,26 +13,27 @@ __all__ = ["dbscan", "linkage", "same_sizes"]
 
 
 def dbscan(distance: Tensor | ArrayLike, eps: float, min_samples: int = 2) -> Tensor:
-    """Clusters of a distance matrix by scikit-learn's DBSCAN (FedSGCNN Step 6).
+    """Cluster a distance matrix by scikit-learn's DBSCAN (FedSGCNN Step 6).
 
     Parameters
     ----------
     distance : Tensor or array of shape (K, K)
-        At least 0, symmetric.
+        Symmetric, with entries of at least 0.
     eps : float
         Clients no farther apart than this are neighbours; above 0.
     min_samples : int
-        Neighbours, itself included, that make a client the core of a cluster. 2: clusters are chains of neighbours.
+        Number of neighbours, itself included, that make a client the core of a cluster. With 2, clusters are chains of
+        neighbours.
 
     Returns
     -------
     Tensor of shape (K,), int64
-        Clusters are numbered in the order of their first clients. What DBSCAN calls noise is a cluster of its own: such
-        a client trains alone.
+        Clusters are numbered in the order of their first clients. A client that DBSCAN calls noise is a separate
+        cluster, so it trains alone.
 
     Notes
     -----
-    The paper states neither eps nor min_samples nor what becomes of noise. Chapter 12.
+    The paper states neither eps nor min_samples, nor how to treat noise. Chapter 12.
     """
     from sklearn.cluster import DBSCAN
 
@@ -44,7 +45,7 @@ def dbscan(distance: Tensor | ArrayLike, eps: float, min_samples: int = 2) -> Te
 
 
 def linkage(distance: Tensor | ArrayLike, clusters: int | None = None, threshold: float | None = None) -> Tensor:
-    """Clusters of a distance matrix by scikit-learn's average linkage: so many, or as a threshold makes them.
+    """Cluster a distance matrix by scikit-learn's average linkage, up to a number of clusters or to a threshold.
 
     Parameters
     ----------
@@ -52,8 +53,8 @@ def linkage(distance: Tensor | ArrayLike, clusters: int | None = None, threshold
     clusters : int, optional
         From 1 to K.
     threshold : float, optional
-        In place of `clusters`, at least 0: the two nearest clusters are joined as long as the mean distance between
-        their clients is below it. With 0 every client is alone.
+        At least 0, given instead of `clusters`. The two nearest clusters are joined as long as the mean distance
+        between their clients is below it. With 0 every client is alone.
 
     Returns
     -------
@@ -77,7 +78,7 @@ def linkage(distance: Tensor | ArrayLike, clusters: int | None = None, threshold
 
 
 def same_sizes(assignment: Tensor | Sequence[int], seed: int) -> Tensor:
-    """Random clusters of the same sizes: the control beside every clustering. Chapter 12."""
+    """Random clusters of the same sizes, as a control for every clustering. Chapter 12."""
     given = torch.as_tensor(assignment)
     return given[Key(seed).bits(torch.arange(len(given)), "random clusters").argsort(stable=True).to(given.device)]
 

@@ -1,7 +1,7 @@
-"""A Siamese graph network that looks at two clients' networks and predicts whether federating them helps.
+"""A Siamese graph network that predicts from two clients' networks whether federating them helps.
 
-A network becomes a graph: its neurons are the nodes, its weights the edges. Two graph convolutions, the same for both
-clients of a pair, turn each graph into a vector; one fully connected layer compares the two vectors.
+A network becomes a graph whose nodes are the neurons and whose edges are the weights. Two graph convolutions, the same
+for both clients of a pair, turn each graph into a vector, and one fully connected layer compares the two vectors.
 """
 
 import math
@@ -23,16 +23,16 @@ __all__ = ["ModelGraphs", "PairPredictor", "SiameseGCN", "model_graph", "train_s
 
 @dataclass(frozen=True)
 class ModelGraphs:
-    """K networks of the same shape as graphs.
+    """K networks of the same shape, as graphs.
 
-    Make them with `model_graph`. Indexing with positions, ``graphs[clients]``, keeps some networks.
+    Make them with `model_graph`. Indexing with positions, ``graphs[clients]``, selects networks.
 
     Attributes
     ----------
     x : Tensor of shape (K, N, F)
         Features of the neurons.
     adjacency : Tensor of shape (K, 2, N, N)
-        Positive and negative parts of the weights between neurons; nowhere negative, symmetric, without self-loops.
+        Positive and negative parts of the weights between neurons; nonnegative, symmetric, without self-loops.
     layer : Tensor of shape (N,), int64
         Layer of each neuron, from 0.
     """
@@ -49,12 +49,12 @@ class ModelGraphs:
 
 
 def model_graph(stack: Params, layers: Sequence[str]) -> ModelGraphs:
-    """Dense layers of K networks as graphs.
+    """Turn dense layers of K networks into graphs.
 
     Parameters
     ----------
     stack : Params
-        K networks, or their updates since a common start. Each layer has a weight (K, outputs, inputs) and a bias
+        K networks, or their updates from a common model. Each layer has a weight (K, outputs, inputs) and a bias
         (K, outputs); other parameters are ignored.
     layers : sequence of str
         Names of consecutive dense layers, such as ``("dense2", "dense3")``.
@@ -72,8 +72,8 @@ def model_graph(stack: Params, layers: Sequence[str]) -> ModelGraphs:
 
     Notes
     -----
-    The paper does not say what describes a node or an edge (section 4.2, Step 4). Signed weights have signed degrees,
-    whose roots are NaN; so positive and negative weights are two kinds of edges. Chapter 12.
+    The paper does not state the features of nodes and edges (section 4.2, Step 4). Signed weights have signed degrees,
+    whose roots are NaN, so positive and negative weights become two kinds of edges. Chapter 12.
     """
     weights = [stack[f"{name}.weight"] for name in layers]
     chain = all(w.ndim == 3 for w in weights) and all(w.shape[1] == v.shape[2] for w, v in pairwise(weights))
@@ -95,36 +95,36 @@ def model_graph(stack: Params, layers: Sequence[str]) -> ModelGraphs:
 
 
 class SiameseGCN(nn.Module):
-    """Compare two networks by what two graph convolutions see in each.
+    """Compare two networks by the vectors that two graph convolutions make of them.
 
     Parameters
     ----------
     features : int
-        F, of a node.
+        F, the number of features of a node.
     layers : int
-        Layers of nodes.
+        Number of layers of nodes.
     hidden : int
         Width of the convolutions, which the paper does not state.
     seed : int
-        Of the start.
+        Seed of the initialisation.
 
     Notes
     -----
-    Section 4.1 of the paper: "two GCN layers with one fully connected layer". Nodes are averaged layer by layer, so
-    the order of the neurons in a layer does not matter; all pair features are symmetric. A subclass may have others, or
-    another `loss`. Chapter 12.
+    Section 4.1 of the paper asks for "two GCN layers with one fully connected layer". Nodes are averaged layer by
+    layer, so the order of the neurons in a layer does not matter. All features of pairs are symmetric. A subclass may
+    define others, or another `loss`. Chapter 12.
     """
 
     rate, decay = 0.01, 0.0  # of Adam
 
     def __init__(self, features: int, layers: int, hidden: int = 32, seed: int = 0):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # importing torch-geometric uses what newer torch deprecates
+            warnings.simplefilter("ignore", FutureWarning)  # torch-geometric imports what newer torch deprecates
             from torch_geometric.nn import DenseGCNConv
 
         super().__init__()
         self.layers = layers
-        with torch.random.fork_rng(devices=[]):  # the layers draw a start of their own
+        with torch.random.fork_rng(devices=[]):  # the layers also draw an initialisation
             self.first = nn.ModuleList(DenseGCNConv(features, hidden) for _ in range(2))
             self.second = nn.ModuleList(DenseGCNConv(hidden, hidden) for _ in range(2))
             self.compare = nn.Linear(self.both(*torch.zeros(2, 1, layers * hidden)).shape[1], 1)
@@ -145,24 +145,24 @@ class SiameseGCN(nn.Module):
         return self.compare(self.both(*self.embed(graphs)[pairs].unbind(1))).squeeze(1)
 
     def both(self, a: Tensor, b: Tensor) -> Tensor:
-        """Features of the pairs whose vectors are a and b (P, ...): ``|a - b|`` and ``a * b``, side by side."""
+        """Features ``|a - b|`` and ``a * b``, side by side, of the pairs whose vectors are a and b (P, ...)."""
         return torch.cat([(a - b).abs(), a * b], 1)
 
     def loss(self, output: Tensor, gain: Tensor) -> Tensor:
-        """Cross-entropy, which the paper does not state: 1 for negative transfer (gain <= 0), else 0."""
+        """Cross-entropy (not stated in the paper), with target 1 for negative transfer (gain <= 0) and 0 otherwise."""
         return F.binary_cross_entropy_with_logits(output, (gain <= 0).to(output))
 
 
 @dataclass(frozen=True)
 class PairPredictor:
-    """What `train_siamese` learned.
+    """The result of `train_siamese`.
 
     Attributes
     ----------
     networks : tuple of S SiameseGCN
         One for each snapshot.
     mean, deviation : tuple of S Tensors of shape (layers, F)
-        Mean and deviation of the node features of the training clients, layer by layer.
+        Mean and standard deviation of the training clients' node features, layer by layer.
     """
 
     networks: tuple[SiameseGCN, ...]
@@ -171,12 +171,12 @@ class PairPredictor:
 
     @torch.no_grad()
     def outputs(self, graphs: Sequence[ModelGraphs], pairs: Tensor) -> Tensor:
-        """What each network says of each pair, of shape (S, P); see `score`."""
+        """The output of each network for each pair, of shape (S, P); see `score`."""
         parts = zip(self.networks, graphs, self.mean, self.deviation, strict=True)
         return torch.stack([net(_scaled(g, mean, deviation), pairs) for net, g, mean, deviation in parts])
 
     def score(self, graphs: Sequence[ModelGraphs], pairs: Tensor) -> Tensor:
-        """How much negative transfer is expected of each pair: the sum of what the networks say.
+        """The expected negative transfer of each pair, the sum of the networks' outputs.
 
         Parameters
         ----------
@@ -188,18 +188,19 @@ class PairPredictor:
         Returns
         -------
         Tensor of shape (P,)
-            Higher means more negative transfer; 0 is where helping and harming are in balance. The same for (i, j) as
-            for (j, i).
+            Higher means more negative transfer, and 0 is the balance of helping and harming. The same for (i, j) as for
+            (j, i).
         """
         return self.outputs(graphs, pairs).sum(0)
 
     def distance(self, graphs: Sequence[ModelGraphs]) -> Tensor:
-        """Distances between all K clients: the logistic function of the score.
+        """Distances between all K clients, the logistic function of the score.
 
         Returns
         -------
         Tensor of shape (K, K)
-            In [0, 1], symmetric, with a zero diagonal: the probability of negative transfer, 1/2 for a score of 0.
+            In [0, 1], symmetric, with a zero diagonal. An entry off the diagonal is the probability of negative
+            transfer, 1/2 for a score of 0.
         """
         clients = len(graphs[0])
         i, j = torch.triu_indices(clients, clients, 1)
@@ -217,22 +218,22 @@ def train_siamese(
     epochs: int = 1000,
     network: type[SiameseGCN] = SiameseGCN,
 ) -> PairPredictor:
-    """Learn to tell from two networks whether their clients should federate.
+    """Learn to predict from two networks whether their clients should federate.
 
     Parameters
     ----------
     graphs : sequence of S ModelGraphs
-        Snapshots of the same K clients, each at another time of local training: one in the paper, after some epochs
-        from a common start.
+        Snapshots of the same K clients, each at another time of local training. The paper has one, after some epochs
+        from a common initialisation.
     pairs : Tensor of shape (P, 2), int64
-        Positions of the training pairs in `graphs`. Clients in no pair are not looked at.
+        Positions of the training pairs in `graphs`. Clients in no pair are ignored.
     gain : Tensor of shape (P,)
-        Positive transfer of each pair: above 0 federating helps.
+        Positive transfer of each pair; above 0 federating helps.
     seed : int
     epochs : int
-        Full-batch steps.
+        Number of full-batch steps.
     network : type of SiameseGCN
-        Its `loss` says what is learned.
+        Its `loss` determines what is learned.
 
     Returns
     -------
@@ -241,14 +242,14 @@ def train_siamese(
     Raises
     ------
     ValueError
-        No pairs, a pair of a client with itself, a gain or a graph that is not finite, lengths that do not fit, no
+        No pairs, a pair of a client with itself, a gain or a graph that is not finite, lengths that do not match, or no
         epochs.
 
     Notes
     -----
-    Section 4.1 and Step 4 of the paper: Adam with learning rate .01 for 100 rounds of 10 epochs, all of them; nobody is
-    held out to stop earlier. Node features are standardised layer by layer by those of the training clients.
-    Chapter 12.
+    As in section 4.1 and Step 4 of the paper, Adam runs with learning rate .01 for all 100 rounds of 10 epochs; no
+    clients are held out for early stopping. Node features are standardised layer by layer, with the mean and deviation
+    of the training clients. Chapter 12.
     """
     check_whole(epochs, "epochs")
     gain = torch.as_tensor(gain)
@@ -279,7 +280,7 @@ def _train_one(
 
 
 def _scaled(graphs: ModelGraphs, mean: Tensor, deviation: Tensor) -> ModelGraphs:
-    """Node features in deviations from the training clients; the one-hot layer stays."""
+    """Standardise node features by those of the training clients, leaving the one-hot layer as it is."""
     layers = len(mean)
     x = (graphs.x - mean[graphs.layer]) / deviation[graphs.layer]
     return ModelGraphs(torch.cat([graphs.x[..., :layers], x[..., layers:]], 2), graphs.adjacency, graphs.layer)

@@ -1,4 +1,4 @@
-"""The split tree of clustered federated learning (CFL): its nodes, and new clients in it."""
+"""The split tree of clustered federated learning (CFL), with its nodes and the placement of new clients."""
 
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, replace
@@ -16,24 +16,24 @@ __all__ = ["Split", "cut_in_two", "grown", "walk"]
 
 @dataclass(frozen=True)
 class Split:
-    """A node of the split tree: one cluster, cut in two.
+    """A node of the split tree, where one cluster is split in two.
 
     Attributes
     ----------
     round : int
-        After which round.
+        Round after which the cluster is split.
     model, new : int
-        Number of the model that was split, which the part of the first member keeps, and of the other part's copy.
+        Number of the model that is split, which the group of the first member keeps, and of the other group's copy.
     members : Tensor of shape (m,), int64
-        Positions of the clients, ascending.
+        Positions of the clients, in ascending order.
     part : Tensor of shape (m,), int64
-        0 for those that keep `model`, 1 for those that go to `new`.
+        0 for members that keep `model`, 1 for members that move to `new`.
     similarity : Tensor of shape (m, m)
         Cosines of their updates (CFL Eq. 4).
     start : Params
-        Stack of one row: the model that was split.
+        Stack of one row, the model that is split.
     directions : Params
-        Stack of two rows: the sum of each part's updates, all taken with length 1.
+        Stack of two rows, the sum of each group's updates after each update is normalised to length 1.
     """
 
     round: int
@@ -47,25 +47,25 @@ class Split:
 
     @property
     def objective(self) -> float:
-        """The largest cosine across the cut (CFL Eq. 6)."""
+        """The largest cosine across the split (CFL Eq. 6)."""
         return float(self.similarity[self.part == 0][:, self.part == 1].max())
 
     @property
     def gap(self) -> float:
-        """The smallest cosine within a part, minus `objective`."""
-        within = self.similarity[self.part[:, None] == self.part]  # a client with itself: 1
+        """The smallest cosine within a group, minus `objective`."""
+        within = self.similarity[self.part[:, None] == self.part]  # 1 for a client with itself
         return float(within.min()) - self.objective
 
 
 def cut_in_two(t: int, model: int, members: Tensor, delta: Params, start: Params, part: Tensor) -> Split:
-    """The node of a cut of `model`'s cluster after round `t`.
+    """Make the node for a split of `model`'s cluster after round `t`.
 
     Parameters
     ----------
     t, model : int
     members : Tensor of shape (m,), int64
     delta : Params
-        Stack of m rows, their updates.
+        Stack of m rows, the members' updates.
     start : Params
         Stack of one row, the cluster's model.
     part : Tensor of shape (m,), int64
@@ -74,16 +74,16 @@ def cut_in_two(t: int, model: int, members: Tensor, delta: Params, start: Params
     Returns
     -------
     Split
-        Its `new` is -1: `grown` gives the number.
+        Its `new` is -1, because `grown` assigns the number.
     """
     part = part.to(members.device)
-    # the sum of each part's updates, made of length 1: new clients are compared with it
+    # the sum of each group's updates, each normalised to length 1, for comparison with new clients
     directions = mix(membership(part, 1 / norm(delta).double(), 2), delta)
     return Split(t, model, -1, members, part, cosine_similarity(delta), start, directions)
 
 
 def grown(state: Any, split: Split) -> Any:
-    """The state of CFL after a split: both parts go on from the same model, the second with a new number.
+    """Return CFL's state after a split, where both groups continue from the same model, the second under a new number.
 
     Parameters
     ----------
@@ -105,21 +105,21 @@ def grown(state: Any, split: Split) -> Any:
 
 
 def walk(splits: Iterable[Split], clients: Tensor, first_update: Callable[[Params], Params]) -> Tensor:
-    """Lead new clients down the split tree: at each node they train its model once, and take the side they point to.
+    """Lead new clients down the split tree; at each node, their first update of its model decides which side they join.
 
     Parameters
     ----------
     splits : iterable of Split
         Oldest first.
     clients : Tensor of shape (C,)
-        One entry for each new client; only its length and its device count.
+        One entry for each new client; only the length and the device matter.
     first_update : callable
-        From the model of a node, as a stack of C rows, to the clients' updates.
+        Maps the model of a node, as a stack of C rows, to the clients' updates.
 
     Returns
     -------
     Tensor of shape (C,), int64
-        Number of each client's model. A tie stays with the older one.
+        Number of each client's model. In a tie, the client keeps the older model.
     """
     assignment = torch.zeros(len(clients), dtype=torch.int64, device=clients.device)
     for split in splits:

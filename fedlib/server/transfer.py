@@ -1,4 +1,4 @@
-"""Positive transfer: what two clients gain by federating, for all pairs at once (FedSGCNN section 4.1)."""
+"""Positive transfer, the gain of two clients from federating, for all pairs at once (FedSGCNN section 4.1)."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, replace
@@ -30,9 +30,9 @@ class Transfer:
     pairs : Tensor of shape (P, 2), int64
         Positions of the clients in ascending order of ids.
     gain : Tensor of shape (R, P), float64
-        PT: mean score of the pair after federation minus that of each alone; above 0 federating helps.
+        PT, the mean over the pair of the score after federation minus the score alone; above 0, federating helps.
     local : Tensor of shape (R, K), float64
-        Score of each client alone; NaN for one that is in no pair.
+        Score of each client alone; NaN for a client that is in no pair.
     federated : Tensor of shape (R, P, 2), float64
         Scores of both clients after the federation of the pair.
     """
@@ -44,12 +44,12 @@ class Transfer:
 
 
 def hold_back(data: ClientData, share: float, key: Key) -> tuple[ClientData, ClientData]:
-    """Training and validation rows of every client: `share` of its rows is held back, at least one and not all.
+    """Split each client's rows for training and validation, holding back `share` of them, at least one and not all.
 
     Raises
     ------
     ValueError
-        A share that is not between 0 and 1; a client of one row.
+        The share is not between 0 and 1, or a client has only one row.
     """
     n = data.n
     if not 0 < share < 1 or int(n.min()) < 2:
@@ -68,7 +68,7 @@ def hold_back(data: ClientData, share: float, key: Key) -> tuple[ClientData, Cli
 
 
 def all_pairs(clients: int) -> Tensor:
-    """Each two of K clients once: (0, 1), (0, 2), ..., (K - 2, K - 1); of shape (K (K - 1) / 2, 2), int64."""
+    """All pairs of K clients, (0, 1), (0, 2), ..., (K - 2, K - 1), of shape (K (K - 1) / 2, 2), int64."""
     return torch.triu_indices(clients, clients, 1).T.contiguous()
 
 
@@ -82,15 +82,15 @@ def positive_transfer(
     score: Score = "loss",
     seed: int = 0,
 ) -> Transfer:
-    """Let pairs of clients federate, each pair for itself and all pairs in one stack (FedSGCNN Step 3).
+    """Let pairs of clients federate, each pair separately but all pairs in one stack (FedSGCNN Step 3).
 
     Parameters
     ----------
     algorithm : LGFedAvg
-        How a pair federates; its `assignment` is not used. Alone, a client trains with the same settings, but without
-        the MMD: all layers are its own.
+        How a pair federates; its `assignment` is not used. Alone, a client trains with the same settings but without
+        the MMD, because all its layers are local.
     starts : sequence of R Params
-        Where all clients start, one set of parameters for each repeat.
+        Initial parameters of all clients, one set for each repeat.
     train : ClientData
         Training rows of K clients.
     validation : ClientData
@@ -100,28 +100,29 @@ def positive_transfer(
     pairs : Tensor of shape (P, 2), int64, optional
         Positions in ascending order of ids; `all_pairs` by default.
     score : {"loss", "r2", "accuracy"}
-        What is gained: minus the algorithm's loss, or what `predict` scores in `fedlib.evaluation.evaluate`.
+        Score that measures the gain, either minus the algorithm's loss or the score of `predict` in
+        `fedlib.evaluation.evaluate`.
     seed : int
-        Repeat r draws with ``seed + r``.
+        Seed of the draws; repeat r uses ``seed + r``.
 
     Returns
     -------
     Transfer
-        On the CPU. With "r2", a pair has the gain NaN if one of its clients has equal validation targets only.
+        On the CPU. With "r2", the gain of a pair is NaN if the validation targets of one of its clients are all equal.
 
     Raises
     ------
     ValueError
-        A client with itself as a pair, or without validation rows; a score that `predict` does not give.
+        A pair joins a client with itself, a client has no validation rows, or `predict` does not give the score.
     FloatingPointError
         A client's loss or update became NaN or infinite.
 
     Notes
     -----
-    A pair gets what `fedlib.federation.fit` gives for its two clients and ``seed + r``: draws follow the clients' ids,
-    so a client has the same mini-batches with each partner and alone. Only the centroid of the MMD is drawn by the
-    number of the pair. Clients in no pair do not train. All costs, bytes of models among them, go into the open costs
-    with the purpose "transfer". One stack holds 2P models. Chapter 12.
+    A pair gets the same result as from `fedlib.federation.fit` with its two clients and ``seed + r``. Draws depend on
+    the clients' ids, so a client has the same mini-batches with each partner and alone. Only the centroid of the MMD is
+    drawn by the number of the pair. Clients in no pair do not train. All costs, including the bytes of models, are
+    added to the open costs under the purpose "transfer". One stack holds 2P models. Chapter 12.
     """
     check_whole(rounds, "rounds")
     dtype = next(iter(starts[0].values())).dtype
@@ -155,7 +156,7 @@ def federated_score(
     seed: int = 0,
     purpose: str = "transfer",
 ) -> Tensor:
-    """Score of each client on its validation rows after a federation of all, of shape (K,), float64, on the CPU.
+    """Score of each client on its validation rows after all have federated, of shape (K,), float64, on the CPU.
 
     Parameters as in `positive_transfer`, with one start, and
 
@@ -163,9 +164,10 @@ def federated_score(
     ----------
     algorithm : Algorithm
     train : ClientData
-        Unlike in `fedlib.federation.fit`, in the order of the algorithm's clients, who may be the same many times over.
+        Unlike in `fedlib.federation.fit`, in the order of the algorithm's clients, and a client may occur several
+        times.
     purpose : str
-        Of the costs. Chapter 12.
+        Purpose of the costs. Chapter 12.
     """
     dtype = next(iter(start.values())).dtype
     train, validation = train.to(train.n.device, dtype), validation.to(train.n.device, dtype).sorted()
@@ -191,7 +193,7 @@ def federated_score(
 def best_clusters(
     algorithm: Any, candidates: Iterable[Tensor], start: Params, train: ClientData, validation: ClientData, **given: Any
 ) -> Tensor:
-    """That of several clusterings with the best mean score on the validation rows after a federation in its clusters.
+    """Choose the clustering with the best mean score on the validation rows after its clusters have federated.
 
     Parameters
     ----------
@@ -204,7 +206,7 @@ def best_clusters(
     Returns
     -------
     Tensor of shape (K,), int64
-        Of equally good ones the first. Chapter 12.
+        The first one in a tie. Chapter 12.
     """
 
     def trial(assignment: Tensor) -> float:
