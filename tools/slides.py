@@ -1,9 +1,10 @@
 """A slide deck for each chapter, from its executed copy: ``make slides``.
 
-_build/slides/NN_slug.html holds the title and what one learns; the equations with the words around them; the algorithm,
-which is the two longest functions that the chapter writes by hand; two slides for each experiment; and the recap. The
-first of the two has the experiment's set-up and its question. The other has the figure, and beside it what is to be
-seen, which appears when the class has said what it sees. The key N shows and hides notes, in the chapter's own words.
+_build/slides/NN_slug.html holds the title, the chapter's opening and what one learns; the equations with the words
+around them; the algorithm, which is the longest functions that the chapter writes by hand; two slides for each
+experiment; what holds; and the recap. The first of the two has the experiment's set-up and its question. The other has
+the figure, and beside it what is to be seen, which appears when the class has said what it sees. Text that is too long
+for a slide becomes smaller. The key N shows and hides notes, in the chapter's own words.
 A deck is one file that asks nobody for anything: figures and MathJax are inside. Printed, each slide is a page, with
 its notes. nbconvert's slides would be the cells of a chapter, code and all.
 """
@@ -14,7 +15,6 @@ import gzip
 import html
 import re
 import sys
-from heapq import nlargest
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -26,8 +26,10 @@ from mdit_py_plugins.dollarmath import dollarmath_plugin
 from . import notebooks, teaching
 
 OUT = notebooks.ROOT / "_build/slides"
-EQUATIONS = 3  # on one slide
-SETUP = 170  # words of an experiment's set-up on one slide, but always its last paragraph
+EQUATIONS = 190  # words on one slide with equations, but always one equation
+SETUP = 170  # words of an experiment's set-up on one slide, but always its first and last paragraph
+CODE = 34  # lines of the functions that are shown
+WIDE = 2.3  # a figure's width by its height from which the text comes under it
 
 PAGE = """<!doctype html>
 <html lang="en">
@@ -42,27 +44,30 @@ PAGE = """<!doctype html>
 html {{ scroll-snap-type: y proximity; }}
 body {{ margin: 0; font: clamp(16px, 1.7vw, 26px)/1.45 system-ui, sans-serif; color: #1a1a1a; background: #fff; }}
 section {{ position: relative; box-sizing: border-box;
-  min-height: 100vh; padding: 2.5vh 6vw 5vh; scroll-snap-align: start; break-after: page;
-  break-inside: avoid; display: flex; flex-direction: column; justify-content: center; align-items: center;
-  overflow-x: auto; }}
-section > * {{ max-width: min(100%, 48em); }}
+  min-height: 100vh; padding: 4vh 6vw 7vh; scroll-snap-align: start; break-after: page;
+  break-inside: avoid; display: flex; flex-direction: column; align-items: center; overflow-x: auto; }}
+section > * {{ max-width: 100%; }}
+section > :is(.words, .ask, .above) {{ width: 100%; }}
+section:first-of-type {{ justify-content: center; }}
 h1 {{ font-size: 2.2em; line-height: 1.15; }}
 h2 {{ font-size: 1.4em; margin: 0 0 .6em; }}
 h1 {{ text-align: center; }}
 section > .beside {{ display: flex; gap: 3vw; align-items: center; max-width: 100%; width: 100%; }}
 .beside > * {{ flex: 2 1 0; min-width: 0; }}
 .beside > figure {{ flex: 3 1 0; }}
-.beside p {{ font-size: .85em; }}
+:is(.beside, .above) p {{ font-size: .85em; }}
+.above img {{ max-height: 42vh; }}
+figcaption {{ font-size: .7em; color: #595959; }}
 figure {{ margin: 0; text-align: center; max-width: 100%; }}
 figure img {{ max-width: 100%; width: 100%; max-height: 70vh; object-fit: contain; }}
-.words {{ font-size: .76em; }}
+.words {{ font-size: .9em; }}
 .words p, .words mjx-container {{ margin: .5em 0 !important; }}
 .ask {{ font-size: 1.2em; font-weight: 600; }}
 .stepped .later:not(.shown) {{ visibility: hidden; }}
-pre {{ font-size: .6em; line-height: 1.3; margin: 0; white-space: pre-wrap; }}
+pre {{ font-size: .66em; line-height: 1.3; margin: 0; white-space: pre-wrap; }}
 aside {{ display: none; margin-top: 1.5em; padding: .2em 1em; font-size: .8em; border-left: 4px solid #bbb; }}
 .notes aside {{ display: block; }}
-table {{ border-collapse: collapse; font-size: .72em; }}
+table {{ border-collapse: collapse; font-size: .8em; }}
 th, td {{ border-bottom: 1px solid #bbb; padding: .3em .7em; text-align: left; vertical-align: top; }}
 footer {{ position: absolute; bottom: 1.5em; left: 6vw; right: 6vw; font-size: .6em; text-align: center;
   max-width: none; color: #595959; }}
@@ -82,7 +87,15 @@ addEventListener("keydown", (event) => {{
   if (step > 0 && later) later.classList.add("shown");
   else slides[at + step]?.scrollIntoView();
 }});
-MathJax = {{ tex: {{ inlineMath: [["\\\\(", "\\\\)"]] }}, options: {{ enableMenu: false }} }};
+const fit = () => document.querySelectorAll("section").forEach((slide) => {{
+  slide.style.fontSize = "";
+  for (let size = 96; slide.scrollHeight > innerHeight + 1 && size > 55; size -= 4) slide.style.fontSize = size + "%";
+}});
+addEventListener("resize", fit);
+MathJax = {{
+  tex: {{ inlineMath: [["\\\\(", "\\\\)"]] }}, options: {{ enableMenu: false }},
+  startup: {{ pageReady: () => MathJax.startup.defaultPageReady().then(fit) }},
+}};
 const packed = Uint8Array.from(atob("{mathjax}"), (c) => c.charCodeAt(0));
 new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text().then((code) => {{
   document.head.append(Object.assign(document.createElement("script"), {{ textContent: code }}));
@@ -122,13 +135,12 @@ def deck(notebook: Any) -> str:
     title = _part(r"^# ([^\n]+)$", text, "title")
     learn = _part(r"\*\*You will learn\*\* \| ([^\n]+) \|$", text, 'row "You will learn"')
     equations = _explained(_part(r"^## The equation[^\n]*\n(.+?)^## ", text, 'section "The equation"'))
+    holds = _part(r"^## What holds[^\n]*\n+(.+?)(?:^## |\Z)", text, 'section "What holds"')
     recap = _part(r"^## Recap\n+(.+?)(?:\n\n\*\*Read on|\Z)", text, 'section "Recap"')
-    points = _markdown.render("\n".join(f"- {point}" for point in learn.split("; ")))
-    slides = [f"<h1>{_inline(title)}</h1>\n<p>You will learn</p>\n{points}"]
-    told = [
-        _slide("The equations", _words("\n\n".join(equations[i : i + EQUATIONS])))
-        for i in range(0, len(equations), EQUATIONS)
-    ]
+    opening = _part(r"^# [^\n]+\n+(.*?)^\|", text, "opening")
+    points = "\n".join(f"- {point}" for point in learn.split("; "))
+    slides = [f"<h1>{_inline(title)}</h1>\n" + _words(f"{opening}\n\nYou will learn\n\n{points}")]
+    told = [_slide("The equations", _words(some)) for some in equations]
     if functions := _by_hand(notebook):
         told.append(_slide("The algorithm", f"<pre>{html.escape(functions)}</pre>"))
     section, said, guesses = "", [], 0
@@ -136,6 +148,8 @@ def deck(notebook: Any) -> str:
         if cell.cell_type == "markdown":
             *_, (heading, words) = [("", ""), *re.findall(r"^## (.+)\n+((?:(?!^## ).*\n?)*)", cell.source, re.M)]
             if heading.startswith("The equation"):
+                if section and said:  # the idea has no figure
+                    slides.append(_slide(section, _words("\n\n".join(said))))
                 slides += told
             section, said = (heading, [words]) if heading else (section, [*said, cell.source])
         elif "figure" in cell.metadata.get("mystnb", {}):
@@ -144,8 +158,11 @@ def deck(notebook: Any) -> str:
                 guesses += 1
                 ask = f'<div class="ask">{_markdown.render(question)}</div>'
                 slides.append(_slide(f"Predict, {guesses}", _words(before) + ask))
-            slides.append(_slide(section, _figure(cell, notebook.cells[i + 1 :], bool(question))))
+            slides.append(_slide(section, _figure(cell, notebook.cells[i + 1 :], "" if question else before)))
             said = []
+    points = "\n".join(f"- {' '.join(_sentences(p)[:2])}" for p in holds.split("\n\n") if p.startswith("**"))
+    if points:
+        slides.append(_slide("What holds, and what does not", _words(points)))
     slides.append(_slide("Recap", _words(recap)))
     foot = "<footer>{}, {} of {}. CC BY 4.0. Arrows: next, back. N: notes.</footer>"
     short = _inline(title)
@@ -181,19 +198,21 @@ def _sentences(text: str) -> list[str]:
 
 
 def _explained(section: str) -> list[str]:
-    """Each equation, with the sentence that leads to it and up to two after it, which say what its letters mean."""
-    before, *rest = re.split(r"(\$\$.+?\$\$)", section, flags=re.S)
-    lead, found = _sentences(before)[-1], []
-    for i in range(0, len(rest), 2):
-        after = _sentences(rest[i + 1])
-        kept = after[:2] if i + 2 == len(rest) else after[:-1][:2]
-        found.append("\n\n".join([lead, rest[i], " ".join(kept)]))
-        lead = after[-1]
+    """The equations with the words around them, as many together as a slide holds; without what comes before them."""
+    lead, *rest = re.split(r"(\$\$.+?\$\$)", section.partition("**Predict.**")[0].strip(), flags=re.S)
+    found = [lead.strip().rpartition("\n\n")[2]]
+    for equation, after in zip(rest[::2], rest[1::2], strict=True):
+        near, _, far = after.strip().partition("\n\n")
+        found[-1] += f"\n\n{equation}\n\n{near}"
+        if len(found[-1].split()) > EQUATIONS and equation != rest[-2]:
+            found.append(far.strip().rpartition("\n\n")[2])
+        elif far:
+            found[-1] += f"\n\n{far.strip()}"
     return found
 
 
 def _by_hand(notebook: Any) -> str:
-    """The two longest functions of the section "By hand", in their order."""
+    """Functions of the section "By hand", in their order, without the shortest where there are many."""
     inside, functions = False, []
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
@@ -201,24 +220,30 @@ def _by_hand(notebook: Any) -> str:
         elif inside:
             made = [n for n in ast.parse(cell.source).body if isinstance(n, ast.FunctionDef)]
             functions += [ast.get_source_segment(cell.source, n) for n in made]
-    longest = nlargest(2, functions, key=lambda f: f.count("\n"))
-    return "\n\n\n".join(f for f in functions if f in longest)
+    while sum(f.count("\n") + 3 for f in functions) > CODE and len(functions) > 1:
+        functions.remove(min(functions, key=lambda f: f.count("\n")))
+    return "\n\n\n".join(functions)
 
 
 def _question(text: str) -> tuple[str, str]:
     """An experiment's set-up and its question, which is empty if the text has none."""
     before, mark, rest = text.partition("**Predict.** ")
     question, _, after = rest.partition("\n\n")
-    paragraphs, kept = re.split(r"\n\s*\n", f"{before.strip()}\n\n{after.strip()}".strip()), []
-    for paragraph in reversed(paragraphs):
-        if kept and len(" ".join([paragraph, *kept]).split()) > SETUP:
+    paragraphs = re.split(r"\n\s*\n", f"{before.strip()}\n\n{after.strip()}".strip())
+    first, *others = [p for p in paragraphs if not p.startswith("**What to see")] or [""]
+    kept: list[str] = []
+    for paragraph in reversed(others):
+        if kept and len(" ".join([first, paragraph, *kept]).split()) > SETUP:
             break
         kept.insert(0, paragraph)
-    return "\n\n".join(kept), question if mark else ""
+    return "\n\n".join([first, *kept]), question if mark else ""
 
 
-def _figure(cell: Any, after: Any, guessed: bool) -> str:
-    """A figure, and beside it a question and what is to be seen, which appears at the next key; the rest are notes."""
+def _figure(cell: Any, after: Any, before: str) -> str:
+    """A figure, and beside it a question and what is to be seen, which appears at the next key; the rest are notes.
+
+    A set-up that no question needed on a slide before comes first.
+    """
     pictures = [o.data["image/svg+xml"] for o in cell.outputs if "image/svg+xml" in o.get("data", {})]
     if not pictures:
         raise ValueError(f"cell {cell.id} shows no SVG figure; run the chapter again with `make book`")
@@ -230,11 +255,17 @@ def _figure(cell: Any, after: Any, guessed: bool) -> str:
     ]
     text = next((c.source for c in after if c.cell_type == "markdown" or "figure" in c.metadata.get("mystnb", {})), "")
     found = re.search(r"\*\*What to see\.\*\* (.+?)(?=^## |\*\*Predict|\Z)", text, re.M | re.S)
-    seen, _, more = (found[1] if found else "").strip().partition("\n\n")
-    ask = "What do you see? Was your guess right?" if guessed else "What do you see?"
-    beside = f'<p class="ask">{ask}</p><div class="later">{_markdown.render(seen)}</div>'
+    caption, *others = _sentences(meta.figure.caption)
+    seen, _, more = (found[1] if found else " ".join(others)).strip().partition("\n\n")
+    size = re.search(r'viewBox="\S+ \S+ (\S+) (\S+)"', pictures[0])
+    place = "above" if size and float(size[1]) > WIDE * float(size[2]) else "beside"
+    ask = "What do you see?" if before else "What do you see? Was your guess right?"
+    beside = (
+        f'{_words(before) if before else ""}<p class="ask">{ask}</p><div class="later">{_markdown.render(seen)}</div>'
+    )
     notes = f"<aside>{_markdown.render(more)}</aside>" if more else ""
-    return f'<div class="beside"><figure>{"".join(images)}</figure><div>{beside}</div></div>{notes}'
+    figure = f"<figure>{''.join(images)}<figcaption>{_inline(caption)}</figcaption></figure>"
+    return f'<div class="{place}">{figure}<div>{beside}</div></div>{notes}'
 
 
 def write(executed: Path, out: Path) -> None:

@@ -17,12 +17,13 @@ FIGURE = {"figure": {"caption": "A *circle* with $r < 2$.", "name": "fig:c"}, "i
 def chapter():
     new = nbformat.v4
     text = [
-        "# 1. Circles\n\n| | |\n| --- | --- |\n| **You will learn** | to draw; to look |",
+        "# 1. Circles\n\nThey are round.\n\n| | |\n| --- | --- |\n| **You will learn** | to draw; to look |",
         "## The equations\n\nWe draw. As here,\n\n$$a < b \\tag{C 1}$$\n\nwhere $a$ is it. Not said. And here, $$c$$"
         " A is c. B too. So is\n$$d$$ as\n\n$$\ne\n$$ and $f$ is $g$. Then more. And more.",
         "## By hand\n\nNow.",
         "## Experiment: a circle is round\n\nIt has a radius.\n\n**Predict.** How *round*\nis it?\n\nWe draw.",
         "**What to see.** All of it.\n\nAnd $r$.",
+        "## What holds, and what does not\n\nA table.\n\n**It is round.** Always. Nearly.\n\nMore.",
         "## Recap\n\n| | FedAvg |\n| --- | --- |\n| sends | $\\theta_k$ |\n\n**Read on.** Elsewhere.",
     ]
     cells = [new.new_markdown_cell(t) for t in text]
@@ -42,18 +43,41 @@ def test_a_deck_has_all_parts(chapter):
     found = re.findall(r"<section>(.*?)</section>", deck, re.S)
     headings = [re.search(r"<h[12]>(.*?)</h", s)[1] for s in found]
     steps = ["Predict, 1", "Experiment: a circle is round"]
-    assert headings == ["1. Circles", "The equations", "The equations", "The algorithm", *steps, "Recap"]
-    assert "<li>to draw</li>" in found[0] and "<li>to look</li>" in found[0]
+    assert headings == [
+        "1. Circles",
+        "The equations",
+        "The algorithm",
+        *steps,
+        "What holds, and what does not",
+        "Recap",
+    ]
+    assert all(words in found[0] for words in ("They are round.", "<li>to draw</li>", "<li>to look</li>"))
     assert "As here," in found[1] and r"\[a &lt; b \tag{C 1}\]" in found[1] and " is it. Not said." in found[1]
     assert "We draw" not in found[1] and found[1].count("And here,") == 1 and "So is" in found[1]
-    assert r"\[e" in found[2] and ". Then more." in found[2] and "And more" not in found[2]
-    assert "def two(a):" in found[3] and "b &lt; 2" in found[3] and "def three" in found[3] and "one" not in found[3]
-    assert found[4].index("It has a radius.") < found[4].index("We draw") < found[4].index("How <em>round</em>\nis it?")
-    assert "round</h2>" not in found[4], "the heading of an experiment may say what comes out"
-    assert 'alt="A &quot;round&quot; circle."' in found[5] and "Was your guess right?" in found[5]
-    later, notes = (re.search(rf"<{tag}>(.+?)</", found[5], re.S)[1] for tag in ('div class="later"', "aside"))
+    assert r"\[e" in found[1] and ". Then more." in found[1]
+    assert all(function in found[2] for function in ("def one():", "def two(a):", "b &lt; 2", "def three"))
+    assert found[3].index("It has a radius.") < found[3].index("We draw") < found[3].index("How <em>round</em>\nis it?")
+    assert "round</h2>" not in found[3], "the heading of an experiment may say what comes out"
+    assert 'alt="A &quot;round&quot; circle."' in found[4] and "Was your guess right?" in found[4]
+    later, notes = (re.search(rf"<{tag}>(.+?)</", found[4], re.S)[1] for tag in ('div class="later"', "aside"))
     assert "All of it." in later and r"\(r\)" in notes and "All of it" not in notes
+    assert "Always." in found[5] and "Nearly" not in found[5] and "More" not in found[5]
     assert "<th>FedAvg</th>" in found[6] and "Read on" not in deck
+
+
+def test_what_is_long_is_divided_or_shortened(chapter, monkeypatch):
+    """Equations go to a second slide, and the shortest functions go."""
+    monkeypatch.setattr(slides, "EQUATIONS", 12)
+    monkeypatch.setattr(slides, "CODE", 12)
+    found = re.findall(r"<section>(.*?)</section>", slides.deck(chapter), re.S)
+    assert "And here," in found[1] and r"\[e" in found[2] and "So is" in found[2]
+    assert "one" not in found[3] and "def two(a):" in found[3]
+
+
+def test_a_set_up_without_a_question_is_beside_the_figure(chapter):
+    chapter.cells[4].source = "## Experiment: a circle\n\nIt has a radius."
+    found = re.findall(r"<section>(.*?)</section>", slides.deck(chapter), re.S)
+    assert found[3].index("It has a radius.") < found[3].index("What do you see?") and "guess" not in found[3]
 
 
 def test_a_deck_asks_nobody_for_anything(chapter):
@@ -66,10 +90,11 @@ def test_a_deck_asks_nobody_for_anything(chapter):
     assert deck.count("</script>") == 1
 
 
-def test_a_long_set_up_is_cut_at_its_beginning():
-    words, question = slides._question(f"{'many ' * slides.SETUP}\n\nThe rest.\n\n**Predict.** What?")
-    assert (words, question) == ("The rest.", "What?")
+def test_a_long_set_up_loses_its_middle():
+    words, question = slides._question(f"First.\n\n{'many ' * slides.SETUP}\n\nThe rest.\n\n**Predict.** What?")
+    assert (words, question) == ("First.\n\nThe rest.", "What?")
     assert slides._question("Nothing.") == ("Nothing.", "")
+    assert slides._question("One.\n\n**What to see.** All.\n\n**Predict.** Two?") == ("One.", "Two?")
 
 
 def test_a_chapter_without_figures_or_parts_is_refused(chapter):
