@@ -23,7 +23,7 @@ def chapter():
         "## By hand\n\nNow.",
         "## Experiment: a circle is round\n\nIt has a radius.\n\n**Predict.** How *round*\nis it?\n\nWe draw.",
         "**What to see.** All of it.\n\nAnd $r$.",
-        "## What holds, and what does not\n\nA table.\n\n**It is round.** Always. Nearly.\n\nMore.",
+        "## What holds, and what does not\n\nA table.\n\n**It is round.** Always. Nearly. Never.\n\nMore.",
         "## Recap\n\n| | FedAvg |\n| --- | --- |\n| sends | $\\theta_k$ |\n\n**Read on.** Elsewhere.",
     ]
     cells = [new.new_markdown_cell(t) for t in text]
@@ -61,7 +61,7 @@ def test_a_deck_has_all_parts(chapter):
     assert 'alt="A &quot;round&quot; circle."' in found[4] and "Was your guess right?" in found[4]
     later, notes = (re.search(rf"<{tag}>(.+?)</", found[4], re.S)[1] for tag in ('div class="later"', "aside"))
     assert "All of it." in later and r"\(r\)" in notes and "All of it" not in notes
-    assert "Always." in found[5] and "Nearly" not in found[5] and "More" not in found[5]
+    assert "Always." in found[5] and "Never" not in found[5] and "More" not in found[5]
     assert "<th>FedAvg</th>" in found[6] and "Read on" not in deck
 
 
