@@ -80,7 +80,7 @@ def default_rule(read):
 
 
 def prepared(how, best, when, end):
-    """A row of the table of one group by itself."""
+    """A line on one group by itself."""
 
     def holds(read):
         ((_, run),) = read("cfl_figure3_group")[f"five layers: {how}"].items()
@@ -212,10 +212,10 @@ CLAIMS = [
         "0.50, after 45 rounds, and ends at 0.47, so it loses by training on, as the true groups do.",
         default_rule,
     ),
-    ("| as they are | 0.49 | 30 | 0.46 |", prepared("as they are", "0.49", 30, "0.46")),
-    ("| normalised | 0.51 | 15 | 0.49 |", prepared("normalised", "0.51", 15, "0.49")),
-    ("| cropped and flipped | 0.54 | 55 | 0.54 |", prepared("cropped and flipped", "0.54", 55, "0.54")),
-    ("| cropped, flipped and normalised | 0.60 | 60 | 0.60 |", prepared("all three", "0.60", 60, "0.60")),
+    ("lead to 0.49 after 30 rounds, and to 0.46 at the end", prepared("as they are", "0.49", 30, "0.46")),
+    ("lead to 0.51 after 15 rounds, and to 0.49 at the end", prepared("normalised", "0.51", 15, "0.49")),
+    ("lead to 0.54 after 55 rounds, and to 0.54 at the end", prepared("cropped and flipped", "0.54", 55, "0.54")),
+    ("lead to 0.60 at the end, which is also the best", prepared("all three", "0.60", 60, "0.60")),
     ("Photos that are cropped and flipped lead to 0.60.", prepared("all three", "0.60", 60, "0.60")),
     ("accuracy no longer falls noticeably in these rounds", still_rising),
     ("this takes half as many operations again as FedAvg, and 5 % more bytes", half_an_epoch),
@@ -289,6 +289,5 @@ GIVEN = [
     'We read "25% increase" as points',
     "The learning rate was 0.1 in both",
     "60 rounds and one run for each preparation",
-    "| photos of one group | best accuracy | in round | after 60 rounds |",
     "at the level .02",
 ]
