@@ -1,0 +1,67 @@
+"""The experiment on batch normalisation against torch's own layers, and what differs between two of its answers."""
+
+import pytest
+import torch
+from torch import nn
+
+import fedlib
+from book.experiments import cfl, normalisation
+from book.experiments.normalisation import ARMS, CHANNELS, EPS, Network
+
+WHO = torch.arange(6) != 3  # the row that is padding
+
+
+def in_torch(params, norm):
+    """The network as torch's layers."""
+    layers = []
+    for n, (inputs, channels) in enumerate(zip((1, *CHANNELS), CHANNELS, strict=False), 1):
+        conv = nn.Conv2d(inputs, channels, 3, 2, 1).double()
+        conv.load_state_dict({name: params[f"conv{n}.{name}"] for name in ("weight", "bias")})
+        layer = {"none": nn.Identity(), "group": nn.GroupNorm(4, channels, EPS)}.get(
+            norm, nn.BatchNorm2d(channels, EPS, momentum=1.0).double()
+        )
+        if norm != "none":
+            layer.weight.data, layer.bias.data = params[f"norm{n}.gamma"], params[f"norm{n}.beta"]
+        if norm == "batch":
+            layer.running_mean, layer.running_var = params[f"norm{n}.mean"].clone(), params[f"norm{n}.var"].clone()
+        layers += [conv, layer, nn.ReLU()]
+    last = nn.Linear(params["dense1.weight"].shape[1], 10).double()
+    last.load_state_dict({name: params[f"dense1.{name}"] for name in ("weight", "bias")})
+    return nn.Sequential(*layers, nn.Flatten(), last)
+
+
+@pytest.mark.parametrize("norm", ["none", "group", "batch", "own"])
+def test_it_is_torchs_normalisation(norm):
+    """By the batch without its padding, and by what is kept."""
+    draw = torch.Generator().manual_seed(0)
+    params = {
+        name: torch.rand(p.shape, generator=draw, dtype=torch.float64) for name, p in Network(norm).init(0).items()
+    }
+    x = torch.rand(6, 1, 14, 14, generator=draw, dtype=torch.float64)
+    module = in_torch(params, norm)
+    if norm != "own":
+        assert torch.allclose(Network(norm)(params, x), module.eval()(x), rtol=0, atol=1e-10)
+    found, measured = Network(norm).forward(params, x, WHO.double())
+    assert torch.allclose(found[WHO], module.train()(x[WHO]), rtol=0, atol=1e-10)
+    for n, side in ((1, 7), (2, 4)):
+        if norm in ("batch", "own"):  # torch keeps the variance with n - 1
+            layer, values = module[3 * n - 2], side * side * 5
+            variance = layer.running_var * (values - 1) / values
+            assert torch.allclose(measured[f"norm{n}.mean"], layer.running_mean, rtol=0, atol=1e-10)
+            assert torch.allclose(measured[f"norm{n}.var"], variance, rtol=0, atol=1e-10)
+
+
+def test_two_answers_differ_in_the_record_alone():
+    """Averaged, and of the batch: the same trained numbers, and in the one what all rows of the clients give."""
+    x, y = (part[:200] for part in cfl.shrunk())
+    data = normalisation.world("styles", 4, 0, x, y)["train"]
+    ends = {}
+    for arm in ("BatchNorm, averaged", "BatchNorm, of the batch"):
+        algorithm = normalisation.method(arm, 0.3, {"epochs": 1, "batch_size": 10})
+        start = Network(ARMS[arm][0]).init(0)
+        result = fedlib.fit(algorithm, start, data, 2, dtype=torch.float64, device="cpu", progress=False)
+        ends[arm] = result.state.models
+    one, other = ends.values()
+    assert {*one} - {*other} == {f"norm{n}.{name}" for n in (1, 2) for name in ("mean", "var")}
+    assert all(torch.equal(one[name], other[name]) for name in other)
+    assert all((one[f"norm{n}.var"] != 1).all() for n in (1, 2))
