@@ -93,7 +93,7 @@ def test_the_six_classes_fit():
         assert [name for name, _ in blocks][:5] == ["talk", "predict", "run", "discuss", "exercises"]
         said = "".join(re.findall(r"[Qq]uestions? [\d, and]+", plan))
         assert {int(n) for n in re.findall(r"\d+", said)} <= {q for n in read for q in of[n]}
-        (given,) = re.findall(r"^\*\*Set after\*\*: ([\d., toand]+)[.;]", plan, re.M)
+        (given,) = re.findall(r"^\*\*Set after\.\*\* Exercises ([\d., toand]+)[.;]", plan, re.M)
         named = set_in(f"| 0 | {given.replace(' and ', ', ')} |")
         assert named == set_in(row), "the table says the same"
         begun = re.findall(r"\b\d+\.\d\b", plan.split("| exercises |")[1].split("\n")[0])
