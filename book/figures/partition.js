@@ -25,8 +25,8 @@ function bars(counts, { left, bottom, height, wide }) {
 function sentence(kind, value, found, control) {
   const [distance, classes, ratio] = found.map((v) => show(v)), skewed = found[0] - control[0];
   const start = `${kind.name}, ${kind.symbol} = ${value}: `;
-  if (skewed > 0.03) return `${start}on average ${show(100 * found[0], 0)} of 100 examples of a client would need another label to look like everybody's; by chance it would be ${show(100 * control[0], 0)}. A client has ${classes} classes in effect, and the largest has ${ratio} times the examples of the smallest.`;
-  return `${start}labels are hardly farther from everybody's than by chance (${distance}; IID: ${show(control[0])}). The largest client has ${ratio} times the examples of the smallest.`;
+  if (skewed > 0.03) return `${start}on average ${show(100 * found[0], 0)} of 100 examples of a client would need another label to look like those of all clients, and by chance it would be ${show(100 * control[0], 0)}. A client has ${classes} classes in effect, and the largest has ${ratio} times the examples of the smallest.`;
+  return `${start}labels are hardly farther from those of all clients than by chance (${distance}; IID: ${show(control[0])}). The largest client has ${ratio} times the examples of the smallest.`;
 }
 
 function live(figure, data) {

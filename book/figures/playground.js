@@ -1,4 +1,4 @@
-// The playground: eight clients with a few points each, one model for all at rest, and what CFL would do with them.
+// The playground: eight clients with a few points each, one model for all after training, and what CFL would do with them.
 
 const CLIENTS = 8, POINTS = 8, RULE = { eps1: 0.15, eps2: 0.4 }; // interactive.LENGTHS
 const PRESETS = { // what the second kind of clients does to the points of the first; who is of which kind
@@ -129,10 +129,10 @@ function sentence(end, eps2) {
   const { still, hard, cut } = verdict(end, eps2), numbers = (side) => list(end.part.flatMap((p, i) => p === side ? [i + 1] : []));
   const right = Math.round(100 * end.right.reduce((a, b) => a + b) / end.right.length);
   const one = `One model for all is right about ${right} of 100 points. `;
-  if (cut) return `${one}It stands still, and yet the longest gradient is ${show(hard)}, at least ε₂ = ${show(eps2)}: the clients pull against each other. Cut: ${numbers(0)} from ${numbers(1)}; the largest cosine across is ${show(end.objective)}.`;
+  if (cut) return `${one}The model has converged, and yet the longest gradient is ${show(hard)}, at least ε₂ = ${show(eps2)}, so the clients pull against each other. CFL splits ${numbers(0)} from ${numbers(1)}. The largest cosine between the two sides is ${show(end.objective)}.`;
   const lowest = Math.min(...end.cosines.flat());
-  if (hard < eps2) return `${one}No cut: the longest gradient is ${show(hard)}, below ε₂ = ${show(eps2)}. Nobody pulls hard, though cosines go down to ${show(lowest)}: the angle says how to cut, not whether to.`;
-  return `${one}No cut: the mean gradient is still ${show(still)} of the longest, the model has not come to rest.`;
+  if (hard < eps2) return `${one}No split, because the longest gradient is ${show(hard)}, below ε₂ = ${show(eps2)}. No client pulls hard, although cosines go down to ${show(lowest)}. The angle says how to split, not whether to.`;
+  return `${one}No split, because the mean gradient is still ${show(still)} of the longest, so the model has not converged.`;
 }
 
 /** The picture: points and model, gradients, cosines, both conditions. */
@@ -170,8 +170,8 @@ function scene(clients, hidden, end, eps2, chosen = -1) {
     + `<path d="M${px(440 * eps / most)} ${y + 2}v18" stroke="var(--warn)" stroke-width="3"/>`;
   return `<div class="columns"><div><div class="plane"><svg viewBox="0 0 300 300" role="img" aria-label="The points of eight clients, and where the model says plus."><rect width="300" height="300" fill="none" stroke="var(--line)"/><path d="${plane}" fill="var(--soft)"/>${points}</svg></div>`
     + `<div class="key">● label +1, × label −1; grey: the model says +1</div></div>`
-    + `<div class="wide"><svg viewBox="0 0 460 340" role="img" aria-label="The clients' gradients, their cosines, and both conditions for a cut."><text class="title" x="0" y="10">gradients at rest</text>${arrows}<text class="title" x="228" y="10">cosines</text><g transform="translate(246 36)">${cells}${lines}</g>`
-    + `<g transform="translate(0 274)">${bar(0, `mean gradient / longest (a cut needs less than ε₁ = ${show(RULE.eps1)})`, still, RULE.eps1, 1, still < RULE.eps1)}${bar(40, `longest gradient (a cut needs at least ε₂ = ${show(eps2)})`, hard, eps2, 2.5, hard >= eps2)}</g></svg></div></div>`;
+    + `<div class="wide"><svg viewBox="0 0 460 340" role="img" aria-label="The clients' gradients, their cosines, and both conditions for a split."><text class="title" x="0" y="10">gradients after training</text>${arrows}<text class="title" x="228" y="10">cosines</text><g transform="translate(246 36)">${cells}${lines}</g>`
+    + `<g transform="translate(0 274)">${bar(0, `mean gradient / longest (a split needs less than ε₁ = ${show(RULE.eps1)})`, still, RULE.eps1, 1, still < RULE.eps1)}${bar(40, `longest gradient (a split needs at least ε₂ = ${show(eps2)})`, hard, eps2, 2.5, hard >= eps2)}</g></svg></div></div>`;
 }
 
 /** The same numbers as a table. */
@@ -187,7 +187,7 @@ const fresh = (preset, noise) => ({ points: base(preset), noise, turn: Array(CLI
 function still() {
   const clients = place(fresh(FIRST.preset, FIRST.noise)), end = solve(clients, FIRST.hidden);
   return `<div class="scene">${scene(clients, FIRST.hidden, end, FIRST.eps2)}</div>`
-    + "<figcaption>Eight clients, one model for all, trained until it rests. What pulls at it, and would CFL part them by lengths, as in the paper?</figcaption>"
+    + "<figcaption>Eight clients and one model for all, trained until it converges. Which clients pull at it, and would CFL split them by lengths, as in the paper?</figcaption>"
     + `<details><summary>The numbers as a table</summary><div class="scroll" tabindex="0" role="region" aria-label="numbers of the figure">${table(end)}</div></details>\n`;
 }
 

@@ -82,7 +82,7 @@ function plain(run, t) {
 function live(figure, run) {
   const K = run.groups.length, T = run.rounds, at = cosines(run), { left, right } = run.plot;
   const own = run.rules.map((r) => r.eps), eps = [...own];
-  let t = run.front ? 1 : T, byGroup = false, other = null, playing = 0;
+  let t = 1, byGroup = false, other = null, playing = 0;
   const place = run.groups.map((_, k) => k); // where each client's row is now
   const x = (round) => left + (right - left) * (round - 1) / (T - 1);
 
