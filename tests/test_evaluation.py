@@ -260,7 +260,7 @@ def test_losses_refuse_outputs_of_another_shape(kind):
 @pytest.mark.parametrize("kind", ["classes", "labels", "numbers"])
 def test_a_step_of_each_client_is_torchs(kind, chunk):
     module = network_of(kind)
-    _, result, clients, _ = trained(kind, LocalOnly, None, 0.5, 1, module, batch_size=None, chunk_size=chunk)
+    _, result, clients, _ = trained(kind, LocalOnly, lr=0.5, rounds=1, module=module, batch_size=None, chunk_size=chunk)
     for k, (x, y) in enumerate(clients.values()):
         gradients = torch.autograd.grad(torchs_mean(KINDS[kind][0], module(x), y), list(module.parameters()))
         for (name, start), gradient in zip(module.named_parameters(), gradients, strict=True):
