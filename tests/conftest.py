@@ -1,9 +1,15 @@
 """Settings of all tests: one thread a worker, every torch warning said each time."""
 
+import os
+import subprocess
+import sys
+from pathlib import Path
+
 import pytest
 import torch
 from twins import ragged_clients
 
+HERE = Path(__file__).parent
 torch.set_num_threads(1)
 torch.set_warn_always(True)  # else a repeated "performance drop" under vmap would be an error only once
 
@@ -20,3 +26,18 @@ def pytest_collection_modifyitems(items):
 @pytest.fixture
 def clients():
     return ragged_clients()
+
+
+@pytest.fixture(scope="session")
+def run_python():
+    """Run Python in a process of its own, with the helpers of the tests on its path; what it prints."""
+    here = {"PYTHONPATH": os.pathsep.join([str(HERE), str(HERE.parent)]), "OMP_NUM_THREADS": "1"}
+
+    def run(*arguments, cwd=None, **environment):
+        command = [sys.executable, *map(str, arguments)]
+        known = os.environ | here | environment
+        done = subprocess.run(command, env=known, cwd=cwd, capture_output=True, text=True, timeout=600)
+        assert done.returncode == 0, done.stderr[-3000:]
+        return done.stdout
+
+    return run

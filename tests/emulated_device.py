@@ -14,16 +14,6 @@ from torch.utils.backend_registration import _setup_privateuseone_for_python_bac
 
 NAME = "emulated"
 aten = torch.ops.aten
-# Operations that copy between devices, or take an index from the CPU, as on CUDA.
-CROSSING = {
-    aten.copy_.default,
-    aten._copy_from.default,
-    aten._to_copy.default,
-    aten.index.Tensor,
-    aten.index_put_.default,
-    aten.index_put.default,
-    aten._index_put_impl_.default,
-}
 # Operations that have a kernel for any device, which would be taken before the fallback, and the factories.
 NAMED = """
 empty.memory_format empty_strided zeros ones full arange arange.start arange.start_step _to_copy cat clone stack eye
@@ -41,6 +31,16 @@ _storages: dict = {}  # number of a storage -> (tensor on the CPU, the storage, 
 _order: collections.deque = collections.deque()
 _held = [0]  # bytes
 _libraries: list = []
+
+
+def operation(full):
+    """The operation of this name, or None if this torch does not have it."""
+    name, _, overload = full.partition(".")
+    return getattr(getattr(aten, name, None), overload or "default", None)
+
+
+COPIES = ("copy_", "_copy_from", "_to_copy", "index.Tensor", "index_put_", "index_put", "_index_put_impl_")
+CROSSING = set(map(operation, COPIES))  # between devices, or with an index from the CPU, as on CUDA
 
 
 class OnDevice(torch.Tensor):
@@ -84,21 +84,16 @@ def run(op, *args, **kwargs):
     """Any operation: on the CPU, with what a GPU would refuse refused."""
     args = list(args)
     for i, argument in enumerate(op._schema.arguments):  # numbers that torch has wrapped arrive as Python's
-        if str(argument.type) in ("Tensor", "Optional[Tensor]"):
-            value = args[i] if i < len(args) else kwargs.get(argument.name)
-            if isinstance(value, (int, float, bool)):
-                tensor = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
-                if i < len(args):
-                    args[i] = tensor
-                else:
-                    kwargs[argument.name] = tensor
+        given, place = (args, i) if i < len(args) else (kwargs, argument.name)
+        value = kwargs.get(place) if given is kwargs else args[i]
+        if str(argument.type) in ("Tensor", "Optional[Tensor]") and isinstance(value, (int, float, bool)):
+            given[place] = torch.tensor(value, dtype=torch.float64 if isinstance(value, float) else None)
     flat, spec = pytree.tree_flatten((tuple(args), kwargs))
     ours = [t for t in flat if on_device(t)]
     others = [t for t in flat if isinstance(t, torch.Tensor) and not on_device(t)]
     if ours and op not in CROSSING and any(t.ndim for t in others):
-        raise RuntimeError(
-            f"Expected all tensors to be on the same device, but found at least two devices, {NAME}:0 and cpu! ({op})"
-        )
+        both = f"at least two devices, {NAME}:0 and cpu! ({op})"
+        raise RuntimeError(f"Expected all tensors to be on the same device, but found {both}")
     originals = {id(raw_of(t)): t for t in ours}
     to_cpu = any(isinstance(a, torch.device) and a.type == "cpu" for a in flat)
     plain = [raw_of(t) if on_device(t) else torch.device("cpu") if isinstance(t, torch.device) else t for t in flat]
@@ -141,9 +136,7 @@ def install():
     for name in ("_copy_from", "_copy_from_and_resize"):
         named.impl(name, lambda source, target, non_blocking=False: _copy_(target, source), "PrivateUse1")
     for full in NAMED.split():
-        name, _, overload = full.partition(".")
-        op = getattr(getattr(aten, name, None), overload or "default", None)
-        if op is not None:  # this torch has it
+        if op := operation(full):
             named.impl(full, lambda *args, _op=op, **kwargs: run(_op, *args, **kwargs), "PrivateUse1")
 
 

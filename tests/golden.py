@@ -12,11 +12,11 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from every import GROUPS, SETTINGS, SPLITS, TRAINING, columns, domains, kind_of, prototypes
+from every import GROUPS, NAMES, SETTINGS, SPLITS, TRAINING, columns, domains, kind_of, prototypes
 from twins import classification_loss, client_data, ragged_clients, twin
 
 import fedlib
-from fedlib import algorithms, extensions, models
+from fedlib import algorithms, models
 from fedlib.algorithms.fedem import Mixture
 from fedlib.engines.checkpoint import Checkpoint
 
@@ -70,7 +70,7 @@ def run(algorithm, params, data=DATA, new=None, cohort=4, rounds=3, **settings):
 def federations():
     """Every algorithm of the registry, with dense and with convolutional networks."""
     found = {}
-    for name in (n for n in (*algorithms.__all__, *extensions.__all__) if n not in OF_THEIR_OWN):
+    for name in (n for n in NAMES if n not in OF_THEIR_OWN):
         data = GROUPS if name in ("LGCFL", "SplitHalfCFL") else DATA
         for network in ("MLP",) if name.startswith("LG") or data is GROUPS else ("MLP", "CNN"):
             params, predict, _ = twin(network)
@@ -100,18 +100,15 @@ def engines():
     found = {}
     params, predict, _ = twin("MLP")
     loss = classification_loss(predict)
-    chance = algorithms.FedAvg(
-        loss, predict=predict, **(TWICE | {"lr": 0.01}), optimizer=torch.optim.Adam, stragglers=0.5, chunk_size=2
-    )
+    rule = TWICE | {"lr": 0.01, "optimizer": torch.optim.Adam, "stragglers": 0.5, "chunk_size": 2}
+    chance = algorithms.FedAvg(loss, predict=predict, **rule)
     found["FedAvg Adam, stragglers, lost clients"] = run(chance, params, lost=0.3)
     module, predict, _ = twin("torch module with GroupNorm")
-    found["FedAvg torch module"] = run(
-        algorithms.FedAvg(classification_loss(predict), predict=predict, **TWICE), module
-    )
+    own = algorithms.FedAvg(classification_loss(predict), predict=predict, **TWICE)
+    found["FedAvg torch module"] = run(own, module)
     strided = models.CNN((1, 6, 6), (3, 2), (5, 4), 3, 1, pool=1, strides=(1, 2))
-    found["FedAvg strided"] = run(
-        algorithms.FedAvg(classification_loss(strided), predict=strided, **TWICE), strided.init(0)
-    )
+    own = algorithms.FedAvg(classification_loss(strided), predict=strided, **TWICE)
+    found["FedAvg strided"] = run(own, strided.init(0))
     algorithm = algorithms.CFL(loss, **TWICE, **SPLITS)
     with tempfile.TemporaryDirectory() as folder:
         file = Checkpoint(Path(folder) / "run.safetensors", every_rounds=1)
@@ -124,8 +121,8 @@ def compute():
     """All numbers, by the name of the run."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)  # tiny federations end in one cluster, and say so
-        return {name: [float(v) for v in values] for part in (federations, engines)
-                for name, values in part().items()}  # fmt: skip
+        found = federations() | engines()
+    return {name: list(map(float, values)) for name, values in found.items()}
 
 
 if __name__ == "__main__":

@@ -1,6 +1,5 @@
 """Chromium, and pages with one figure, as the book, and as Colab shows an output cell."""
 
-import json
 import shutil
 from contextlib import contextmanager
 from html import escape
@@ -40,25 +39,19 @@ def document(html, theme="light", sandboxed=False):
     page = f'<!doctype html><html lang="en" data-theme="{theme}"><head><title>t</title>{view}</head>{body}</html>'
     if not sandboxed:
         return page
-    frame = (
-        f'<iframe title="output" sandbox="allow-scripts" width="100%" height="1600" srcdoc="{escape(page)}"></iframe>'
-    )
+    frame = f'<iframe title="output" sandbox="allow-scripts" width="100%" height="1600" srcdoc="{escape(page)}">'
     head = f"<!doctype html><html lang='en'><head><title>t</title>{view}</head>"
-    return f"{head}<body style='margin:0'>{frame}</body></html>"
+    return f"{head}<body style='margin:0'>{frame}</iframe></body></html>"
 
 
 def open_page(browser, html, width=1000, touch=False, **options):
     """A page that notes what goes wrong: errors, and each request that leaves it."""
-    context = browser.new_context(
-        viewport={"width": width, "height": 1000}, has_touch=touch, is_mobile=touch, **options
-    )
-    page = context.new_page()
+    window = {"width": width, "height": 1000}
+    page = browser.new_context(viewport=window, has_touch=touch, is_mobile=touch, **options).new_page()
     page.set_default_timeout(60_000)
     page.problems = []
     page.on("pageerror", lambda e: page.problems.append(f"script: {e}"))
     page.on("console", lambda m: page.problems.append(m.text) if m.type in ("error", "warning") else None)
-    page.route(
-        "**/*", lambda route: (page.problems.append(f"request: {json.dumps(route.request.url[:80])}"), route.abort())
-    )
+    page.route("**/*", lambda route: (page.problems.append(f"request: {route.request.url[:80]!r}"), route.abort()))
     page.set_content(html)
     return page

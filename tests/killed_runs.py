@@ -4,7 +4,6 @@ A process of its own, since it forks: a fork has fedlib imported already, so tha
 A moment is told by the run's own writes and its own CPU time, not by the clock: a busy machine changes nothing.
 """
 
-import dataclasses
 import hashlib
 import json
 import os
@@ -15,6 +14,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from every import numbers
 from twins import classification_loss, client_data, ragged_clients, twin
 
 import fedlib
@@ -29,25 +29,10 @@ algorithm = Scaffold(classification_loss(predict), batch_size=10, predict=predic
 
 def run(path, answer):
     """One run with a checkpoint after each round, and what it ended with."""
-    result = fedlib.fit(
-        algorithm,
-        params,
-        data,
-        ROUNDS,
-        30,
-        seed=3,
-        lost=0.2,
-        eval_data=data,
-        eval_every=5,
-        checkpoint=Checkpoint(path, every_rounds=1),
-        device="cpu",
-        progress=False,
-    )
-    digest = hashlib.sha256()
-    for field in dataclasses.fields(result.state):
-        value = getattr(result.state, field.name)
-        for name, p in sorted(value.items()) if isinstance(value, dict) else [(field.name, value)]:
-            digest.update(name.encode() + p.contiguous().numpy().tobytes())
+    checkpoint = Checkpoint(path, every_rounds=1)
+    settings = {"seed": 3, "lost": 0.2, "eval_data": data, "eval_every": 5, "device": "cpu", "progress": False}
+    result = fedlib.fit(algorithm, params, data, ROUNDS, 30, checkpoint=checkpoint, **settings)
+    digest = hashlib.sha256(b"".join(p.contiguous().numpy().tobytes() for p in numbers(result.state)))
     history = result.history.drop(columns=["seconds", "server_seconds"])
     answer.write_text(json.dumps([digest.hexdigest(), history.to_json(double_precision=15)]))
 

@@ -3,7 +3,6 @@
 A process of its own, since it forks: a fork has fedlib imported already.
 """
 
-import dataclasses
 import json
 import os
 import signal
@@ -13,14 +12,14 @@ import time
 from pathlib import Path
 
 import torch
-from twins import NoisyFedAvg, classification_loss, client_data, largest_difference, ragged_clients, twin
+from every import largest_gap, numbers
+from twins import NoisyFedAvg, classification_loss, client_data, ragged_clients, twin
 
 import fedlib
 from fedlib import augment, losses
 from fedlib.algorithms import CFL, IFCA, FedAvg, LGFedAvg, LocalOnly, Scaffold
 from fedlib.engines import processes
 from fedlib.engines.checkpoint import Checkpoint, load_state
-from fedlib.engines.paths import flatten
 
 torch.set_num_threads(1)
 params, predict, _ = twin("MLP")
@@ -51,29 +50,9 @@ RUNS = {
 
 def run(name, rounds=3, **settings):
     algorithm, cohort = RUNS[name]
-    evaluate = {"eval_data": data} if algorithm.predict else {}
-    return fedlib.fit(
-        processes.over_processes(algorithm),
-        params,
-        data,
-        rounds,
-        cohort,
-        seed=3,
-        lost=0.2,
-        device="cpu",
-        progress=False,
-        **evaluate,
-        **settings,
-    )
-
-
-def numbers(state):
-    """All tensors of a state, and its splits."""
-    tree = {f.name: getattr(state, f.name) for f in dataclasses.fields(state)}
-    tree = {n: v for n, v in tree.items() if isinstance(v, (dict, torch.Tensor))}
-    splits = [torch.cat([s.members, s.part.long()]) for s in getattr(state, "splits", ())]
-    flat = flatten(tree | {f"split{i}": s for i, s in enumerate(splits)})
-    return {name: p for name, p in flat.items() if p.numel()}
+    settings |= {"eval_data": data} if algorithm.predict else {}
+    settings |= {"seed": 3, "lost": 0.2, "device": "cpu", "progress": False}
+    return fedlib.fit(processes.over_processes(algorithm), params, data, rounds, cohort, **settings)
 
 
 def save(path, result):
@@ -90,9 +69,9 @@ def in_processes(world, work):
     for rank in range(world):
         child = os.fork()
         if child == 0:
-            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": str(world)}
-            os.environ["LOCAL_WORLD_SIZE"] = str(world)
-            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "TORCHELASTIC_RUN_ID": "test"}
+            os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank), "TORCHELASTIC_RUN_ID": "test"}
+            os.environ |= dict.fromkeys(("WORLD_SIZE", "LOCAL_WORLD_SIZE"), str(world))
+            os.environ |= {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port)}
             status = 1
             try:
                 processes.start()
@@ -113,17 +92,15 @@ report = {"states": {}, "histories": {}}
 for name in RUNS:
     save(folder / f"{name} 1.pt", run(name))
 for world in (2, 4):
-    ended = in_processes(
-        world, lambda rank, w=world: [save(folder / f"{name} {w} {rank}.pt", run(name)) for name in RUNS]
-    )
+    ended = in_processes(world, lambda rank: [save(folder / f"{name} {world} {rank}.pt", run(name)) for name in RUNS])
     assert ended == [0] * world, [p.read_text() for p in folder.glob("error*")]
     for name in RUNS:
-        one = torch.load(folder / f"{name} 1.pt", weights_only=True)
-        all_of_them = [torch.load(folder / f"{name} {world} {rank}.pt", weights_only=True) for rank in range(world)]
-        same = all(all(torch.equal(a["state"][n], p) for n, p in all_of_them[0]["state"].items()) for a in all_of_them)
-        assert same, f"{name}: the processes differ"
-        report["states"][f"{name}, {world}"] = largest_difference(all_of_them[0]["state"], one["state"])
-        report["histories"][f"{name}, {world}"] = [a["history"] for a in (one, all_of_them[-1])]
+        stored = [folder / f"{name} 1.pt", *(folder / f"{name} {world} {rank}.pt" for rank in range(world))]
+        one, first, *others = (torch.load(path, weights_only=True) for path in stored)
+        for other in others:
+            assert all(map(torch.equal, other["state"], first["state"])), f"{name}: the processes differ"
+        report["states"][f"{name}, {world}"] = largest_gap(first["state"], one["state"])
+        report["histories"][f"{name}, {world}"] = [a["history"] for a in (one, others[-1])]
 
 # A process dies in round 3; the others end, and the run goes on with another number of processes.
 KILLED = "FedAvg, random numbers in the loss"
@@ -143,7 +120,7 @@ report["killed"] = {"ended": ended, "round": written, "reason": (folder / "error
 ended = in_processes(3, lambda rank: save(folder / f"resumed {rank}.pt", run(KILLED, 5, checkpoint=rule)))
 whole = numbers(run(KILLED, 5).state)
 resumed = torch.load(folder / "resumed 2.pt", weights_only=True)["state"]
-report["resumed"] = {"ended": ended, "difference": largest_difference(resumed, whole)}
+report["resumed"] = {"ended": ended, "difference": largest_gap(resumed, whole)}
 
 
 # A client whose training diverges on one process ends all of them, each with the reason.
@@ -152,8 +129,6 @@ def diverge(rank):
     fedlib.fit(algorithm, params, data, 2, device="cpu", progress=False)
 
 
-report["diverged"] = {
-    "ended": in_processes(2, diverge),
-    "reasons": [(folder / f"error{r}").read_text() for r in (0, 1)],
-}
+ended = in_processes(2, diverge)
+report["diverged"] = {"ended": ended, "reasons": [(folder / f"error{r}").read_text() for r in (0, 1)]}
 print(json.dumps(report))

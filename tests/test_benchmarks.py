@@ -63,6 +63,14 @@ def images(tmp_path_factory):
     return folder
 
 
+@pytest.fixture
+def environments(monkeypatch, tmp_path):
+    """An empty folder in place of that of the peers' environments."""
+    for module in (driver, peers):
+        monkeypatch.setattr(module, "ENVIRONMENTS", tmp_path)
+    return tmp_path
+
+
 @pytest.mark.parametrize("program", sorted(set(OWN.values()) - {"fedlib"}))
 @pytest.mark.parametrize("work", ["small", "images"])
 def test_the_contenders_reach_fedlibs_parameters(program, work, request):
@@ -133,21 +141,20 @@ HANGS = {
 
 @pytest.mark.parametrize("how", HANGS)
 @pytest.mark.skipif(not hasattr(signal, "SIGALRM") or not Path("/proc/self/stat").exists(), reason="needs /proc")
-def test_a_contender_that_hangs_is_killed_with_its_children(how, monkeypatch, tmp_path):
+def test_a_contender_that_hangs_is_killed_with_its_children(how, monkeypatch, environments):
     """The children too that have left its group, as Ray's do; the table says so, and goes on."""
-    python, child = tmp_path / "flower/bin/python", tmp_path / "child"
+    python, child = environments / "flower/bin/python", environments / "child"
     python.parent.mkdir(parents=True)
-    (tmp_path / "flower/ready").touch()
+    (environments / "flower/ready").touch()
     python.write_text(f"#!/bin/sh\nsetsid sleep 60 >&2 &\necho $! >{child}\n{HANGS[how]}\nexec sleep 60 2>&2\n")
     python.chmod(0o755)
-    monkeypatch.setattr(driver, "ENVIRONMENTS", tmp_path)
     monkeypatch.setattr(driver, "_PATIENCE", 3)
     monkeypatch.setattr(driver, "_GOODBYE", 1)
     signal.signal(signal.SIGALRM, lambda *_: pytest.fail("it is still waited for"))
     signal.alarm(60)
     try:
         with pytest.raises(driver.Failed) as failure:
-            driver.Contender("Flower", tmp_path, "float32")
+            driver.Contender("Flower", environments, "float32")
     finally:
         signal.alarm(0)
     assert how == "says no more and stays" or "no answer in 3 s, so it was killed" in str(failure.value)
@@ -157,15 +164,15 @@ def test_a_contender_that_hangs_is_killed_with_its_children(how, monkeypatch, tm
         time.sleep(0.05)
 
 
-def test_a_peer_that_is_not_there_is_a_line_of_the_table(monkeypatch, tmp_path):
-    monkeypatch.setattr(driver, "ENVIRONMENTS", tmp_path)
-    for label, reason in {"pfl": "not installed: make bench-peers", "PFLlib": "not on PyPI"}.items():
-        with pytest.raises(driver.Failed, match=reason):
-            driver.Contender(label, tmp_path, "float32")
-    (tmp_path / "flower").mkdir()
-    (tmp_path / "flower/failed").write_text("cannot be installed: no certifi")
-    with pytest.raises(driver.Failed, match="no certifi"):
-        driver.Contender("Flower", tmp_path, "float32")
+NOT_THERE = {"pfl": "not installed: make bench-peers", "PFLlib": "not on PyPI", "Flower": "no certifi"}
+
+
+@pytest.mark.parametrize("label", NOT_THERE)
+def test_a_peer_that_is_not_there_is_a_line_of_the_table(label, environments):
+    (environments / "flower").mkdir()
+    (environments / "flower/failed").write_text("cannot be installed: no certifi")
+    with pytest.raises(driver.Failed, match=NOT_THERE[label]):
+        driver.Contender(label, environments, "float32")
 
 
 def test_each_peer_has_requirements_with_lower_bounds():
@@ -193,16 +200,14 @@ def test_a_peer_takes_the_first_newer_python_that_runs(newer, monkeypatch, tmp_p
     assert peers.interpreter("blazefl") is None
 
 
-def test_a_peer_without_its_python_is_a_line_of_the_table(newer, monkeypatch, tmp_path):
-    for module in (driver, peers):
-        monkeypatch.setattr(module, "ENVIRONMENTS", tmp_path)
+def test_a_peer_without_its_python_is_a_line_of_the_table(newer, environments):
     reason = "cannot be installed: none of python9.1, python9.0 is on the PATH"
     assert peers.install("blazefl") == reason
     with pytest.raises(driver.Failed, match=reason):
-        driver.Contender("BlazeFL", tmp_path, "float32")
-    (tmp_path / "blazefl/failed").unlink()
-    (tmp_path / "blazefl/ready").touch()  # installed with a Python that is no longer on the PATH: it stays
-    assert peers.install("blazefl") is None and (tmp_path / "blazefl/ready").exists()
+        driver.Contender("BlazeFL", environments, "float32")
+    (environments / "blazefl/failed").unlink()
+    (environments / "blazefl/ready").touch()  # installed with a Python that is no longer on the PATH: it stays
+    assert peers.install("blazefl") is None and (environments / "blazefl/ready").exists()
 
 
 def test_verdicts():
@@ -241,14 +246,8 @@ def test_targets_name_what_is_measured():
 
 
 def test_scale_says_whether_time_is_linear():
-    rows = pd.DataFrame(
-        {
-            "chunk": 100,
-            "clients": [10, 100, 10_000],
-            "cpu_s": [0.02, 0.1, 14.0],
-            "beyond_mib": [1, 3, 203],
-        }
-    )
+    clients, seconds, mib = [10, 100, 10_000], [0.02, 0.1, 14.0], [1, 3, 203]
+    rows = pd.DataFrame({"chunk": 100, "clients": clients, "cpu_s": seconds, "beyond_mib": mib})
     (line,) = scale.verdicts(rows)
     assert "1.40x" in line and "missed <= 1.3" in line and "203 MiB at 10,000" in line
     assert "met <= 1.3" in scale.verdicts(rows.assign(cpu_s=[0.02, 0.1, 12.9]))[0]

@@ -1,279 +1,35 @@
-"""Scores against a loop over clients and against scikit-learn."""
+"""Scores against a loop over clients, torch and scikit-learn."""
 
 from dataclasses import replace
+from math import prod
 
 import numpy as np
 import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
+from pandas.testing import assert_frame_equal
 from sklearn import metrics
-from twins import classification_loss, client_data, ragged_clients, twin
+from torch import nn
+from twins import SIZES, classification_loss, client_data, ragged_clients, twin
 
 import fedlib
 from fedlib import evaluation, losses, partition
 from fedlib.algorithms import FedAvg, LocalOnly, Scaffold
+from fedlib.costs import flops_of
+from fedlib.models import MLP, Model
+from fedlib.params import row
 
-
-def result_and_expected(algorithm, clients, score):
-    """A trained federation, and each client's score by a loop over clients."""
-    params, predict, _ = twin("CNN")
-    algorithm = algorithm(classification_loss(predict), lr=0.3, predict=predict if score == "accuracy" else None)
-    result = fedlib.fit(algorithm, params, client_data(clients), 3, progress=False)
-    expected = []
-    for position, (x, y) in enumerate(clients.values()):
-        own = {n: p[0] for n, p in algorithm.client_params(result.state, torch.tensor([position])).items()}
-        logits = predict(own, x)
-        if score == "accuracy":
-            expected.append(float((logits.argmax(1) == y).double().mean()))
-        else:
-            expected.append(float(torch.nn.functional.cross_entropy(logits, y)))
-    return algorithm, result, expected
-
-
-@pytest.mark.parametrize("budget", [1, 10**9], ids=["one client a chunk", "all at once"])
-@pytest.mark.parametrize("score", ["accuracy", "loss"])
-@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
-def test_equals_a_loop_over_clients(algorithm, score, budget, clients, monkeypatch):
-    monkeypatch.setattr(evaluation, "_CHUNK_ENTRIES", budget)
-    algorithm, result, expected = result_and_expected(algorithm, clients, score)
-    scores = fedlib.evaluate(algorithm, result, client_data(clients))
-    assert scores["id"].tolist() == list(clients) and scores["n"].tolist() == [len(y) for _, y in clients.values()]
-    assert scores[score].tolist() == pytest.approx(expected, abs=1e-12)
-    assert len(set(expected)) > 3
-
-
-def test_some_clients_only(clients):
-    algorithm, result, expected = result_and_expected(LocalOnly, clients, "accuracy")
-    scores = fedlib.evaluate(algorithm, result, client_data(clients)[[6, 2]])
-    assert scores["accuracy"].tolist() == pytest.approx([expected[6], expected[2]])
-
-
-def test_bytes_are_scaled_as_in_training():
-    images = np.random.RandomState(0).randint(0, 256, (6, 3, 1, 6, 6)).astype(np.uint8)
-    data = fedlib.stack_clients(images, np.zeros((6, 3), int), ids=[5, 1, 9, 2, 8, 4], pixels=True)
-    params, predict, _ = twin("CNN")
-    algorithm = FedAvg(classification_loss(predict), predict=predict)
-    result = fedlib.fit(algorithm, params, data, 1, progress=False)
-    logits = predict({n: p[0] for n, p in result.state.models.items()}, torch.tensor(images[2] / 255))
-    expected = float((logits.argmax(1) == 0).double().mean())
-    assert fedlib.evaluate(algorithm, result, data)["accuracy"][2] == expected
-    scaled = fedlib.stack_clients(images / 255, np.zeros((6, 3), int), ids=[5, 1, 9, 2, 8, 4])
-    for method in (FedAvg, LocalOnly):
-        algorithm = method(classification_loss(predict), predict=lambda p, x: 50 * predict(p, x) - 2)
-        result = fedlib.fit(algorithm, params, data, 1, progress=False)
-        same = [fedlib.evaluate(algorithm, result, d)["accuracy"].tolist() for d in (data, scaled)]
-        assert same[0] == same[1]
-
-
-@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
-@pytest.mark.parametrize("column", [True, False], ids=["(B, 1)", "(B,)"])
-@pytest.mark.parametrize("rows", [1, 3])
-def test_outputs_of_regression_may_have_a_column(algorithm, column, rows):
-    """Also where the number of clients equals the number of rows, so that a wrong shape would broadcast."""
-    clients = {k: (x, x.flatten(1).sum(1)) for k, (x, _) in ragged_clients((rows,) * 3).items()}
-    model = fedlib.models.MLP((36, 1))
-
-    def loss(p, b):
-        return fedlib.losses.mse(model(p, b[0]), b[1], b[2])
-
-    algorithm = algorithm(loss, lr=0.01, predict=model if column else lambda p, x: model(p, x)[:, 0])
-    data = client_data(clients)
-    result = fedlib.fit(algorithm, model.init(0), data, 1, dtype=torch.float64, progress=False)
-    for k, (x, y) in enumerate(clients.values()):
-        own = {n: p[0] for n, p in algorithm.client_params(result.state, torch.tensor([k])).items()}
-        expected = float((model(own, x)[:, 0] - y).square().mean())
-        assert fedlib.evaluate(algorithm, result, data)["mse"][k] == pytest.approx(expected, abs=1e-12)
-
-
-@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
-def test_one_logit_for_two_classes_is_refused(algorithm):
-    model = fedlib.models.MLP((36, 1))
-    algorithm = algorithm(lambda p, b: fedlib.losses.mse(model(p, b[0]), b[1].to(b[0]), b[2]), predict=model)
-    data = client_data(ragged_clients(classes=2))
-    with pytest.raises(ValueError, match="a logit for each class"):
-        fedlib.fit(algorithm, model.init(0), data, 1, eval_data=data, progress=False)
-
-
-@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
-def test_clients_are_matched_by_id_in_any_order(algorithm, clients):
-    algorithm, result, expected = result_and_expected(algorithm, clients, "accuracy")
-    order = [5, 0, 7, 2, 1, 6, 4, 3]
-    scores = fedlib.evaluate(algorithm, result, client_data(clients)[order])
-    assert scores["accuracy"].tolist() == pytest.approx([expected[k] for k in order])
-    stranger = fedlib.stack_clients([clients[10][0]], [clients[10][1]], ids=[99])
-    with pytest.raises(ValueError, match=r"not in training: ids \[99\]"):
-        fedlib.evaluate(algorithm, result, stranger)
-
-
-def test_common_rows_are_not_copied_for_each_client(clients, monkeypatch):
-    algorithm, result, _ = result_and_expected(FedAvg, clients, "accuracy")
-    x, y = clients[31]
-    common = fedlib.same_rows(x, y, list(clients))
-    seen = []
-    predict = algorithm.predict
-    object.__setattr__(algorithm, "predict", lambda p, x: seen.append(len(x)) or predict(p, x))
-    scores = fedlib.evaluate(algorithm, result, common)
-    assert seen == [len(x)] and scores["accuracy"].nunique() == 1
-
-
-def test_real_targets_are_scored_by_squared_error():
-    clients = {k: (x, x.flatten(1)[:, 0]) for k, (x, _) in ragged_clients().items()}
-    model = fedlib.models.MLP((36, 1))
-    algorithm = FedAvg(lambda p, b: fedlib.losses.mse(model(p, b[0]), b[1], b[2]), lr=0.01, predict=model)
-    data = client_data(clients)
-    result = fedlib.fit(algorithm, model.init(0), data, 2, dtype=torch.float64, eval_data=data, progress=False)
-    own = {n: p[0] for n, p in result.state.models.items()}
-    expected = torch.cat([(model(own, x)[:, 0] - y).square() for x, y in clients.values()]).mean()
-    assert result.history["test_mse"].iloc[-1] == pytest.approx(float(expected), abs=1e-12)
-
-
-def test_pooled_counts_examples():
-    scores = pd.DataFrame({"id": [0, 1], "n": [1, 3], "accuracy": [1.0, 0.0]})
-    assert evaluation.pooled(scores) == {"accuracy": 0.25}
-
-
-BUDGETS = pytest.mark.parametrize(
-    "budget", [1, 3 * 97 * 36, 10**9], ids=["one a chunk", "three a chunk", "all at once"]
-)
-
-
-@BUDGETS
-@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly, Scaffold])
-def test_the_loss_stands_next_to_the_accuracy(algorithm, budget, clients, monkeypatch):
-    """That of a loop over clients, each alone: without padding."""
-    monkeypatch.setattr(evaluation, "_CHUNK_ENTRIES", budget)
-    algorithm, result, _ = result_and_expected(algorithm, clients, "accuracy")
-    scores = fedlib.evaluate(algorithm, result, client_data(clients))
-    assert list(scores) == ["id", "n", "loss", "accuracy"]
-    for k, (x, y) in enumerate(clients.values()):
-        own = {n: p[0] for n, p in algorithm.client_params(result.state, torch.tensor([k])).items()}
-        expected = torch.nn.functional.cross_entropy(algorithm.predict(own, x), y)
-        assert scores["loss"][k] == pytest.approx(float(expected), abs=1e-12)
-
-
-def regression(algorithm, clients, dtype=torch.float64):
-    """A trained federation with real targets, and each client's targets and predictions by a loop."""
-    model = fedlib.models.MLP((36, 5, 1))
-    algorithm = algorithm(lambda p, b: fedlib.losses.mse(model(p, b[0]), b[1], b[2]), lr=0.01, predict=model)
-    result = fedlib.fit(algorithm, model.init(0), client_data(clients), 2, dtype=dtype, progress=False)
-    pairs = []
-    for k, (x, y) in enumerate(clients.values()):
-        own = {n: p[0] for n, p in algorithm.client_params(result.state, torch.tensor([k])).items()}
-        pairs.append((y.numpy(), model(own, x.to(dtype))[:, 0].numpy()))
-    return algorithm, result, pairs
-
-
-def real_targets(seed=0):
-    """Far from zero, so that a variance about zero would show."""
-    return {k: (x, 100 + k + x.flatten(1)[:, :3].sum(1)) for k, (x, _) in ragged_clients(seed=seed).items()}
-
-
-@BUDGETS
-@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
-def test_regression_scores_are_those_of_scikit_learn(algorithm, budget, monkeypatch):
-    monkeypatch.setattr(evaluation, "_CHUNK_ENTRIES", budget)
-    clients = real_targets()
-    algorithm, result, pairs = regression(algorithm, clients)
-    scores = fedlib.evaluate(algorithm, result, client_data(clients))
-    assert list(scores) == ["id", "n", "loss", "mse", "mae", "r2", "target_mean", "target_variance"]
-    expected = {
-        "loss": [metrics.mean_squared_error(*pair) for pair in pairs],
-        "mse": [metrics.mean_squared_error(*pair) for pair in pairs],
-        "mae": [metrics.mean_absolute_error(*pair) for pair in pairs],
-        "r2": [metrics.r2_score(*pair) if len(pair[0]) > 1 else np.nan for pair in pairs],
-        "target_mean": [y.mean() for y, _ in pairs],
-        "target_variance": [y.var() for y, _ in pairs],
-    }
-    for name, values in expected.items():
-        assert scores[name].tolist() == pytest.approx(values, rel=1e-9, nan_ok=True), name
-
-
-@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
-def test_pooled_scores_are_those_of_all_examples_as_one_set(algorithm):
-    clients = real_targets()
-    algorithm, result, pairs = regression(algorithm, clients)
-    pool = evaluation.pooled(fedlib.evaluate(algorithm, result, client_data(clients)))
-    y, output = (np.concatenate(part) for part in zip(*pairs, strict=True))
-    assert list(pool) == ["loss", "mse", "mae", "r2"]
-    assert pool["r2"] == pytest.approx(metrics.r2_score(y, output), rel=1e-9)
-    assert [pool["mse"], pool["loss"]] == pytest.approx([metrics.mean_squared_error(y, output)] * 2, rel=1e-9)
-    assert pool["mae"] == pytest.approx(metrics.mean_absolute_error(y, output), rel=1e-9)
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-@pytest.mark.parametrize("value", [0.1, 1 / 3, 100.1])
-def test_r2_of_constant_targets_is_not_a_number(value, dtype):
-    """Also where the mean of equal numbers is not that number, because of rounding."""
-    clients = {k: (x.to(dtype), torch.full((len(x),), value, dtype=dtype)) for k, (x, _) in ragged_clients().items()}
-    algorithm, result, _ = regression(FedAvg, clients, dtype)
-    scores = fedlib.evaluate(algorithm, result, client_data(clients))
-    assert scores["r2"].isna().all() and (scores["target_variance"] == 0).all() and scores["mse"].notna().all()
-    assert np.isnan(evaluation.pooled(scores)["r2"])
-    other = scores.assign(target_mean=scores["target_mean"] + np.arange(8))  # constant within each client only
-    assert np.isfinite(evaluation.pooled(other)["r2"])
-
-
-@pytest.mark.parametrize("real", [True, False], ids=["targets", "labels"])
-@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
-def test_padding_is_never_counted(algorithm, real):
-    clients = real_targets() if real else ragged_clients()
-    trained = regression(algorithm, clients) if real else result_and_expected(algorithm, clients, "accuracy")
-    data = client_data(clients)
-    longer = replace(
-        data,
-        index=torch.cat([data.index, data.index[:, :1].expand(-1, 50)], 1),
-        y=torch.cat([data.y, data.y.new_full((len(data), 50), 3)], 1),
-    )
-    a, b = (fedlib.evaluate(trained[0], trained[1], d) for d in (data, longer))
-    pd.testing.assert_frame_equal(a, b, rtol=1e-12, atol=1e-12)
-
-
-@pytest.mark.parametrize("real", [True, False], ids=["targets", "labels"])
-@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
-def test_shared_test_rows_score_as_separate_ones(algorithm, real):
-    clients = real_targets() if real else ragged_clients()
-    trained = regression(algorithm, clients) if real else result_and_expected(algorithm, clients, "accuracy")
-    x, y = clients[31]
-    shared = fedlib.same_rows(x, y, list(clients))
-    separate = fedlib.stack_clients([x] * 8, [y] * 8, ids=list(clients))
-    a, b = (fedlib.evaluate(trained[0], trained[1], d) for d in (shared, separate))
-    pd.testing.assert_frame_equal(a, b, rtol=1e-12, atol=1e-12)
-    assert a["loss"].nunique() == (1 if algorithm is FedAvg else 8)
-
-
-def test_shared_rows_with_columns_of_their_own_are_told_apart(clients):
-    algorithm, result, _ = result_and_expected(FedAvg, clients, "accuracy")
-    data = fedlib.same_rows(*clients[31], list(clients))
-    data = data.with_columns(weight=10.0 ** torch.arange(8)[:, None].expand(data.y.shape))
-    loss = algorithm.loss
-    weighted = replace(algorithm, loss=lambda p, b: loss(p, b[:3]) * b[3].max())
-    table = fedlib.evaluate(weighted, result, data)
-    assert (table.loss / table.loss[0]).tolist() == pytest.approx((10.0 ** np.arange(8)).tolist())
-
-
-def test_as_many_models_go_through_at_once_as_memory_allows(clients, monkeypatch):
-    algorithm, result, _ = result_and_expected(LocalOnly, clients, "accuracy")
-    data, held = client_data({k: (x[:1], y[:1]) for k, (x, y) in clients.items()}), []
-    before = fedlib.evaluate(algorithm, result, data)
-    parameters = sum(p.numel() for p in algorithm.client_params(result.state, torch.tensor([0])).values())
-    monkeypatch.setattr(fedlib.evaluation, "_CHUNK_ENTRIES", 3 * parameters)
-    whole = LocalOnly.client_params
-    monkeypatch.setattr(LocalOnly, "client_params", lambda *args: held.append(len(args[2])) or whole(*args))
-    pd.testing.assert_frame_equal(fedlib.evaluate(algorithm, result, data), before)
-    assert max(held) == 3
-
-
-def test_shared_rows_and_one_model_cost_one_loss(clients):
-    algorithm, result, _ = result_and_expected(FedAvg, clients, "accuracy")
-    seen = []
-    loss = algorithm.loss
-    object.__setattr__(algorithm, "loss", lambda p, b: seen.append(len(b[1])) or loss(p, b))
-    fedlib.evaluate(algorithm, result, fedlib.same_rows(*clients[31], list(clients)))
-    assert seen == [len(clients[31][1])]
-
-
-# -- several labels or targets a row: losses and scores against torch's -----------------------------------------------
+LOSSES = {"positions": losses.cross_entropy, "labels": losses.bce, "targets": losses.mse}
+KINDS = {  # what y is, the shape of a row of it
+    "a class": ("positions", ()),
+    "classes": ("positions", (3,)),
+    "labels": ("labels", (3,)),
+    "a number": ("targets", ()),
+    "numbers": ("targets", (3,)),
+}
+both = pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
+one_answer_a_row = pytest.mark.parametrize("kind", ["a class", "a number"])
 
 
 def torchs_mean(kind, output, y):
@@ -283,10 +39,7 @@ def torchs_mean(kind, output, y):
     known = y != -100
     if kind == "labels":
         return F.binary_cross_entropy_with_logits(output[known], y[known].to(output.dtype))
-    return F.mse_loss(output, y)
-
-
-LOSSES = {"positions": losses.cross_entropy, "labels": losses.bce, "targets": losses.mse}
+    return F.mse_loss(output.reshape(y.shape), y)
 
 
 def several(kind, n, shape, random, left_out=0.3):
@@ -298,6 +51,176 @@ def several(kind, n, shape, random, left_out=0.3):
     gone.reshape(n, -1)[:, 0] = False
     output = random.standard_normal((n, *shape) if kind == "labels" else (n, *shape, 5))
     return torch.from_numpy(output), torch.from_numpy(np.where(gone, -100, y))
+
+
+def clients_of(kind, sizes=SIZES):
+    """Ragged clients; single numbers are far from zero, so that a variance about zero would show."""
+    (what, shape), random = KINDS[kind], np.random.RandomState(3)
+    far = 100 if kind == "a number" else 0
+    rows = {k: (x, several(what, len(x), shape, random)[1]) for k, (x, _) in ragged_clients(sizes).items()}
+    return {k: (x, y + (far + k if far else 0)) for k, (x, y) in rows.items()}
+
+
+def network(outputs):
+    """A network whose output of one row has this shape."""
+    torch.manual_seed(0)
+    last = nn.Linear(5, prod(outputs)), nn.Unflatten(1, outputs)
+    return nn.Sequential(nn.Flatten(), nn.Linear(36, 5), nn.Tanh(), *last).double()
+
+
+def network_of(kind):
+    what, shape = KINDS[kind]
+    return network((*shape, 5) if what == "positions" else shape or (1,))
+
+
+def trained(kind, algorithm, clients=None, lr=0.02, rounds=2, module=None, batch_size=4, **settings):
+    """An algorithm that trains on y of this kind, its result, the clients and their data."""
+    model, loss = Model(module or network_of(kind)), LOSSES[KINDS[kind][0]]
+    settings |= {"lr": lr, "batch_size": batch_size, "predict": model}
+    algorithm = algorithm(lambda p, b: loss(model(p, b[0]), *b[1:]), **settings)
+    clients = clients or clients_of(kind)
+    data = client_data(clients)
+    return algorithm, fedlib.fit(algorithm, model.params, data, rounds, eval_data=data, progress=False), clients, data
+
+
+def scores_of(kind, output, y):
+    """The scores of some rows."""
+    what, shape = KINDS[kind]
+    loss = {"loss": float(torchs_mean(what, output, y))}
+    if what != "targets":
+        said, counts = output.argmax(-1) if what == "positions" else output > 0, y != -100
+        labels = {"labels": int(counts.sum())} if shape else {}
+        return loss | labels | {"accuracy": float((said == y)[counts].double().mean())}
+    y, output = y.numpy().ravel(), output.numpy().ravel()
+    found = loss | {"mse": metrics.mean_squared_error(y, output), "mae": metrics.mean_absolute_error(y, output)}
+    if shape:
+        return found
+    r2 = metrics.r2_score(y, output) if len(y) > 1 else np.nan
+    return found | {"r2": r2, "target_mean": y.mean(), "target_variance": y.var()}
+
+
+def by_hand(kind, algorithm, result, clients):
+    """The table of scores by a loop over clients, each alone; and the scores of all rows as one set."""
+    rows, outputs = [], []
+    for position, (k, (x, y)) in enumerate(clients.items()):
+        model = row(algorithm.client_params(result.state, torch.tensor([position])), 0)
+        outputs.append((algorithm.predict(model, x), y))
+        rows.append({"id": k, "n": len(y)} | scores_of(kind, *outputs[-1]))
+    return pd.DataFrame(rows), scores_of(kind, *(torch.cat(part) for part in zip(*outputs, strict=True)))
+
+
+def assert_scores(found, expected, kind):
+    assert_frame_equal(found, expected, rtol=1e-9 if kind == "a number" else 0, atol=1e-12)
+
+
+@pytest.mark.parametrize("budget", [1, 3 * 97 * 36, 10**9], ids=["one a chunk", "three a chunk", "all at once"])
+@both
+@pytest.mark.parametrize("kind", KINDS)
+def test_scores_are_those_of_a_loop_over_clients(kind, algorithm, budget, monkeypatch):
+    """Each client's, and those of all examples as one set; no row of padding and nothing left out counts."""
+    monkeypatch.setattr(evaluation, "_CHUNK_ENTRIES", budget)
+    algorithm, result, clients, data = trained(kind, algorithm)
+    expected, pool = by_hand(kind, algorithm, result, clients)
+    scores = fedlib.evaluate(algorithm, result, data)
+    assert_scores(scores, expected, kind)
+    assert_scores(fedlib.evaluate(replace(algorithm, predict=None), result, data), expected[["id", "n", "loss"]], kind)
+    assert expected.iloc[:, -1].nunique() > 2
+    pool = {name: pool[name] for name in ("loss", "accuracy", "mse", "mae", "r2") if name in pool}
+    near = {"rel": 1e-9} if kind == "a number" else {"abs": 1e-12}
+    assert evaluation.pooled(scores) == pytest.approx(pool, **near)
+    history = result.history.filter(like="test_").iloc[-1].to_dict()
+    assert history == pytest.approx({f"test_{name}": pool[name] for name in pool if name != "loss"}, **near)
+
+
+@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly, Scaffold])
+def test_clients_are_matched_by_id_in_any_order(algorithm):
+    algorithm, result, clients, data = trained("a class", algorithm)
+    expected, _ = by_hand("a class", algorithm, result, clients)
+    for order in ([5, 0, 7, 2, 1, 6, 4, 3], [6, 2]):
+        scores = fedlib.evaluate(algorithm, result, data[order])
+        assert_scores(scores, expected.loc[order].reset_index(drop=True), "a class")
+    stranger = fedlib.stack_clients([clients[10][0]], [clients[10][1]], ids=[99])
+    with pytest.raises(ValueError, match=r"not in training: ids \[99\]"):
+        fedlib.evaluate(algorithm, result, stranger)
+
+
+@both
+def test_bytes_are_scaled_as_in_training(algorithm):
+    images, ids = np.random.RandomState(0).randint(0, 256, (6, 3, 1, 6, 6)).astype(np.uint8), [5, 1, 9, 2, 8, 4]
+    data = fedlib.stack_clients(images, np.zeros((6, 3), int), ids=ids, pixels=True)
+    params, predict, _ = twin("CNN")
+    algorithm = algorithm(classification_loss(predict), predict=lambda p, x: 50 * predict(p, x) - 2)
+    result = fedlib.fit(algorithm, params, data, 1, progress=False)
+    scaled = fedlib.stack_clients(images / 255, np.zeros((6, 3), int), ids=ids)
+    assert_frame_equal(*(fedlib.evaluate(algorithm, result, d) for d in (data, scaled)), rtol=1e-6)
+
+
+@both
+@pytest.mark.parametrize("rows", [1, 3])
+def test_outputs_of_regression_may_have_a_column(algorithm, rows):
+    """Also where the number of clients equals the number of rows, so that a wrong shape would broadcast."""
+    clients = clients_of("a number", (rows,) * 3)
+    algorithm, result, _, data = trained("a number", algorithm, clients)
+    expected, _ = by_hand("a number", algorithm, result, clients)
+    without = replace(algorithm, predict=lambda p, x: algorithm.predict(p, x)[:, 0])
+    for some in (algorithm, without):
+        assert_scores(fedlib.evaluate(some, result, data), expected, "a number")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+@pytest.mark.parametrize("value", [0.1, 1 / 3, 100.1])
+def test_r2_of_constant_targets_is_not_a_number(value, dtype):
+    """Also where the mean of equal numbers is not that number, because of rounding."""
+    clients = {k: (x.to(dtype), torch.full((len(x),), value, dtype=dtype)) for k, (x, _) in ragged_clients().items()}
+    algorithm, result, _, data = trained("a number", FedAvg, clients, module=network((1,)).to(dtype))
+    scores = fedlib.evaluate(algorithm, result, data)
+    assert scores["r2"].isna().all() and (scores["target_variance"] == 0).all() and scores["mse"].notna().all()
+    assert np.isnan(evaluation.pooled(scores)["r2"])
+    other = scores.assign(target_mean=scores["target_mean"] + np.arange(8))  # constant within each client only
+    assert np.isfinite(evaluation.pooled(other)["r2"])
+
+
+@one_answer_a_row
+@both
+def test_shared_test_rows_score_as_separate_ones(algorithm, kind):
+    trainer, result, clients, _ = trained(kind, algorithm)
+    x, y = clients[31]
+    shared = fedlib.same_rows(x, y, list(clients))
+    separate = fedlib.stack_clients([x] * 8, [y] * 8, ids=list(clients))
+    a, b = (fedlib.evaluate(trainer, result, d) for d in (shared, separate))
+    assert_frame_equal(a, b, rtol=1e-12, atol=1e-12)
+    assert a["loss"].nunique() == (1 if algorithm is FedAvg else 8)
+
+
+def test_shared_rows_with_columns_of_their_own_are_told_apart():
+    algorithm, result, clients, _ = trained("a class", FedAvg)
+    data = fedlib.same_rows(*clients[31], list(clients))
+    data = data.with_columns(weight=10.0 ** torch.arange(8)[:, None].expand(data.y.shape))
+    weighted = replace(algorithm, loss=lambda p, b: algorithm.loss(p, b[:3]) * b[3].max())
+    table = fedlib.evaluate(weighted, result, data)
+    assert (table.loss / table.loss[0]).tolist() == pytest.approx((10.0 ** np.arange(8)).tolist())
+
+
+def test_as_many_models_go_through_at_once_as_memory_allows(clients, monkeypatch):
+    data, held = client_data({k: (x[:1], y[:1]) for k, (x, y) in clients.items()}), []
+    algorithm, result, *_ = trained("a class", LocalOnly)
+    before = fedlib.evaluate(algorithm, result, data)
+    parameters = sum(p.numel() for p in algorithm.predict.params.values())
+    monkeypatch.setattr(evaluation, "_CHUNK_ENTRIES", 3 * parameters)
+    whole = LocalOnly.client_params
+    monkeypatch.setattr(LocalOnly, "client_params", lambda *args: held.append(len(args[2])) or whole(*args))
+    assert_frame_equal(fedlib.evaluate(algorithm, result, data), before)
+    assert max(held) == 3
+
+
+def test_shared_rows_go_through_one_model_once():
+    algorithm, result, clients, _ = trained("a class", FedAvg)
+    shared = fedlib.same_rows(*clients[31], list(clients))
+    work, of_one_client = (flops_of(fedlib.evaluate, algorithm, result, some) for some in (shared, shared[:1]))
+    assert work == of_one_client > 0
+
+
+# -- losses of several labels or targets a row against torch's --------------------------------------------------------
 
 
 @pytest.mark.parametrize("shape", [(), (1,), (4,), (2, 3)])
@@ -314,123 +237,72 @@ def test_losses_are_torchs_means_over_the_real_rows(kind, shape):
         assert ours.item() == pytest.approx(torchs.item(), rel=1e-12), seed
         grads = [torch.autograd.grad(value, output)[0] for value in (ours, torchs)]
         torch.testing.assert_close(*grads, rtol=1e-10, atol=1e-14)
-        both = torch.func.vmap(LOSSES[kind])(output.detach()[None], y[None], w[None])
-        assert both.item() == pytest.approx(torchs.item(), rel=1e-12)
+        together = torch.func.vmap(LOSSES[kind])(output.detach()[None], y[None], w[None])
+        assert together.item() == pytest.approx(torchs.item(), rel=1e-12)
         if kind != "positions":  # one output a label may have an axis of its own
             assert LOSSES[kind](output[..., None], y, w).item() == ours.item()
 
 
 @pytest.mark.parametrize("kind", LOSSES)
 def test_losses_refuse_outputs_of_another_shape(kind):
-    random = np.random.RandomState(0)
-    output, y = several(kind, 4, (3,), random)
-    wrong = [output.mT, output[:, :2], output[..., None, None]] + (
-        [output.movedim(1, 2)] if kind == "positions" else []
-    )
-    for some in wrong:
+    output, y = several(kind, 4, (3,), np.random.RandomState(0))
+    turned = [output.movedim(1, 2)] if kind == "positions" else []
+    for wrong in [output.mT, output[:, :2], output[..., None, None], *turned]:
         with pytest.raises(ValueError, match="do not fit y of shape \\(4, 3\\)"):
-            LOSSES[kind](some, y, torch.ones(4))
-
-
-class Several(torch.nn.Module):
-    """One output for each of the L labels, or five for each of the L positions."""
-
-    def __init__(self, kind):
-        super().__init__()
-        self.linear, self.kind = torch.nn.Linear(36, 15 if kind == "positions" else 3), kind
-
-    def forward(self, x):
-        output = self.linear(x.flatten(1))
-        return output.unflatten(1, (3, 5)) if self.kind == "positions" else output
-
-
-def federation_of(kind):
-    """Ragged clients with several y a row, and a network."""
-    random, clients = np.random.RandomState(3), ragged_clients((1, 2, 5, 7, 20))
-    clients = {k: (x, several(kind, len(x), (3,), random)[1]) for k, (x, _) in clients.items()}
-    torch.manual_seed(0)
-    module = Several(kind).double()
-    return clients, module, fedlib.models.Model(module)
+            LOSSES[kind](wrong, y, torch.ones(4))
 
 
 @pytest.mark.parametrize("chunk", [1, 2, "auto"])
-@pytest.mark.parametrize("kind", LOSSES)
+@pytest.mark.parametrize("kind", ["classes", "labels", "numbers"])
 def test_a_step_of_each_client_is_torchs(kind, chunk):
-    clients, module, model = federation_of(kind)
-    algorithm = LocalOnly(
-        lambda p, b: LOSSES[kind](model(p, b[0]), *b[1:]), lr=0.5, batch_size=None, predict=model, chunk_size=chunk
-    )
-    result = fedlib.fit(algorithm, model.params, client_data(clients), 1, progress=False)
+    module = network_of(kind)
+    _, result, clients, _ = trained(kind, LocalOnly, lr=0.5, rounds=1, module=module, batch_size=None, chunk_size=chunk)
     for k, (x, y) in enumerate(clients.values()):
-        gradients = torch.autograd.grad(torchs_mean(kind, module(x), y), list(module.parameters()))
+        gradients = torch.autograd.grad(torchs_mean(KINDS[kind][0], module(x), y), list(module.parameters()))
         for (name, start), gradient in zip(module.named_parameters(), gradients, strict=True):
             torch.testing.assert_close(result.state.local[name][k], start.detach() - 0.5 * gradient, rtol=0, atol=1e-13)
 
 
-@pytest.mark.parametrize("budget", [1, 10**9], ids=["one client a chunk", "all at once"])
-@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
-@pytest.mark.parametrize("kind", LOSSES)
-def test_scores_of_several_labels_or_targets_a_row(kind, algorithm, budget, monkeypatch):
-    """Each client's, and those of all labels or targets as one set; no row of padding and nothing left out counts."""
-    monkeypatch.setattr(evaluation, "_CHUNK_ENTRIES", budget)
-    clients, _, model = federation_of(kind)
-    data = client_data(clients)
-    algorithm = algorithm(lambda p, b: LOSSES[kind](model(p, b[0]), *b[1:]), lr=0.02, batch_size=4, predict=model)
-    result = fedlib.fit(algorithm, model.params, data, 2, eval_data=data, progress=False)
-    scores = fedlib.evaluate(algorithm, result, data)
-    numbers = ["labels", "accuracy"] if kind != "targets" else ["mse", "mae"]
-    assert list(scores) == ["id", "n", "loss", *numbers]
-    outputs = []
-    for k, (x, y) in enumerate(clients.values()):
-        own = {n: p[0] for n, p in algorithm.client_params(result.state, torch.tensor([k])).items()}
-        outputs.append((model(own, x), y))
-    outputs.append(tuple(torch.cat(part) for part in zip(*outputs, strict=True)))
-    expected = []
-    for output, y in outputs:
-        counts = y.numpy() != -100
-        if kind == "targets":
-            error = (output - y).numpy()
-            expected.append([np.square(error).mean(), np.abs(error).mean()])
-        else:
-            said = output.argmax(-1) if kind == "positions" else output > 0
-            expected.append([counts.sum(), (said.numpy() == y.numpy())[counts].mean()])
-    for i, name in enumerate(numbers):
-        assert scores[name].tolist() == pytest.approx([e[i] for e in expected[:-1]], abs=1e-12)
-        if name != "labels":
-            assert result.history[f"test_{name}"].iloc[-1] == pytest.approx(expected[-1][i], abs=1e-12)
-    assert scores["loss"].tolist() == pytest.approx([float(torchs_mean(kind, *o)) for o in outputs[:-1]], abs=1e-12)
-    assert evaluation.pooled(scores)["loss"] == pytest.approx(float(torchs_mean(kind, *outputs[-1])), abs=1e-12)
-    if kind != "targets":
-        assert len(set(scores["accuracy"])) > 2
+# -- what is refused ---------------------------------------------------------------------------------------------------
 
 
-def test_labels_of_several_a_row_that_the_model_has_not():
-    x = ragged_clients((6,))[10][0]
-    for kind, largest, words in (("labels", 2, "one logit for each label of 0 and 1"), ("positions", 5, "5 outputs")):
-        _, _, model = federation_of(kind)
-        y = np.zeros((6, 3), int)
-        y[4, 1] = largest
-        algorithm = FedAvg(lambda p, b: model(p, b[0]).sum() * 0 + b[2].sum() / b[2].sum(), predict=model)
-        good, bad = (fedlib.stack_clients([x], [some]) for some in (y * 0, y))
-        with pytest.raises(ValueError, match=f"the test data have the label {largest}, but the model has {words}"):
-            fedlib.fit(algorithm, model.params, good, 1, eval_data=bad, progress=False)
+def no_loss(model):
+    """The loss of networks and labels that do not fit each other."""
+    return lambda p, b: model(p, b[0]).sum() * 0 + b[2].sum() / b[2].sum()
 
 
-@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
-def test_outputs_that_fit_no_kind_of_y_are_refused(algorithm):
-    x = ragged_clients((6,))[10][0]
-    for y, words in (
-        (np.zeros((6, 4), int), r"\(\d+, 4, 'classes'\) or one logit for each label"),
-        (np.zeros((6, 4)), "a nu"),
-    ):
-        _, _, model = federation_of("labels")  # three outputs
-        method = algorithm(lambda p, b: model(p, b[0]).sum() * 0 + b[2].sum() / b[2].sum(), predict=model)
-        data = fedlib.stack_clients([x, x], [y, y])
-        with pytest.raises(ValueError, match=f"predict must give .*{words}.*got \\(\\d+, 3\\)"):
-            fedlib.fit(method, model.params, data, 1, eval_data=data, progress=False)
+@pytest.mark.parametrize(
+    ("kind", "words"), [("labels", "one logit for each label of 0 and 1"), ("classes", "5 outputs")]
+)
+def test_labels_of_several_a_row_that_the_model_has_not(kind, words):
+    x, model = ragged_clients((6,))[10][0], Model(network_of(kind))
+    y = np.zeros((6, 3), int)
+    y[4, 1] = largest = {"labels": 2, "classes": 5}[kind]
+    good, bad = (fedlib.stack_clients([x], [some]) for some in (y * 0, y))
+    with pytest.raises(ValueError, match=f"the test data have the label {largest}, but the model has {words}"):
+        algorithm = FedAvg(no_loss(model), predict=model)
+        fedlib.fit(algorithm, model.params, good, 1, eval_data=bad, progress=False)
 
 
-@pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
+UNFIT = {  # outputs of the network, y, what is said
+    "one logit for two classes": (1, np.arange(6) % 2, "a logit for each class"),
+    "three outputs for four labels": (3, np.zeros((6, 4), int), r"\(\d+, 4, 'classes'\) or one logit for each label"),
+    "three outputs for four numbers": (3, np.zeros((6, 4)), "a number"),
+}
+
+
+@both
+@pytest.mark.parametrize("case", UNFIT)
+def test_outputs_that_fit_no_kind_of_y_are_refused(case, algorithm):
+    outputs, y, words = UNFIT[case]
+    x, model = ragged_clients((6,))[10][0], Model(network((outputs,)))
+    data = fedlib.stack_clients([x, x], [y, y])
+    with pytest.raises(ValueError, match=rf"predict must give .*{words}.*got \(\d+, {outputs}\)"):
+        algorithm = algorithm(no_loss(model), predict=model)
+        fedlib.fit(algorithm, model.params, data, 1, eval_data=data, progress=False)
+
+
+@both
 def test_clients_with_names_are_scored_by_name(algorithm):
     params, predict, _ = twin("MLP")
     random = np.random.RandomState(0)
@@ -453,7 +325,7 @@ def test_clients_with_names_are_scored_by_name(algorithm):
 
 def test_sums_of_float16_do_not_overflow():
     x = np.random.RandomState(0).randn(70_000, 4).astype("float32")
-    model, y = fedlib.models.MLP((4, 1)), x[:, 0] * 6
+    model, y = MLP((4, 1)), x[:, 0] * 6
     data = fedlib.stack_clients([x], [y])
     algorithm = FedAvg(lambda p, b: losses.mse(model(p, b[0]), b[1], b[2]), lr=1e-3, batch_size=None, predict=model)
     half, full = (

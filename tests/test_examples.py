@@ -1,8 +1,5 @@
 """The example runs a federation from the command line, alone and in two processes, and goes on from its checkpoint."""
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pandas as pd
@@ -15,30 +12,24 @@ SETTINGS = """--data digits --partition label_permutation --deal groups=2 --algo
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
 
 
-def federate(folder, name, *options, launcher=()):
-    """The history of a run, without times."""
-    environment = os.environ | {"PYTHONPATH": str(ROOT), "OMP_NUM_THREADS": "1"}
-    command = [
-        sys.executable,
-        *launcher,
-        str(ROOT / "examples/federate.py"),
-        *SETTINGS.split(),
-        "--out",
-        name,
-        *options,
-    ]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True, timeout=300)
-    assert done.returncode == 0, done.stderr[-2000:]
-    assert "test_accuracy" in done.stdout
-    history = pd.read_csv(folder / name)
-    return history[[c for c in history if "seconds" not in c]]
+@pytest.fixture
+def federate(run_python, tmp_path):
+    def run(name, *options, launcher=()):
+        """The history of a run, without times."""
+        program = ROOT / "examples/federate.py"
+        settings = (*SETTINGS.split(), "--out", name, *options)
+        assert "test_accuracy" in run_python(*launcher, program, *settings, cwd=tmp_path)
+        history = pd.read_csv(tmp_path / name)
+        return history[[c for c in history if "seconds" not in c]]
+
+    return run
 
 
-def test_federate(tmp_path):
-    whole = federate(tmp_path, "whole.csv", "--rounds", "3")
+def test_federate(federate):
+    whole = federate("whole.csv", "--rounds", "3")
     assert whole["round"].tolist() == [1, 2, 3] and (whole["clients"] == 5).all()
     assert whole["test_accuracy"].between(0, 1).all() and whole["test_accuracy"].nunique() > 1
-    first = federate(tmp_path, "first.csv", "--rounds", "2", "--checkpoint", "run.safetensors")
-    shared = federate(tmp_path, "two.csv", "--rounds", "3", "--checkpoint", "run.safetensors", launcher=TORCHRUN)
+    first = federate("first.csv", "--rounds", "2", "--checkpoint", "run.safetensors")
+    shared = federate("two.csv", "--rounds", "3", "--checkpoint", "run.safetensors", launcher=TORCHRUN)
     pd.testing.assert_frame_equal(first, whole[:2], atol=1e-12, rtol=0)
     pd.testing.assert_frame_equal(shared, whole, atol=1e-12, rtol=0)

@@ -1,12 +1,11 @@
 """Algorithms served by Flower end where fedlib.fit ends: by hand, through Flower's messages, and after restarts."""
 
-import builtins
 import sys
 from dataclasses import dataclass, fields, replace
 
 import pytest
 import torch
-from every import NAMES, federation, numbers
+from every import NAMES, SPLITS, federation, numbers
 from twins import NoisyFedAvg, classification_loss, client_data, ragged_clients, twin
 
 import fedlib
@@ -21,7 +20,6 @@ params, predict, _ = twin("MLP")
 loss = classification_loss(predict)
 data = client_data(ragged_clients(sizes=(1, 7, 20, 21, 40))).sorted()
 K, ROUNDS, SEED = len(data), 4, 3
-SPLITS = {"eps1": 1e9, "eps2": 0.0}
 
 SERVED = {
     "FedAvg": algorithms.FedAvg(loss, batch_size=10, stragglers=0.4),
@@ -41,15 +39,16 @@ def fit(algorithm, size, start=params, rounds=ROUNDS, data=data):
     return fedlib.fit(algorithm, start, data, rounds, size, seed=SEED, device="cpu", progress=False)
 
 
-def by_hand(algorithm, size, start=params, data=data):
-    """A federation without Flower."""
+def by_hand(algorithm, size, start=params, data=data, lost=()):
+    """A federation without Flower; `lost` names the (round, client) of which nothing is heard."""
     moved = data.to("cpu", next(iter(start.values())).dtype)
     state, kept = flower._start(algorithm, start, data.id, data.n, SEED), {}
     for t in range(1, ROUNDS + 1):
         key, answers = Key(SEED, t), {}
         for k in algorithm.cohort(state, data.id, size, key).sort().values.tolist():
-            sent = flower._message(state, k)
-            answers[k], kept[k] = flower._train(algorithm, start, moved[[k]], sent, key, kept.get(k))
+            if (t, k) not in lost:
+                sent = flower._message(state, k)
+                answers[k], kept[k] = flower._train(algorithm, start, moved[[k]], sent, key, kept.get(k))
         state = flower._aggregate(algorithm, state, answers, key)
     return state, kept
 
@@ -63,9 +62,8 @@ def check_equal(state, kept, want, tolerance):
             rows, all_rows = numbers(got), numbers(there)
             assert [p.shape for p in rows] == [(len(p), 0) for p in all_rows]  # the server holds none of it
             for k, memory in kept.items():
-                torch.testing.assert_close(
-                    [p[0] for p in numbers(memory[field.name])], [p[k] for p in all_rows], rtol=0, atol=tolerance
-                )
+                mine = [p[0] for p in numbers(memory[field.name])]
+                torch.testing.assert_close(mine, [p[k] for p in all_rows], rtol=0, atol=tolerance)
         else:
             torch.testing.assert_close(numbers(got), numbers(there), rtol=0, atol=tolerance)
             assert got == there if isinstance(there, (int, str)) else len(numbers(got)) == len(numbers(there))
@@ -144,9 +142,7 @@ def test_what_is_kept_does_not_leave():
 
 def test_names_with_slashes():
     tree = {"a/b": {"~c": torch.ones(1), "d": {"~1": torch.zeros(2)}}, "a": torch.ones(3)}
-    flat = flatten(tree)
-    assert len(flat) == 3 and flatten(unflatten(flat)) == flat
-    assert unflatten(flat) == tree
+    assert len(flatten(tree)) == 3 and unflatten(flatten(tree)) == tree
 
 
 def test_diverging_client_is_named():
@@ -157,16 +153,8 @@ def test_diverging_client_is_named():
 
 
 def test_without_flower_says_what_to_install(monkeypatch, tmp_path):
-    real = builtins.__import__
-
-    def hidden(name, *args, **kwargs):
-        if name.split(".")[0] == "flwr":
-            raise ImportError("No module named 'flwr'")
-        return real(name, *args, **kwargs)
-
-    for module in [m for m in sys.modules if m.split(".")[0] == "flwr"]:
-        monkeypatch.delitem(sys.modules, module)
-    monkeypatch.setattr(builtins, "__import__", hidden)
+    for module in ["flwr", *(name for name in sys.modules if name.startswith("flwr."))]:
+        monkeypatch.setitem(sys.modules, module, None)
     with pytest.raises(ImportError, match=r'pip install "flwr\[simulation\]"'):
         flower.server_app(SERVED["FedAvg"], params, K, 1, tmp_path / "run")
     with pytest.raises(ImportError, match=r'pip install "flwr\[simulation\]"'):
@@ -198,9 +186,9 @@ class Wire:
     is lost on the way. "silent" never answers.
     """
 
-    def __init__(self, flwr, client, lose=(), there=K):
+    def __init__(self, flwr, client, lose, there):
         self.flwr, self.client, self.lose = flwr, client, dict(lose)
-        self.node = {1000 + k: k for k in range(there)}
+        self.node = {1000 + n: k for n, k in enumerate(there)}
         self.replies, self.count, self.trained = {}, 0, []
 
     def get_node_ids(self):
@@ -243,12 +231,13 @@ class Wire:
         return [self.replies.pop(name) for name in names if name in self.replies]
 
 
-def served(flwr, algorithm, folder, size=K, lose=(), rounds=ROUNDS, start=params, run=7, **settings):
-    server = flower.server_app(algorithm, start, K, rounds, folder / "server.safetensors", size, seed=SEED, **settings)
-    number = lambda context: data[[context.node_config["partition-id"]]]  # noqa: E731
-    wire = Wire(flwr, flower.client_app(algorithm, start, number, folder / "clients", device="cpu"), lose)
+def served(flwr, algorithm, folder, size=K, lose=(), rounds=ROUNDS, run=7, there=range(K), clients=K, **settings):
+    """What the server's file holds after a run of as many clients as are `there`, and the wire."""
+    path, number = folder / "server.safetensors", lambda context: data[[context.node_config["partition-id"]]]
+    server = flower.server_app(algorithm, params, clients, rounds, path, size, seed=SEED, **settings)
+    wire = Wire(flwr, flower.client_app(algorithm, params, number, folder / "clients", device="cpu"), lose, there)
     server(wire, flwr.app.Context(run, 0, {}, flwr.app.RecordDict(), {}))
-    return flower.load_result(folder / "server.safetensors"), wire
+    return flower.load_result(path), wire
 
 
 def kept_by(folder):
@@ -283,16 +272,9 @@ def test_clients_killed_in_mid_run_lose_nothing(flwr, tmp_path, name, monkeypatc
 def test_client_that_is_lost_forgets_the_round(flwr, tmp_path):
     """As in fit: whoever trained but was not heard goes on from what it kept before."""
     algorithm = SERVED["Scaffold"]
-    got, _ = served(flwr, algorithm, tmp_path / "a", lose={(2, 1): "silent"}, timeout=1.0)
+    got, _ = served(flwr, algorithm, tmp_path, lose={(2, 1): "silent"}, timeout=1.0)
     assert got.history.clients.tolist() == [K, K - 1, K, K]
-    state, kept = flower._start(algorithm, params, data.id, data.n, SEED), {}
-    for t in range(1, ROUNDS + 1):
-        answers = {}
-        for k in range(K):
-            if (t, k) != (2, 1):
-                sent = flower._message(state, k)
-                answers[k], kept[k] = flower._train(algorithm, params, data[[k]], sent, Key(SEED, t), kept.get(k))
-        state = flower._aggregate(algorithm, state, answers, Key(SEED, t))
+    state, _ = by_hand(algorithm, K, lost={(2, 1)})
     torch.testing.assert_close(got.state.models, state.models, rtol=0, atol=1e-10)
 
 
@@ -308,14 +290,10 @@ def test_server_goes_on_from_its_checkpoint(flwr, tmp_path):
 
 def test_a_run_goes_on_with_the_clients_that_it_began_with(flwr, tmp_path):
     """Of five clients four were there first; after a restart a fifth is quicker than one of them."""
-    server = flower.server_app(SERVED["FedAvg"], params, 4, 2, tmp_path / "server.safetensors", seed=SEED)
-    number = lambda context: data[[context.node_config["partition-id"]]]  # noqa: E731
-    wire = Wire(flwr, flower.client_app(SERVED["FedAvg"], params, number, tmp_path / "clients", device="cpu"), there=4)
-    server(wire, flwr.app.Context(7, 0, {}, flwr.app.RecordDict(), {}))
-    longer = flower.server_app(SERVED["FedAvg"], params, 4, 3, tmp_path / "server.safetensors", seed=SEED)
-    wire.node = {2000 + k: k for k in (4, 3, 2, 1, 0)}
-    longer(wire, flwr.app.Context(8, 0, {}, flwr.app.RecordDict(), {}))
-    assert sorted(k for t, k in wire.trained if t == 3) == [0, 1, 2, 3]
+    of_four = {"folder": tmp_path, "size": None, "clients": 4}
+    served(flwr, SERVED["FedAvg"], rounds=2, there=range(4), **of_four)
+    _, wire = served(flwr, SERVED["FedAvg"], rounds=3, there=(4, 3, 2, 1, 0), run=8, **of_four)
+    assert sorted(k for _, k in wire.trained) == [0, 1, 2, 3]
 
 
 def test_lost_memory_is_said(flwr, tmp_path):

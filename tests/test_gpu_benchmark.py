@@ -22,9 +22,8 @@ def test_the_whole_program_on_the_cpu(tmp_path, capsys):
     record = results.load(path)
     rows = record["figures"]["rows"]
     assert path.name.endswith("_gpu.json") and record["settings"]["clients"] == [2]
-    assert {tuple(r.get(k) for k in ("part", "work", "clients")) for r in rows} == {
-        (cell + (None, None))[:3] for cell in gpu.cells(["W2", "W1s"], [2])
-    }
+    cells = {(cell + (None, None))[:3] for cell in gpu.cells(["W2", "W1s"], [2])}
+    assert {tuple(r.get(k) for k in ("part", "work", "clients")) for r in rows} == cells
     for r in rows:
         assert r.get("seconds", 1) > 0 and set(r) & {"seconds", "note", "launches", "difference"}, r
         assert "note" not in r or r["note"].startswith(("graph break", "TF32", "not run", "stopped")), r
@@ -97,9 +96,8 @@ def test_what_fails_is_a_note_and_the_rest_is_timed():
         raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
 
     rows = gpu_parts.timed({"first": lambda: None, "full": full, "wrong": lambda: [][0]}, CPU)
-    assert rows["full"] == {"note": "out of memory"} and rows["wrong"] == {
-        "note": "IndexError: list index out of range"
-    }
+    assert rows["full"] == {"note": "out of memory"}
+    assert rows["wrong"] == {"note": "IndexError: list index out of range"}
     assert rows["first"]["ratio"] == 1
     rows = gpu_parts.timed({"full": full, "second": lambda: None}, CPU)
     assert "seconds" in rows["second"] and "ratio" not in rows["second"]
@@ -131,9 +129,8 @@ def test_a_process_that_hangs_or_dies_is_replaced_and_its_rows_are_kept(monkeypa
         ("a", None), ("b", None), ("b", "stopped after 45 s"), ("c", None), ("c", "the process ended"), ("d", None)
     ]  # fmt: skip
     assert rows[0]["difference"] is None and len(started) == Scripted.closed == 3
-    assert gpu.measure([("step", "W2", 10)], 1, start) == [
-        {"part": "step", "work": "W2", "clients": 10, "note": "not run: time"}
-    ]
+    late = {"part": "step", "work": "W2", "clients": 10, "note": "not run: time"}
+    assert gpu.measure([("step", "W2", 10)], 1, start) == [late]
 
 
 def test_the_measuring_process():
@@ -166,15 +163,8 @@ def test_the_table_and_verdicts_by_hand():
         {**step, "seconds": 4.0, "ratio": 1.0, "peak_mib": 2048.0},
         {**step, "way": "one by one", "note": "out of memory"},
         {**step, "way": "products", "precision": "TF32", "seconds": 2.0, "ratio": 0.5},
-        {
-            **step,
-            "way": "grouped",
-            "precision": "TF32",
-            "graph": True,
-            "seconds": 1.0,
-            "ratio": 0.25,
-            "flops_per_s": 4e9,
-        },
+        {**step, "way": "grouped", "precision": "TF32", "graph": True, "seconds": 1.0, "ratio": 0.25}
+        | {"flops_per_s": 4e9},
         {**compiled, "way": "fedlib", "ratio": 0.1, "breaks": 1},
         {**compiled, "way": "torch.vmap", "seconds": 3.0, "ratio": 0.8, "breaks": 0},
         {**at, "part": "accuracy", "precision": "TF32", "of_update": 0.002},
@@ -207,23 +197,20 @@ def card(monkeypatch):
     asked = []
     note = lambda name, out=None: lambda *_, **__: asked.append(name) or out  # noqa: E731
     stream = types.SimpleNamespace(wait_stream=note("wait_stream"))
-    stand_ins = {
-        "synchronize": note("synchronize"),
-        "empty_cache": note("empty_cache"),
-        "reset_peak_memory_stats": note("reset_peak_memory_stats"),
+    stand_ins = {name: note(name) for name in ("synchronize", "empty_cache", "reset_peak_memory_stats")}
+    stand_ins |= {
         "max_memory_allocated": lambda: 3 * 2**20,
         "get_device_properties": lambda _: types.SimpleNamespace(name="A Card", total_memory=2**34),
         "Stream": lambda: stream,
         "current_stream": lambda: stream,
-        "stream": lambda s: asked.append("warm up") or contextlib.nullcontext(),
+        "stream": note("warm up", contextlib.nullcontext()),
         "CUDAGraph": lambda: types.SimpleNamespace(replay=note("replay")),
-        "graph": lambda g, stream: asked.append("capture") or contextlib.nullcontext(),
+        "graph": note("capture", contextlib.nullcontext()),
     }
     for name, stand_in in stand_ins.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
-    monkeypatch.setattr(gpu_parts, "_SIDE", 64)
-    monkeypatch.setattr(gpu_parts, "_SAMPLE", 0)
-    monkeypatch.setattr(gpu_parts, "_TURNS", 2)
+    for name, small in {"_SIDE": 64, "_SAMPLE": 0, "_TURNS": 2}.items():
+        monkeypatch.setattr(gpu_parts, name, small)
     real = torch.autocast
     monkeypatch.setattr(torch, "autocast", lambda device, *args, **more: real("cpu", *args, **more))
     return asked
@@ -240,7 +227,7 @@ def test_the_lines_for_a_card(card):
     graphs = [r for r in rows if r["graph"]]
     assert [r["precision"] for r in graphs] == [*gpu_parts.PRECISIONS] and all(r["ratio"] < 1 for r in graphs)
     asked = [a for a in card if a in ("wait_stream", "warm up", "capture", "replay")]
-    assert asked[:4] == ["wait_stream", "warm up", "wait_stream", "capture"] and set(asked[4:8]) == {"replay"}
+    assert asked[:8] == ["wait_stream", "warm up", "wait_stream", "capture", *["replay"] * 4]
     assert {r["precision"] for r in gpu_parts.kernels(device, "W1s", 2)} == {"float32", "TF32"}
     assert len(list(gpu_parts.accuracy(device, "W2", 2))) == 3 and len(list(gpu_parts.round_(device, "W2", 2))) == 4
 
@@ -252,11 +239,8 @@ def test_precisions_are_put_back(card):
     for name in ("bfloat16", "float32", "TF32"):
         with gpu_parts.precision(name, Card("cpu")):
             seen[name] = matmul.allow_tf32, cudnn.allow_tf32, (torch.ones(1, 1) @ torch.ones(1, 1)).dtype
-    assert seen == {
-        "float32": (False, False, torch.float32),
-        "TF32": (True, True, torch.float32),
-        "bfloat16": (False, False, torch.bfloat16),
-    }
+    plain, tf32, half = (False, False, torch.float32), (True, True, torch.float32), (False, False, torch.bfloat16)
+    assert seen == {"float32": plain, "TF32": tf32, "bfloat16": half}
     assert (matmul.allow_tf32, cudnn.allow_tf32) == before
 
 

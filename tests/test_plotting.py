@@ -1,7 +1,5 @@
 """Figures show the numbers they are given."""
 
-import subprocess
-import sys
 from types import SimpleNamespace
 
 import matplotlib
@@ -58,8 +56,13 @@ GROUPS = np.array([0, 1, 2, 0, 1, 2])
 SPLITS = (split(50, 0, 1, range(6), [0, 1, 1, 0, 1, 1]), split(90, 1, 2, [1, 2, 4, 5], [0, 1, 0, 1], 0.25))
 
 
-def line_data(line):
-    return np.asarray(line.get_xydata()).tolist()
+def texts(things):
+    return [t.get_text() for t in things]
+
+
+def places(labels, axis):
+    """Where texts stand on this axis, and what they say."""
+    return [(t.get_position()[axis], t.get_text()) for t in labels]
 
 
 def dotted(ax):
@@ -85,13 +88,13 @@ def test_similarity_map_orders_clients_and_marks_clusters_and_groups():
     assert [(p.get_y(), p.get_height()) for p in ax.patches] == [(-0.5, 2), (1.5, 2), (3.5, 2)]
     assert [to_hex(p.get_facecolor()).upper() for p in ax.patches] == [plotting.COLOURS[g] for g in (2, 0, 1)]
     assert all(p.get_x() + p.get_width() < -0.5 and p.get_x() >= ax.get_xlim()[0] for p in ax.patches)
-    assert [(t.get_position()[1], t.get_text()) for t in ax.get_yticklabels()] == [(0.5, "2"), (2.5, "0"), (4.5, "1")]
-    assert [(t.get_position()[0], t.get_text()) for t in ax.get_xticklabels()] == [(0.5, "0"), (3.5, "1")]
+    assert places(ax.get_yticklabels(), 1) == [(0.5, "2"), (2.5, "0"), (4.5, "1")]
+    assert places(ax.get_xticklabels(), 0) == [(0.5, "0"), (3.5, "1")]
 
 
 def test_a_narrow_run_of_a_similarity_map_has_no_number():
     ax = plotting.similarity_map(np.eye(60), [0] * 58 + [1, 2], [0] * 58 + [1, 2])
-    assert len(ax.lines) == 4 and [t.get_text() for t in ax.get_xticklabels()] == ["0"]  # 1 of 60 clients
+    assert len(ax.lines) == 4 and texts(ax.get_xticklabels()) == ["0"]  # 1 of 60 clients
 
 
 def test_group_curves_draw_mean_and_range_of_each_group():
@@ -102,18 +105,18 @@ def test_group_curves_draw_mean_and_range_of_each_group():
         np.testing.assert_allclose(ax.lines[g].get_xydata(), np.stack([[10, 50, 90], own.mean(1)], 1))
         for t, (low, high) in enumerate(band(ax, g)[x] for x in (10, 50, 90)):
             assert (low, high) == (own[t].min(), own[t].max())
-    assert [t.get_text() for t in ax.get_legend().texts] == ["group 0", "group 1", "group 2"]
+    assert texts(ax.get_legend().texts) == ["group 0", "group 1", "group 2"]
     assert len({str(line.get_linestyle()) for line in ax.lines[:3]}) == 3 and ax.get_ylabel() == "test accuracy"
     assert dotted(ax) == [50, 90]
     (top,) = ax.child_axes
-    assert [(t.get_position()[0], t.get_text()) for t in top.get_xticklabels()] == [(50, "1"), (90, "2")]
+    assert places(top.get_xticklabels(), 0) == [(50, "1"), (90, "2")]
 
 
 def test_numbers_of_splits_close_together_share_a_label():
     splits = [SimpleNamespace(round=t) for t in (20, 60, 60, 61, 90)]
     ax = plotting.group_curves(range(100), np.zeros((100, 1)), [0], splits)
     assert dotted(ax) == [20, 60, 61, 90]
-    assert [t.get_text() for t in ax.child_axes[0].get_xticklabels()] == ["1", "2, 3, 4", "5"]
+    assert texts(ax.child_axes[0].get_xticklabels()) == ["1", "2, 3, 4", "5"]
 
 
 def test_cosines_over_rounds_are_of_three_sorts():
@@ -132,8 +135,7 @@ def test_cosines_over_rounds_are_of_three_sorts():
         np.testing.assert_allclose(ax.lines[n].get_ydata(), means)
         assert {t: band(ax, n)[t] for t in by_round} == {t: (min(want[t]), max(want[t])) for t in by_round}
     assert len({str(line.get_linestyle()) for line in ax.lines[:3]}) == 3 and dotted(ax) == [50]
-    labels = ["same group", "different groups", "same group, already separated"]
-    assert [t.get_text() for t in ax.get_legend().texts] == labels
+    assert texts(ax.get_legend().texts) == ["same group", "different groups", "same group, already separated"]
 
 
 def test_a_sort_of_pairs_that_never_occurs_draws_nothing():
@@ -146,7 +148,7 @@ def test_value_map_writes_legible_values():
     index, columns = pd.Index(["a", "b"], name="method"), pd.Index([0, 1, 2], name="group")
     table = pd.DataFrame([[0.0, 0.5, 1.0], [np.nan, 0.1, 0.9]], index, columns)
     ax = plotting.value_map(table, title="t", fmt=".1f")
-    assert [t.get_text() for t in ax.texts] == ["0.0", "0.5", "1.0", "–", "0.1", "0.9"]
+    assert texts(ax.texts) == ["0.0", "0.5", "1.0", "–", "0.1", "0.9"]
     assert [t.get_position() for t in ax.texts] == [(0, 0), (1, 0), (2, 0), (0, 1), (1, 1), (2, 1)]
     colours = {t.get_text(): t.get_color() for t in ax.texts}
     assert colours["0.0"] == colours["0.1"] == "black" and colours["1.0"] == colours["0.9"] == "white"
@@ -154,8 +156,8 @@ def test_value_map_writes_legible_values():
     image = ax.images[0]
     np.testing.assert_array_equal(image.get_array().filled(np.nan), table)
     assert image.to_rgba(image.get_array())[1, 0].tolist() == [1, 1, 1, 0]
-    assert [t.get_text() for t in ax.get_xticklabels()] == ["0", "1", "2"] and ax.get_xlabel() == "group"
-    assert [t.get_text() for t in ax.get_yticklabels()] == ["a", "b"] and ax.get_ylabel() == "method"
+    assert texts(ax.get_xticklabels()) == ["0", "1", "2"] and ax.get_xlabel() == "group"
+    assert texts(ax.get_yticklabels()) == ["a", "b"] and ax.get_ylabel() == "method"
     assert ax.get_title() == "t" and image.get_clim() == (0, 1)
     other = plotting.value_map(table, plt.figure().gca(), cmap="Greens", vmin=-1, vmax=2).images[0]
     assert other.get_clim() == (-1, 2) and other.get_cmap().name == "Greens"
@@ -163,18 +165,18 @@ def test_value_map_writes_legible_values():
 
 def test_no_minus_before_nothing():
     ax = plotting.value_map(pd.DataFrame([[-0.001, -0.02], [0.0, 0.3]]), fmt=".1f")
-    assert [t.get_text() for t in ax.texts] == ["0.0", "0.0", "0.0", "0.3"]
+    assert texts(ax.texts) == ["0.0", "0.0", "0.0", "0.3"]
     ax = plotting.value_map(pd.DataFrame([[-0.04]]), plt.figure().gca(), fmt=".2f")
-    assert [t.get_text() for t in ax.texts] == ["\N{MINUS SIGN}0.04"]
+    assert texts(ax.texts) == ["\N{MINUS SIGN}0.04"]
 
 
 def test_value_map_of_missing_values_only():
     ax = plotting.value_map(pd.DataFrame([[np.nan, np.nan]]))
     ax.figure.canvas.draw()
-    assert [t.get_text() for t in ax.texts] == ["–", "–"] and ax.get_xlabel() == ""
+    assert texts(ax.texts) == ["–", "–"] and ax.get_xlabel() == ""
 
 
-def test_the_style_leaves_a_plain_script_alone(tmp_path):
+def test_the_style_leaves_a_plain_script_alone(run_python, tmp_path):
     """Opening a shell would take over __main__, and a state class of the script could not be stored any more."""
     script = tmp_path / "own.py"
     script.write_text(
@@ -182,5 +184,4 @@ def test_the_style_leaves_a_plain_script_alone(tmp_path):
         "plotting.use_style()\n"
         "assert sys.modules['__main__'] is before and before.plotting is plotting\nprint('the same')\n"
     )
-    run = subprocess.run([sys.executable, script], capture_output=True, text=True, check=False, cwd=tmp_path)
-    assert run.stdout == "the same\n", run.stderr
+    assert run_python(script, cwd=tmp_path) == "the same\n"

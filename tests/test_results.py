@@ -72,10 +72,6 @@ def test_table_shows_mean_and_interval(record):
     assert table.loc["FedAvg"].tolist() == ["0.60 ± 0.25", "n/a"] and list(table.columns) == ["at the end", "never"]
     deep = results.table(record, {"one": ("grid", "one"), "two": ("grid", "two")}, {"FedAvg": "FedAvg"})
     assert deep["FedAvg"].tolist() == ["0.250", "3.000"]  # one seed, and a number
-    content = json.loads(record.read_text())
-    content["figures"]["grid"]["two"]["FedAvg"] = -0.0001
-    record.write_text(json.dumps(content))
-    assert results.table(record, {"two": ("grid", "two")}, {"FedAvg": "FedAvg"})["FedAvg"].tolist() == ["0.000"]
 
 
 def test_a_row_that_is_not_there_is_named(record):
@@ -86,11 +82,8 @@ def test_a_row_that_is_not_there_is_named(record):
 def test_verdicts_compare_seed_by_seed(record):
     found = results.verdicts(record)
     assert found["verdict"].tolist() == ["holds", "undecided", "the opposite holds"]
-    assert found["difference"].tolist()[0] == "+0.100 ± 0.000" and found["seeds"].tolist() == [
-        "3 of 3",
-        "1 of 3",
-        "0 of 3",
-    ]
+    assert found["difference"].iloc[0] == "+0.100 ± 0.000"
+    assert found["seeds"].tolist() == ["3 of 3", "1 of 3", "0 of 3"]
     own = results.verdicts(record, {"again": (("FedAvg", "last"), ("alone", "last"))})
     assert own.loc["again"].tolist() == found.iloc[0].tolist()
 

@@ -17,18 +17,8 @@ pytestmark = [pytest.mark.gpu] if DEVICE.type == "cuda" else []
 
 def fit(name, device, rounds=2, **more):
     algorithm, params, data = federation(name)
-    return fedlib.fit(
-        algorithm,
-        params,
-        data,
-        rounds,
-        seed=3,
-        eval_data=data,
-        dtype=torch.float64,
-        device=device,
-        progress=False,
-        **more,
-    )
+    settings = {"seed": 3, "eval_data": data, "dtype": torch.float64, "device": device, "progress": False}
+    return fedlib.fit(algorithm, params, data, rounds, **settings, **more)
 
 
 def comparable(result):
@@ -94,10 +84,8 @@ def test_every_kind_of_data_trains_there(kind, algorithm, tmp_path):
     method = algorithm(lambda p, b: loss(model(p, b[0]), *b[1:]), lr=0.1, predict=model, batch_size=3)
     scores = []
     for device in (DEVICE, "cpu"):
-        place = fedlib.Checkpoint(tmp_path / str(device))
-        result = fedlib.fit(
-            method, model.params, data, 2, eval_data=data, device=device, checkpoint=place, progress=False
-        )
+        settings = {"eval_data": data, "checkpoint": fedlib.Checkpoint(tmp_path / str(device)), "progress": False}
+        result = fedlib.fit(method, model.params, data, 2, device=device, **settings)
         scores.append(evaluation.evaluate(method, result, data))
     assert scores[0]["name"].tolist() == ["a", "b", "c", "d"]
     assert np.allclose(*(s.drop(columns="name").to_numpy(float) for s in scores), atol=1e-9, equal_nan=True)
@@ -109,13 +97,12 @@ def test_the_rounding_of_a_gpu_is_no_fault_of_the_loss():
     plain = algorithm.loss
 
     def rounded(params, batch):
-        value = plain(params, batch)
-        return value * (1 + 1e-3 * len(batch[0]))
+        return plain(params, batch) * (1 + 1e-3 * len(batch[0]))
 
-    rounded = replace(algorithm, loss=rounded)
-    fedlib.fit(rounded, params, data, 1, dtype=torch.float32, device=DEVICE, progress=False)
+    args, settings = (replace(algorithm, loss=rounded), params, data, 1), {"dtype": torch.float32, "progress": False}
+    fedlib.fit(*args, device=DEVICE, **settings)
     with pytest.raises(ValueError, match="padded rows"):
-        fedlib.fit(rounded, params, data, 1, dtype=torch.float32, device="cpu", progress=False)
+        fedlib.fit(*args, device="cpu", **settings)
 
 
 def test_the_device_refuses_what_a_gpu_refuses():

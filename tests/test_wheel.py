@@ -21,9 +21,8 @@ def run(*command, cwd, home):
     """What a command prints. It knows of no checkout, no index of packages and no settings of the user."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(("PIP_", "PYTHON"))}
     environment = kept | {"HOME": str(home), "PIP_CONFIG_FILE": os.devnull, "OMP_NUM_THREADS": "1"}
-    result = subprocess.run(
-        [str(part) for part in command], cwd=cwd, env=environment, capture_output=True, text=True, check=False
-    )
+    settings = {"cwd": cwd, "env": environment, "capture_output": True, "text": True}
+    result = subprocess.run(list(map(str, command)), **settings, check=False)
     assert result.returncode == 0, result.stdout + result.stderr
     return result.stdout
 
@@ -61,12 +60,8 @@ def test_holds_the_library_and_its_licence(wheel):
     with zipfile.ZipFile(wheel) as bundle:
         names = {name for name in bundle.namelist() if not name.endswith("/")}
         about = f"fedlib_book-{fedlib.__version__}.dist-info"
-        assert {name for name in names if not name.startswith(about)} == {
-            *modules,
-            "fedlib/py.typed",
-            "fedlib/datasets/femnist300.txt",
-            "fedlib/datasets/sets.json",
-        }
+        others = {f"fedlib/{name}" for name in ("py.typed", "datasets/femnist300.txt", "datasets/sets.json")}
+        assert {name for name in names if not name.startswith(about)} == modules | others
         assert bundle.read(f"{about}/licenses/LICENSE") == (ROOT / "LICENSE").read_bytes()
         metadata = message_from_bytes(bundle.read(f"{about}/METADATA"))
     assert metadata["Version"] == fedlib.__version__
