@@ -3,7 +3,7 @@
 import pytest
 
 
-def refusals(table):
+def refusals(table, what="call"):
     """Parametrise a test over the calls of ``{kind of error: {words: call}}``; the words, a pattern, name the case."""
     cases = [(kind, words, call) for kind, calls in table.items() for words, call in calls.items()]
-    return pytest.mark.parametrize(("kind", "words", "call"), [pytest.param(*case, id=case[1]) for case in cases])
+    return pytest.mark.parametrize(("kind", "words", what), [pytest.param(*case, id=case[1]) for case in cases])

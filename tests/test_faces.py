@@ -1,7 +1,6 @@
 """CelebA: files of the published layout, who is drawn, and what is said of wrong files."""
 
 import hashlib
-import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -170,14 +169,3 @@ def test_client_statistics():
     assert row == pytest.approx(expected)
     with pytest.raises(ValueError, match="no user has 99 rows or more"):
         client_statistics(np.arange(3), min_rows=99)
-
-
-def test_client_statistics_of_femnist(tmp_path):
-    for split, users in (("train", {"f1": 3, "f0": 2}), ("test", {"f2": 4, "f0": 1})):
-        entries = {user: {"x": [[1.0] * 784] * size, "y": [0] * size} for user, size in users.items()}
-        content = {"users": [*users], "num_samples": [*users.values()], "user_data": entries}
-        (tmp_path / split).mkdir()
-        (tmp_path / split / "a.json").write_text(json.dumps(content))
-    arrays = datasets.leaf(tmp_path)
-    row = client_statistics(np.concatenate([arrays.writer, arrays.writer_test]))
-    assert row == pytest.approx({"clients": 3, "samples": 10, "mean": 10 / 3, "stdev": np.std([3, 3, 4])})

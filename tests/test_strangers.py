@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from differential import Case, gap
+from differential import gap, three_clients
 from torch import nn
 
 import fedlib
@@ -25,22 +25,19 @@ class Base(nn.Module):
         return self.layer(x)
 
 
-class InAList(Base):
+class Scaled(Base):
     def __init__(self):
         super().__init__()
         self.scale = nn.Parameter(torch.ones(3))
-        self.all = [self.scale]
+        self.all, self.scaled = [self.scale], lambda z: z * self.scale
 
+
+class InAList(Scaled):
     def forward(self, x):
         return self.layer(x) * self.all[0]
 
 
-class InAClosure(Base):
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(3))
-        self.scaled = lambda z: z * self.scale
-
+class InAClosure(Scaled):
     def forward(self, x):
         return self.scaled(self.layer(x))
 
@@ -129,20 +126,6 @@ class Root(nn.Module):
         return self.layer(x * self.scale.log())
 
 
-LOSSES = {
-    "a mean over padding, where the model has no logarithm": (Root, lambda z, y, w: F.cross_entropy(z, y)),
-    "a small term": (Base, lambda z, y, w: losses.cross_entropy(z, y, w) + 1e-3 * z.square().mean()),
-    "behind a large number": (Base, lambda z, y, w: 100 + 0.1 * F.cross_entropy(z, y)),
-}
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_padding_is_seen_however_it_hides(name):
-    make, loss = LOSSES[name]
-    with pytest.raises(ValueError, match="the loss sees padded rows"):
-        task(make(), loss)
-
-
 class ByAxes(torch.optim.SGD):
     """The usual rule: no decay of biases."""
 
@@ -151,11 +134,6 @@ class ByAxes(torch.optim.SGD):
             if p.ndim > 1:
                 p.data.mul_(0.5)
         return super().step(closure)
-
-
-def test_a_rule_by_the_number_of_axes():
-    with pytest.raises(ValueError, match="by their number of axes"):
-        task(Base(), optimizer=ByAxes)
 
 
 class Tokens(nn.Module):
@@ -167,13 +145,35 @@ class Tokens(nn.Module):
         return self.out(self.embedding(x).mean(1))
 
 
-@pytest.mark.parametrize("bad", [10, -1])
-def test_an_id_that_an_embedding_does_not_have(bad):
-    """It would be a row of another client."""
+def ids_with(bad):
+    """An id that an embedding does not have would be a row of another client."""
     ids = [torch.randint(10, (n, 6)) for n in (3, 2, 4)]
     ids[1][1, 3] = bad
-    with pytest.raises(ValueError, match="out of range|was given ids from"):
-        task(Tokens(), x=ids)
+    return lambda: task(Tokens(), x=ids)
+
+
+PADDING, NO_SUCH_ID = "the loss sees padded rows", "out of range|was given ids from"
+RUNS = {
+    "a mean over padding, where the model has no logarithm": (
+        lambda: task(Root(), lambda z, y, w: F.cross_entropy(z, y)),
+        PADDING,
+    ),
+    "padding in a small term": (
+        lambda: task(Base(), lambda z, y, w: losses.cross_entropy(z, y, w) + 1e-3 * z.square().mean()),
+        PADDING,
+    ),
+    "padding behind a large number": (lambda: task(Base(), lambda z, y, w: 100 + 0.1 * F.cross_entropy(z, y)), PADDING),
+    "a rule by the number of axes": (lambda: task(Base(), optimizer=ByAxes), "by their number of axes"),
+    "an id that is too large": (ids_with(10), NO_SUCH_ID),
+    "an id below zero": (ids_with(-1), NO_SUCH_ID),
+}
+
+
+@pytest.mark.parametrize("name", RUNS)
+def test_runs_of_such_programs_are_refused(name):
+    run, words = RUNS[name]
+    with pytest.raises(ValueError, match=words):
+        run()
 
 
 class Viewed(nn.Module):
@@ -218,19 +218,12 @@ class InPlace(Base):
         return self.layer(x.mul_(2).sub_(1))
 
 
-class Masked(nn.Module):
+class Masked(Tokens):
     """Attention where a row may be padding alone."""
 
-    def __init__(self):
-        super().__init__()
-        self.embedding, self.out = nn.Embedding(7, 4), nn.Linear(4, 3)
-
     def forward(self, ids):
-        z = self.embedding(ids)
-        mask = (ids != 0)[:, None, None, :]
-        return self.out(
-            F.scaled_dot_product_attention(z[:, None], z[:, None], z[:, None], attn_mask=mask)[:, 0].mean(1)
-        )
+        z, mask = self.embedding(ids)[:, None], (ids != 0)[:, None, None, :]
+        return self.out(F.scaled_dot_product_attention(z, z, z, attn_mask=mask)[:, 0].mean(1))
 
 
 RIGHT = {Viewed: (1, 5, 5), Where: (5,), Dropping: (5,), Complex: (5,), InPlace: (5,), Masked: None}
@@ -241,14 +234,11 @@ RIGHT = {Viewed: (1, 5, 5), Where: (5,), Dropping: (5,), Complex: (5,), InPlace:
 @pytest.mark.parametrize("make", RIGHT, ids=lambda make: make.__name__)
 def test_trains_as_in_a_loop(make, dtype):
     torch.manual_seed(0)
-    shape, sizes = RIGHT[make], (3, 1, 4)
-    x = [torch.randn(n, *shape) if shape else torch.randint(7, (n, 4)) for n in sizes]
-    if shape is None:
-        x[2][1] = 0
-    y = [torch.randint(3, (n,)) for n in sizes]
     for chunk_size in (1, "auto"):
-        settings = {"batch_size": 2, "epochs": 1, "chunk_size": chunk_size}
-        assert gap(Case(0, make(), x, y, dtype, settings, "SGD", True, 1)) <= 1
+        case = three_clients(make(), RIGHT[make], dtype, 2, chunk_size)
+        if make is Masked:
+            case.x[2][1] = 0
+        assert gap(case) <= 1
 
 
 class Filled(Base):
