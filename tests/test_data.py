@@ -16,30 +16,26 @@ from fedlib.algorithms import FedAvg, LocalOnly
 from fedlib.data import Pixels, halves
 from fedlib.server.transfer import hold_back
 
-
-def uint8_clients():
-    x = np.arange(6 * 4, dtype=np.uint8).reshape(6, 2, 2) * 10
-    return fedlib.stack_rows(x, [0, 1, 2, 3, 4, 5], [[0, 1, 2], [5], [3, 4]], ids=[7, 3, 5], pixels=True), x
+TENS = np.arange(6 * 4, dtype=np.uint8).reshape(6, 2, 2) * 10
+THREE = fedlib.stack_rows(TENS, [0, 1, 2, 3, 4, 5], [[0, 1, 2], [5], [3, 4]], ids=[7, 3, 5], pixels=True)
 
 
 def test_rows_stay_bytes_and_become_numbers_when_used():
-    data, x = uint8_clients()
-    assert data.x.dtype == torch.uint8 and data.x.shape == (6, 2, 2)
-    rows, y, w = data.all_rows(torch.float64)
-    torch.testing.assert_close(rows[0], torch.from_numpy(x[:3] / 255))
+    assert THREE.x.dtype == torch.uint8 and THREE.x.shape == (6, 2, 2)
+    rows, y, w = THREE.all_rows(torch.float64)
+    torch.testing.assert_close(rows[0], torch.from_numpy(TENS[:3] / 255))
     assert y.tolist() == [[0, 1, 2], [5, 5, 5], [3, 4, 3]] and w.tolist() == [[1, 1, 1], [1, 0, 0], [1, 1, 0]]
 
 
 def test_indexing_and_sorting():
-    data, _ = uint8_clients()
-    assert data.sorted().id.tolist() == [3, 5, 7] and data.sorted().n.tolist() == [1, 2, 3]
-    some = data[[2, 0]]
-    assert len(some) == 2 and some.id.tolist() == [5, 7] and some.x is data.x
-    assert data[:1].id.tolist() == [7]
-    assert data[np.array([2], np.int32)].id.tolist() == data[torch.tensor([False, False, True])].id.tolist() == [5]
+    assert THREE.sorted().id.tolist() == [3, 5, 7] and THREE.sorted().n.tolist() == [1, 2, 3]
+    some = THREE[[2, 0]]
+    assert len(some) == 2 and some.id.tolist() == [5, 7] and some.x is THREE.x
+    assert THREE[:1].id.tolist() == [7]
+    assert THREE[np.array([2], np.int32)].id.tolist() == THREE[torch.tensor([False, False, True])].id.tolist() == [5]
     for wrong in (1, [], [0.5]):
         with pytest.raises(TypeError, match="slice or a list"):
-            data[wrong]
+            THREE[wrong]
 
 
 def test_same_rows_are_stored_once():

@@ -227,10 +227,7 @@ def test_fashion_mnist_from_debian(monkeypatch, restate, tmp_path):
 
 def test_cifar10(load_small):
     x, y = RNG.integers(0, 256, (12, 3, 32, 32), dtype=np.uint8), RNG.integers(0, 10, 12, dtype=np.uint8)
-    batches = [
-        y[i : i + 1].tobytes() + x[i].tobytes() + y[i + 1 : i + 2].tobytes() + x[i + 1].tobytes()
-        for i in range(0, 12, 2)
-    ]
+    batches = [rows.tobytes() for rows in np.concatenate([y.reshape(6, 2, 1), x.reshape(6, 2, -1)], 2)]
     names = [f"cifar-10-batches-bin/{name}.bin" for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch")]
     files = {"cifar-10-binary.tar.gz": tar(dict(zip(names, batches, strict=True)), "w:gz")}
     arrays = load_small("cifar10", files, rows=10, test_rows=2)
@@ -337,9 +334,8 @@ def test_leaf(tmp_path, mode):
     for split, suffix in (("train", ""), ("test", "_test")):
         people = [(user, rows) for name in sorted(made) if split in name for user, rows in made[name].items()]
         if people:
-            wanted["x" + suffix], wanted["y" + suffix] = map(
-                np.concatenate, zip(*(rows for _, rows in people), strict=True)
-            )
+            wanted["x" + suffix] = np.concatenate([images for _, (images, _) in people])
+            wanted["y" + suffix] = np.concatenate([classes for _, (_, classes) in people])
             wanted["writer" + suffix] = [names.index(user) for user, (_, classes) in people for _ in classes]
     check(arrays, **wanted)
     info = arrays.stats
@@ -409,15 +405,8 @@ def test_leaf_without_training_files(tmp_path):
 def put_flwr(path, images, classes, writers, **columns):
     """Write a file as Hugging Face's library does; ``columns`` replace its own."""
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    table = {
-        "image": arrow.array(
-            [{"bytes": image_file(image, "PNG"), "path": f"{k}.png"} for k, image in enumerate(images)],
-            arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())]),
-        ),
-        "writer_id": arrow.array(writers, arrow.string()),
-        "hsf_id": arrow.array([0] * len(images), arrow.int64()),
-        "character": arrow.array(classes, arrow.int64()),
-    } | columns
+    photos = [{"bytes": image_file(image, "PNG"), "path": f"{k}.png"} for k, image in enumerate(images)]
+    table = {"image": photos, "writer_id": writers, "hsf_id": [0] * len(images), "character": classes} | columns
     path.parent.mkdir(parents=True, exist_ok=True)
     parquet.write_table(arrow.table({key: v for key, v in table.items() if v is not None}), path)
 

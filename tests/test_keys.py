@@ -56,12 +56,6 @@ def test_seeds_and_ids_of_numpy():
         Key(1.0).bits(torch.arange(3), "a")
 
 
-def test_draws_differ_by_seed_round_purpose_and_client():
-    ids = torch.arange(2)
-    draws = [Key(0, 1).bits(ids, "a"), Key(1, 1).bits(ids, "a"), Key(0, 2).bits(ids, "a"), Key(0, 1).bits(ids, "b")]
-    assert len(torch.cat(draws).unique()) == 8
-
-
 def test_uniform_and_normal_look_like_it():
     ids = torch.arange(200)
     assert stats.kstest(Key(0).uniform(ids, "u", 100).flatten(), "uniform").pvalue > 0.01
