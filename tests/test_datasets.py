@@ -370,22 +370,28 @@ def entry(**changes):
     return lambda content: content["user_data"]["f1"].update(changes)
 
 
-SPOILT = [
-    entry(x=[[1.0] * 784, [1.0] * 783]),  # a pixel is missing
-    entry(x=["To be, or not", "to be"]),  # shakespeare, of LEAF too
-    entry(x=[[0.5] * 784] * 2),  # no k / 255
-    entry(x=[[0.0] * 784]),
-    entry(y=[0, 62]),
-    entry(y=[-1, 0]),
-    entry(y=["c", 0]),
-    lambda content: content.pop("user_data"),
-    lambda content: content["user_data"]["f1"].pop("y"),
-    lambda content: content.update(user_data=["f0", "f1"]),
-]
-DAMAGED = [lambda b: b[:-50], lambda b: b"", lambda b: b"\xff" + b, lambda b: b"[" * 10**5]
+SPOILT = {
+    "a pixel is missing": entry(x=[[1.0] * 784, [1.0] * 783]),
+    "shakespeare, of LEAF too": entry(x=["To be, or not", "to be"]),
+    "no k / 255": entry(x=[[0.5] * 784] * 2),
+    "an image is missing": entry(x=[[0.0] * 784]),
+    "a class too large": entry(y=[0, 62]),
+    "a class below zero": entry(y=[-1, 0]),
+    "a letter for a class": entry(y=["c", 0]),
+    "no data": lambda content: content.pop("user_data"),
+    "no classes": lambda content: content["user_data"]["f1"].pop("y"),
+    "a list of users": lambda content: content.update(user_data=["f0", "f1"]),
+}
+DAMAGED = {
+    "cut off": lambda b: b[:-50],
+    "empty": lambda b: b"",
+    "no text": lambda b: b"\xff" + b,
+    "nested too deeply": lambda b: b"[" * 10**5,
+}
+BAD_FILES = [(spoil, bytes) for spoil in SPOILT.values()] + [(dict, damage) for damage in DAMAGED.values()]
 
 
-@pytest.mark.parametrize(("spoil", "damage"), [(s, bytes) for s in SPOILT] + [(dict, d) for d in DAMAGED])
+@pytest.mark.parametrize(("spoil", "damage"), BAD_FILES, ids=[*SPOILT, *DAMAGED])
 def test_leaf_errors(tmp_path, spoil, damage):
     content = leaf_content({"f0": characters(1), "f1": characters(2)})
     put_leaf(tmp_path / "train/a.json", content)
