@@ -117,9 +117,8 @@ def task():
     model = Model(Chance().double())
 
     def loss(params, batch):
-        x, y, w = batch
-        x = augment.noise(augment.crop(augment.flip(x), 1), 0.1)
-        return losses.cross_entropy(model(params, x), y, w)
+        x = augment.noise(augment.crop(augment.flip(batch[0]), 1), 0.1)
+        return losses.cross_entropy(model(params, x), *batch[1:])
 
     return model, loss
 
@@ -146,11 +145,11 @@ def test_scores_have_no_chance_in_them():
     assert scores[0].equals(scores[1])
     plain = model.to_module(fedlib.params.row(result.state.models, 0)).eval()
     x, y, w = data[:1].all_rows(torch.float64)
-    torch.testing.assert_close(
-        scores[0]["loss"][0], float(losses.cross_entropy(plain(x[0]), y[0], w[0]).detach()), atol=1e-12, rtol=0
-    )
+    right = plain(x[0]).detach()
+    loss_of_right = float(losses.cross_entropy(right, y[0], w[0]))
+    torch.testing.assert_close(scores[0]["loss"][0], loss_of_right, atol=1e-12, rtol=0)
     own = model(fedlib.params.row(result.state.models, 0), x[0])
-    torch.testing.assert_close(own, plain(x[0]).detach(), atol=1e-12, rtol=0)
+    torch.testing.assert_close(own, right, atol=1e-12, rtol=0)
 
 
 def test_an_order_of_the_real_rows():
@@ -166,17 +165,10 @@ def test_what_cannot_be_seeded_is_refused_before_round_1():
     data = client_data(ragged_clients())
     model, generator = Model(nn.Sequential(nn.Flatten(), nn.Linear(36, 4)).double()), np.random.RandomState(0)
 
-    def own(params, batch):
-        x, y, w = batch
-        return losses.cross_entropy(model(params, x * generator.rand()), y, w)
-
-    def poisson(params, batch):
-        x, y, w = batch
-        return losses.cross_entropy(model(params, x + torch.poisson(x.square())), y, w)
-
-    for loss, said in (
-        (own, "draws from something that changes by itself"),
-        (poisson, "draws from torch in a way that cannot be seeded"),
+    for change, said in (
+        (lambda x: x * generator.rand(), "draws from something that changes by itself"),
+        (lambda x: x + torch.poisson(x.square()), "draws from torch in a way that cannot be seeded"),
     ):
+        loss = lambda params, batch: losses.cross_entropy(model(params, change(batch[0])), *batch[1:])  # noqa: E731
         with pytest.raises(ValueError, match=said):
             fedlib.fit(FedAvg(loss), model.params, data, 1, progress=False)

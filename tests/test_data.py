@@ -6,7 +6,8 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from torch.utils.data import DataLoader, IterableDataset, Subset, TensorDataset, WeightedRandomSampler, random_split
+from refusals import refusals
+from torch.utils.data import DataLoader, IterableDataset, Subset, SubsetRandomSampler, TensorDataset, random_split
 from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
 
 import fedlib
@@ -15,30 +16,26 @@ from fedlib.algorithms import FedAvg, LocalOnly
 from fedlib.data import Pixels, halves
 from fedlib.server.transfer import hold_back
 
-
-def uint8_clients():
-    x = np.arange(6 * 4, dtype=np.uint8).reshape(6, 2, 2) * 10
-    return fedlib.stack_rows(x, [0, 1, 2, 3, 4, 5], [[0, 1, 2], [5], [3, 4]], ids=[7, 3, 5], pixels=True), x
+TENS = np.arange(6 * 4, dtype=np.uint8).reshape(6, 2, 2) * 10
+THREE = fedlib.stack_rows(TENS, [0, 1, 2, 3, 4, 5], [[0, 1, 2], [5], [3, 4]], ids=[7, 3, 5], pixels=True)
 
 
 def test_rows_stay_bytes_and_become_numbers_when_used():
-    data, x = uint8_clients()
-    assert data.x.dtype == torch.uint8 and data.x.shape == (6, 2, 2)
-    rows, y, w = data.all_rows(torch.float64)
-    torch.testing.assert_close(rows[0], torch.from_numpy(x[:3] / 255))
+    assert THREE.x.dtype == torch.uint8 and THREE.x.shape == (6, 2, 2)
+    rows, y, w = THREE.all_rows(torch.float64)
+    torch.testing.assert_close(rows[0], torch.from_numpy(TENS[:3] / 255))
     assert y.tolist() == [[0, 1, 2], [5, 5, 5], [3, 4, 3]] and w.tolist() == [[1, 1, 1], [1, 0, 0], [1, 1, 0]]
 
 
 def test_indexing_and_sorting():
-    data, _ = uint8_clients()
-    assert data.sorted().id.tolist() == [3, 5, 7] and data.sorted().n.tolist() == [1, 2, 3]
-    some = data[[2, 0]]
-    assert len(some) == 2 and some.id.tolist() == [5, 7] and some.x is data.x
-    assert data[:1].id.tolist() == [7]
-    assert data[np.array([2], np.int32)].id.tolist() == data[torch.tensor([False, False, True])].id.tolist() == [5]
+    assert THREE.sorted().id.tolist() == [3, 5, 7] and THREE.sorted().n.tolist() == [1, 2, 3]
+    some = THREE[[2, 0]]
+    assert len(some) == 2 and some.id.tolist() == [5, 7] and some.x is THREE.x
+    assert THREE[:1].id.tolist() == [7]
+    assert THREE[np.array([2], np.int32)].id.tolist() == THREE[torch.tensor([False, False, True])].id.tolist() == [5]
     for wrong in (1, [], [0.5]):
         with pytest.raises(TypeError, match="slice or a list"):
-            data[wrong]
+            THREE[wrong]
 
 
 def test_same_rows_are_stored_once():
@@ -190,9 +187,7 @@ def test_the_mark_goes_with_the_clients():
 def test_clients_agree_on_what_is_a_pixel():
     x = np.zeros((2, 3), np.uint8)
     for one, other in ((x.view(Pixels), x), (x.view(Pixels), x / 255), (x / 255, x), (x, x.astype(int))):
-        with pytest.raises(
-            TypeError, match="clients 3 and 7: only one x holds bytes, or pixels; give one type, or say"
-        ):
+        with pytest.raises(TypeError, match="clients 3 and 7: only one x holds bytes, or pixels; give one type, or"):
             fedlib.stack_clients([one, one, other], [[0, 1]] * 3, ids=[3, 9, 7])
     assert fedlib.stack_clients([x.view(Pixels), x], [[0, 1]] * 2, pixels=True).pixels
 
@@ -235,9 +230,7 @@ def test_whole_numbers_where_a_model_wants_others_are_refused(kind):
     model = fedlib.models.MLP((4, 2))
     algorithm, good = FedAvg(classification_loss(model), predict=model), fedlib.stack_rows(x / 99, y, [[0, 1], [2]])
     bad = fedlib.stack_rows(x.astype(kind), y, [[0, 1], [2]])
-    words = (
-        f"x holds whole numbers \\({kind}\\), which reach the model as int64, .* pixels=True .* x.astype\\('float32'"
-    )
+    words = f"x holds whole numbers \\({kind}\\), which .* as int64, .* pixels=True .* x.astype\\('float32'"
     for data, tests, what in ((bad, None, "the loss"), (good, bad, "predict .* on the test data")):
         with pytest.raises(ValueError, match=f"{what}.*{words}"):
             fedlib.fit(algorithm, model.init(0), data, 1, eval_data=tests, progress=False)
@@ -247,19 +240,15 @@ def test_whole_numbers_where_a_model_wants_others_are_refused(kind):
 
 # -- tables ------------------------------------------------------------------------------------------------------------
 
-COLUMNS = {
-    "float": lambda n: pd.Series(RANDOM.standard_normal(n)),
-    "float32": lambda n: pd.Series(RANDOM.standard_normal(n), dtype="float32"),
-    "int": lambda n: pd.Series(RANDOM.randint(-9, 9, n)),
-    "uint8": lambda n: pd.Series(RANDOM.randint(0, 9, n), dtype="uint8"),
-    "bool": lambda n: pd.Series(RANDOM.rand(n) < 0.5),
-    "Int64": lambda n: pd.Series(RANDOM.randint(-9, 9, n), dtype="Int64"),
-    "UInt8": lambda n: pd.Series(RANDOM.randint(0, 9, n), dtype="UInt8"),
-    "boolean": lambda n: pd.Series(RANDOM.rand(n) < 0.5, dtype="boolean"),
-    "Float64": lambda n: pd.Series(RANDOM.standard_normal(n), dtype="Float64"),
-    "Float32": lambda n: pd.Series(RANDOM.standard_normal(n), dtype="Float32"),
-}
-MISSING = {"Int64": pd.NA, "boolean": pd.NA, "Float64": pd.NA, "float": np.nan}
+KINDS = ["float", "float32", "int", "uint8", "bool", "Int64", "UInt8", "boolean", "Float64", "Float32"]
+
+
+def column(kind):
+    """Five numbers of a type of pandas."""
+    numbers = {"f": RANDOM.standard_normal(5), "i": RANDOM.randint(-9, 9, 5), "u": RANDOM.randint(0, 9, 5)}
+    return pd.Series((numbers | {"b": RANDOM.rand(5) < 0.5})[kind[0].lower()], dtype=kind)
+
+
 WORDS = {
     "object": pd.Series(["a", 1, 2.5, "b", "a"], dtype=object),
     "string": pd.Series(list("abcab"), dtype="string"),
@@ -271,24 +260,22 @@ WORDS = {
 
 @pytest.mark.parametrize("seed", range(40))
 def test_columns_of_any_kinds_of_numbers_beside_each_other(seed):
-    some = np.random.RandomState(seed).choice(list(COLUMNS), 1 + seed % 5)
-    table = pd.concat([COLUMNS[kind](5) for kind in some], axis=1)
-    y = COLUMNS[some[0]](5)
-    for column in (y, y.to_frame()):
-        data = fedlib.stack_rows(table, column if some[0] not in ("int", "Int64") else column.abs(), [[4, 0], [2]])
+    some = np.random.RandomState(seed).choice(KINDS, 1 + seed % 5)
+    table, y = pd.concat(map(column, some), axis=1), column(some[0])
+    y = y.abs() if some[0] in ("int", "Int64") else y  # labels
+    for targets in (y, y.to_frame()):
+        data = fedlib.stack_rows(table, targets, [[4, 0], [2]])
         assert torch.equal(data.x.double(), torch.from_numpy(table.to_numpy(float).copy()))
-        want = torch.from_numpy(np.asarray(y if some[0] not in ("int", "Int64") else y.abs(), float).copy())
-        assert torch.equal(data.y.double(), want[data.index])
+        assert torch.equal(data.y.double(), torch.from_numpy(y.to_numpy(float))[data.index])
         assert data.y.is_floating_point() == some[0].lower().startswith("float")
         whole = not any(kind.lower().startswith("float") for kind in some) and "int" in "".join(some).lower()
         assert data.all_rows(torch.float32)[0].dtype == (torch.int64 if whole else torch.float32)
 
 
-@pytest.mark.parametrize("kind", MISSING)
+@pytest.mark.parametrize("kind", ["Int64", "boolean", "Float64", "float"])
 def test_missing_values_are_refused_with_their_row(kind):
-    table = pd.DataFrame({"a": np.arange(5.0), "b": COLUMNS[kind](5)}, index=list("vwxyz"))
-    table["b"] = COLUMNS[kind](5).to_numpy() if kind == "float" else pd.array(COLUMNS[kind](5), dtype=kind)
-    table.iloc[3, 1] = MISSING[kind]
+    table = pd.DataFrame({"a": np.arange(5.0), "b": column(kind).array}, index=list("vwxyz"))
+    table.iloc[3, 1] = np.nan if kind == "float" else pd.NA
     for x, y, what in ((table, Y4[:5], "x"), (np.zeros((5, 1)), table["b"], "y")):
         with pytest.raises(ValueError, match=f"{what} has a missing, NaN or infinite value in row 3; drop or impute"):
             fedlib.stack_rows(x, y, [[0]])
@@ -298,9 +285,7 @@ def test_missing_values_are_refused_with_their_row(kind):
 def test_columns_without_numbers_are_refused_by_name(kind):
     table = pd.DataFrame({"age": np.arange(5), "where": WORDS[kind]})
     for x, y, what in ((table, np.arange(5), "x"), (np.zeros((5, 1)), table["where"], "y")):
-        with pytest.raises(
-            TypeError, match=f"{what} must hold numbers, but its column 'where' is of type.*get_dummies"
-        ):
+        with pytest.raises(TypeError, match=f"{what} must hold numbers, but its column 'where' is .*get_dummies"):
             fedlib.stack_rows(x, y, [[0]])
     if kind != "date":
         fine = fedlib.stack_rows(pd.get_dummies(table, columns=["where"]), pd.factorize(table["where"])[0], [[0, 4]])
@@ -330,10 +315,7 @@ SETS = {
     "a loader": (lambda: DataLoader(NINE, 4), range(9)),
     "a loader that shuffles and drops": (lambda: DataLoader(NINE, 4, shuffle=True, drop_last=True), range(9)),
     "a loader of a subset": (lambda: DataLoader(Subset(NINE, [8, 1, 2]), 2, shuffle=True), [8, 1, 2]),
-    "a loader with a sampler of some rows": (
-        lambda: DataLoader(NINE, 2, sampler=torch.utils.data.SubsetRandomSampler([6, 4, 2])),
-        [2, 4, 6],
-    ),
+    "a loader with a sampler": (lambda: DataLoader(NINE, 2, sampler=SubsetRandomSampler([6, 4, 2])), [2, 4, 6]),
     "a loader of a stream": (lambda: DataLoader(Stream([NINE[i] for i in range(9)]), 2), range(9)),
 }
 
@@ -360,10 +342,9 @@ def test_items_may_be_numbers():
 def test_images_of_pil_are_pixels_with_channels_first(tmp_path):
     image = pytest.importorskip("PIL.Image")
     grey, colour = RANDOM.randint(0, 256, (5, 4, 6)).astype(np.uint8), RANDOM.randint(0, 256, (5, 4, 6, 3)).astype("u1")
-    data = fedlib.stack_clients([[(image.fromarray(a), k) for k, a in enumerate(grey)]])
-    assert data.pixels and torch.equal(data.x, torch.from_numpy(grey[:, None]))
-    data = fedlib.stack_clients([[(image.fromarray(a), k) for k, a in enumerate(colour)]])
-    assert data.pixels and torch.equal(data.x, torch.from_numpy(colour.transpose(0, 3, 1, 2)))
+    for photos, wanted in ((grey, grey[:, None]), (colour, colour.transpose(0, 3, 1, 2))):
+        data = fedlib.stack_clients([[(image.fromarray(a), k) for k, a in enumerate(photos)]])
+        assert data.pixels and torch.equal(data.x, torch.from_numpy(wanted))
     for mode in ("P", "1", "I;16", "F"):
         with pytest.raises(TypeError, match=f"of mode '{mode}' has no bytes for colours; use image.convert"):
             fedlib.stack_clients([[(image.new(mode, (3, 3)), 0)]])
@@ -380,40 +361,32 @@ def two(a, b):
     return [(a, 0), (b, 1)]
 
 
+REPEATS = torch.utils.data.WeightedRandomSampler([1.0] * 9, 40)
 REFUSED = {
-    "images of other sizes": (
-        two(np.zeros((2, 3)), np.zeros((3, 3))),
-        ValueError,
-        r"x of different kinds, \(2, 3\) of",
-    ),
-    "bytes beside numbers": (two(np.zeros(2, np.uint8), np.zeros(2)), ValueError, "uint8 and .*float64; give all one"),
-    "pixels beside bytes": (two(np.zeros(2, "u1").view(Pixels), np.zeros(2, "u1")), ValueError, "different kinds"),
-    "tensors beside arrays": (two(torch.zeros(2), np.zeros(2, "f4")), ValueError, "different kinds"),
-    "y of other sizes": (
-        [(1.0, [1, 2]), (2.0, [1])],
-        ValueError,
-        r"items have y of different kinds, \(2,\) of int64 and",
-    ),
-    "no y": (TensorDataset(X9), TypeError, r"client 0: .* pairs \(x, y\); got a tuple, "),
-    "three parts": (TensorDataset(X9, Y9, Y9), TypeError, "got a tuple"),
-    "dictionaries": ([{"img": 1, "label": 0}], TypeError, "got a dict, {'img': 1, 'label': 0}: make a list of pairs"),
-    "arrays": (np.zeros((4, 2)), TypeError, "got a ndarray"),
-    "nothing": ([], TypeError, "got none"),
-    "words": ([("a", 0)], TypeError, "x of client 0 must hold numbers"),
-    "names of classes": ([(1.0, "cat")], TypeError, "y of client 0 must hold numbers"),
-    "a loader with a sampler that repeats": (
-        DataLoader(NINE, 2, sampler=WeightedRandomSampler([1.0] * 9, 40)),
-        TypeError,
-        "draws or collates in a way of its own; give its dataset",
-    ),
-    "a loader that collates": (DataLoader(NINE, 2, collate_fn=lambda b: b), TypeError, "collates in a way of its own"),
-    "a loader with batches of its own": (DataLoader(NINE, batch_sampler=[[0, 1]]), TypeError, "draws or collates"),
+    ValueError: {
+        r"x of different kinds, \(2, 3\) of": two(np.zeros((2, 3)), np.zeros((3, 3))),
+        "uint8 and .*float64; give all one": two(np.zeros(2, np.uint8), np.zeros(2)),
+        r"x of different kinds, \(2,\) of uint8; give": two(np.zeros(2, "u1").view(Pixels), np.zeros(2, "u1")),
+        "different kinds.* torch.float32": two(torch.zeros(2), np.zeros(2, "f4")),
+        r"items have y of different kinds, \(2,\) of int64 and": [(1.0, [1, 2]), (2.0, [1])],
+    },
+    TypeError: {
+        r"client 0: .* pairs \(x, y\); got a tuple, ": TensorDataset(X9),
+        "got a tuple": TensorDataset(X9, Y9, Y9),
+        "got a dict, {'img': 1, 'label': 0}: make a list of pairs": [{"img": 1, "label": 0}],
+        "got a ndarray": np.zeros((4, 2)),
+        "got none": [],
+        "x of client 0 must hold numbers": [("a", 0)],
+        "y of client 0 must hold numbers": [(1.0, "cat")],
+        "draws or .* of its own; give its dataset": DataLoader(NINE, 2, sampler=REPEATS),
+        "collates in a way of its own": DataLoader(NINE, 2, collate_fn=lambda b: b),
+        "draws or collates": DataLoader(NINE, batch_sampler=[[0, 1]]),
+    },
 }
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_items_that_do_not_fit_are_refused(name):
-    source, kind, words = REFUSED[name]
+@refusals(REFUSED, "source")
+def test_items_that_do_not_fit_are_refused(kind, words, source):
     with pytest.raises(kind, match=words):
         fedlib.stack_clients([source])
 
@@ -461,9 +434,7 @@ def test_left_out_labels_stay_and_other_negative_ones_are_refused():
     for words, wrong in refused.items():
         with pytest.raises(ValueError, match=words):
             fedlib.stack_rows(np.zeros((1, 1)), np.array(wrong), [[0]], classes=3)
-    with pytest.raises(
-        ValueError, match=r"client 1 has x of shape \(2, 1\) and y of shape \(2, 3\); give as many rows"
-    ):
+    with pytest.raises(ValueError, match=r"client 1 has x of shape \(2, 1\) and y of shape \(2, 3\); give as many"):
         fedlib.stack_clients([np.zeros((2, 1))] * 2, [np.zeros((2, 2)), np.zeros((2, 3))])
 
 

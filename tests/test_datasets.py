@@ -22,8 +22,10 @@ from fedlib.datasets import registry
 PIL_Image = pytest.importorskip("PIL.Image")
 
 EMBEDDED = ("mnist5k", "boston", "digits", "wine", "breast_cancer", "diabetes")
+FROM_FILES = [name for name in datasets.names() if name not in EMBEDDED]
 DATA = os.environ.get("FEDLIB_DATA")
 RNG = np.random.default_rng(0)
+needs_data = pytest.mark.skipif(not DATA, reason="needs the real files: FEDLIB_DATA is not set")
 
 
 @pytest.fixture(autouse=True)
@@ -34,15 +36,32 @@ def nowhere(monkeypatch, tmp_path):
     monkeypatch.setattr(registry, "_DEBIAN", tmp_path / "no-such-package")
 
 
+@pytest.fixture
+def restate(monkeypatch):
+    """Replace what a set states, to fit the small files that a test makes."""
+
+    def change(name, files, more=(), **changes):
+        loader, info = registry.REGISTRY[name]
+        checksums = {path: digest(content, "md5") for path, content in files.items()} | dict(more)
+        monkeypatch.setitem(registry.REGISTRY, name, (loader, replace(info, checksums=checksums, **changes)))
+
+    return change
+
+
+@pytest.fixture
+def load_small(restate, tmp_path):
+    """Load a set from small files."""
+
+    def load(name, files, **changes):
+        restate(name, files, **changes)
+        put_all(tmp_path, files)
+        return datasets.load(name)
+
+    return load
+
+
 def digest(content, algorithm="sha256"):
     return f"{algorithm}:{hashlib.new(algorithm, content).hexdigest()}"
-
-
-def restate(monkeypatch, name, files, **changes):
-    """Replace what a set states, to fit the small files that a test makes."""
-    loader, info = registry.REGISTRY[name]
-    checksums = {path: digest(content, "md5") for path, content in files.items()}
-    monkeypatch.setitem(registry.REGISTRY, name, (loader, replace(info, checksums=checksums, **changes)))
 
 
 def put(path, content):
@@ -53,6 +72,40 @@ def put(path, content):
 def put_all(root, files):
     for path, content in files.items():
         put(root / path, content)
+
+
+def written(save, *arguments, **more):
+    """What a function that saves to a file writes."""
+    file = io.BytesIO()
+    save(file, *arguments, **more)
+    return file.getvalue()
+
+
+def image_file(array, kind, **settings):
+    return written(PIL_Image.fromarray(array).save, kind, **settings)
+
+
+def tar(files, mode):
+    """An archive of files, by their names."""
+    archive = io.BytesIO()
+    with tarfile.open(fileobj=archive, mode=mode) as opened:
+        for name, content in files.items():
+            entry = tarfile.TarInfo(name)
+            entry.size = len(content)
+            opened.addfile(entry, io.BytesIO(content))
+    return archive.getvalue()
+
+
+def check(arrays, kind=np.uint8, **wanted):
+    """The arrays hold just this; images are wanted without their one channel."""
+    for field in ("x", "y", "writer"):
+        for name in (field, f"{field}_test"):
+            found, right = getattr(arrays, name), wanted.get(name)
+            if right is None:
+                assert found is None
+            else:
+                assert found.dtype == (kind if field == "x" else np.int64)
+                np.testing.assert_array_equal(found[:, 0] if np.ndim(right) == 3 else found, right)
 
 
 # ---- packages, and what is stated ----
@@ -104,22 +157,13 @@ def test_stats_are_complete():
 
 def test_torchvision_states_the_same_addresses_and_checksums():
     sets = pytest.importorskip("torchvision").datasets
-    published = {
-        "mnist": [(sets.MNIST.mirrors[0] + file, f"MNIST/raw/{file}", md5) for file, md5 in sets.MNIST.resources],
-        "fashion_mnist": [
-            (sets.FashionMNIST.mirrors[0] + file, f"FashionMNIST/raw/{file}", md5)
-            for file, md5 in sets.FashionMNIST.resources
-        ],
-        "qmnist": [
-            (url, f"QMNIST/raw/{url.rsplit('/', 1)[1]}", md5)
-            for split in ("train", "test")
-            for url, md5 in sets.QMNIST.resources[split]
-        ],
-    }
-    for name, files in published.items():
+    published = {"QMNIST": sets.QMNIST.resources["train"] + sets.QMNIST.resources["test"]}
+    for kind in (sets.MNIST, sets.FashionMNIST):
+        published[kind.__name__] = [(kind.mirrors[0] + file, md5) for file, md5 in kind.resources]
+    for name, folder in (("mnist", "MNIST"), ("fashion_mnist", "FashionMNIST"), ("qmnist", "QMNIST")):
         stated = {k: v for k, v in datasets.stats(name).checksums.items() if v.startswith("md5")}
-        assert stated == {path: f"md5:{md5}" for _, path, md5 in files}
-        assert [url for url, *_ in files] == [registry._ADDRESSES[name] + Path(path).name for path in stated]
+        assert stated == {f"{folder}/raw/{Path(url).name}": f"md5:{md5}" for url, md5 in published[folder]}
+        assert [url for url, _ in published[folder]] == [registry._ADDRESSES[name] + Path(path).name for path in stated]
 
 
 # ---- digits and photos, on small generated files ----
@@ -131,57 +175,47 @@ def idx(array):
     return header + array.astype(array.dtype.newbyteorder(">")).tobytes()
 
 
-def make_digits(monkeypatch, name):
+FEW = {"rows": 7, "test_rows": 4}
+
+
+def digits(name):
     """Files of a small set, by their paths, and the arrays that they hold."""
     arrays = []
-    for count in (7, 4):
-        arrays.append(RNG.integers(0, 256, (count, 28, 28), dtype=np.uint8))
+    for count in FEW.values():
         labels = RNG.integers(0, 10, count).astype(np.uint8)
         if name == "qmnist":
             columns = [labels, labels * 0 + 4, np.arange(count) + 2100, *[labels] * 5]
             labels = np.stack(columns, 1).astype(np.int32)
-        arrays.append(labels)
+        arrays += [RNG.integers(0, 256, (count, 28, 28), dtype=np.uint8), labels]
     paths = [path for path in datasets.stats(name).checksums if "/" in path]
-    files = {path: gzip.compress(idx(array)) for path, array in zip(paths, arrays, strict=True)}
-    restate(monkeypatch, name, files, rows=7, test_rows=4)
-    return files, arrays
+    return {path: gzip.compress(idx(array)) for path, array in zip(paths, arrays, strict=True)}, arrays
 
 
 @pytest.mark.parametrize("name", ["mnist", "qmnist"])
-def test_digits(monkeypatch, tmp_path, name):
-    files, (x, y, x_test, y_test) = make_digits(monkeypatch, name)
-    put_all(tmp_path, files)
-    before = sorted(tmp_path.rglob("*"))
-    arrays = datasets.load(name)
-    assert sorted(tmp_path.rglob("*")) == before, "a load without download writes nothing"
-    np.testing.assert_array_equal(arrays.x[:, 0], x)
-    np.testing.assert_array_equal(arrays.x_test[:, 0], x_test)
+def test_digits(load_small, tmp_path, name):
+    files, (x, y, x_test, y_test) = digits(name)
+    arrays = load_small(name, files, **FEW)
+    assert set(files_in(tmp_path)) == {tmp_path / path for path in files}, "a load without download writes nothing"
+    labels = {"y": y, "y_test": y_test}
     if name == "qmnist":
-        np.testing.assert_array_equal(arrays.writer, y[:, 2])
-        np.testing.assert_array_equal(arrays.writer_test, y_test[:, 2])
-        assert arrays.writer.dtype == np.int64
-        y, y_test = y[:, 0], y_test[:, 0]
-    np.testing.assert_array_equal(arrays.y, y)
-    np.testing.assert_array_equal(arrays.y_test, y_test)
-    assert (arrays.x.dtype, arrays.y.dtype, arrays.y_test.dtype) == (np.uint8, np.int64, np.int64)
+        labels = {"y": y[:, 0], "y_test": y_test[:, 0], "writer": y[:, 2], "writer_test": y_test[:, 2]}
+    check(arrays, x=x, x_test=x_test, **labels)
 
 
-def test_qmnist_agrees_with_torchvision(monkeypatch, tmp_path):
+def test_qmnist_agrees_with_torchvision(load_small, tmp_path):
     sets = pytest.importorskip("torchvision").datasets
-    files, _ = make_digits(monkeypatch, "qmnist")
-    put_all(tmp_path, files)
+    files, _ = digits("qmnist")
+    ours = load_small("qmnist", files, **FEW)
     put_all(tmp_path, {path[:-3]: gzip.decompress(content) for path, content in files.items()})
-    theirs, ours = sets.QMNIST(tmp_path, what="test", compat=False), datasets.load("qmnist")
+    theirs = sets.QMNIST(tmp_path, what="test", compat=False)
     np.testing.assert_array_equal(ours.writer_test, theirs.targets[:, 2].numpy())
     np.testing.assert_array_equal(ours.y_test, theirs.targets[:, 0].numpy())
 
 
-def test_fashion_mnist_from_debian(monkeypatch, tmp_path):
+def test_fashion_mnist_from_debian(monkeypatch, restate, tmp_path):
     """Its archives have other headers, hence other checksums: the arrays are verified."""
-    files, (x, *_) = make_digits(monkeypatch, "fashion_mnist")
-    loader, info = registry.REGISTRY["fashion_mnist"]
-    checksums = info.checksums | {"x": digest(x.tobytes())}
-    monkeypatch.setitem(registry.REGISTRY, "fashion_mnist", (loader, replace(info, checksums=checksums)))
+    files, (x, *_) = digits("fashion_mnist")
+    restate("fashion_mnist", files, {"x": digest(x.tobytes())}, **FEW)
     monkeypatch.setattr(registry, "_DEBIAN", tmp_path / "debian")
     for path, content in files.items():
         put(tmp_path / "debian" / Path(path).name, gzip.compress(gzip.decompress(content), 1, mtime=1))
@@ -191,85 +225,43 @@ def test_fashion_mnist_from_debian(monkeypatch, tmp_path):
         datasets.load("fashion_mnist", tmp_path / "empty")
 
 
-def make_cifar10(monkeypatch):
-    x, y = RNG.integers(0, 256, (6, 2, 3072), dtype=np.uint8), RNG.integers(0, 10, (6, 2), dtype=np.uint8)
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w:gz") as tar:
-        for number, name in enumerate([*(f"data_batch_{n}" for n in range(1, 6)), "test_batch"]):
-            content = np.concatenate([y[number][:, None], x[number]], 1).tobytes()
-            entry = tarfile.TarInfo(f"cifar-10-batches-bin/{name}.bin")
-            entry.size = len(content)
-            tar.addfile(entry, io.BytesIO(content))
-    files = {"cifar-10-binary.tar.gz": archive.getvalue()}
-    restate(monkeypatch, "cifar10", files, rows=10, test_rows=2)
-    return files, x.reshape(-1, 3, 32, 32), y.reshape(-1)
+def test_cifar10(load_small):
+    x, y = RNG.integers(0, 256, (12, 3, 32, 32), dtype=np.uint8), RNG.integers(0, 10, 12, dtype=np.uint8)
+    batches = [rows.tobytes() for rows in np.concatenate([y.reshape(6, 2, 1), x.reshape(6, 2, -1)], 2)]
+    names = [f"cifar-10-batches-bin/{name}.bin" for name in (*(f"data_batch_{n}" for n in range(1, 6)), "test_batch")]
+    files = {"cifar-10-binary.tar.gz": tar(dict(zip(names, batches, strict=True)), "w:gz")}
+    arrays = load_small("cifar10", files, rows=10, test_rows=2)
+    check(arrays, x=x[:10], y=y[:10], x_test=x[10:], y_test=y[10:])
 
 
-def test_cifar10(monkeypatch, tmp_path):
-    files, x, y = make_cifar10(monkeypatch)
-    put_all(tmp_path, files)
-    arrays = datasets.load("cifar10")
-    np.testing.assert_array_equal(np.concatenate([arrays.x, arrays.x_test]), x)
-    np.testing.assert_array_equal(np.concatenate([arrays.y, arrays.y_test]), y)
-    assert (len(arrays.x), arrays.x.dtype, arrays.y.dtype) == (10, np.uint8, np.int64)
+def test_cifar10_jpeg(load_small):
+    names = ("train/truck/0000", "train/airplane/0001", "train/airplane/0000", "test/truck/0000")
+    grey = [np.full((32, 32, 3), 50 * number, np.uint8) for number in range(4)]
+    photos = {f"{name}.jpg": image_file(g, "JPEG", quality=95) for name, g in zip(names, grey, strict=True)}
+    files = {"cifar10_jpeg.tar.xz": tar(photos, "w:xz")}
+    arrays = load_small("cifar10_jpeg", files, rows=3, test_rows=1, classes=2)
+    order = [image.transpose(2, 0, 1) for image in (grey[2], grey[1], grey[0], grey[3])]
+    check(arrays, x=order[:3], y=[0, 0, 1], x_test=order[3:], y_test=[1])
 
 
-def test_cifar10_is_verified_before_it_is_read(monkeypatch, tmp_path):
-    (path,) = make_cifar10(monkeypatch)[0]
-    put(tmp_path / path, b"another archive")
-    with pytest.raises(ValueError, match=r"tar\.gz has checksum md5:\w+, expected md5:"):
-        datasets.load("cifar10")
+def test_mnist10k(load_small):
+    files, wanted = {}, {}
+    for name, rows, split in zip(datasets.stats("mnist10k").checksums, (5, 3), ("", "_test"), strict=True):
+        made = {"x": RNG.integers(0, 256, (rows, 28, 28), dtype=np.uint8), "y": np.arange(rows, dtype=np.uint8)}
+        made["writer"] = np.arange(rows, dtype=np.int16) + 40
+        files[name] = written(np.savez_compressed, **made)
+        wanted |= {field + split: array for field, array in made.items()}
+    check(load_small("mnist10k", files, rows=5, test_rows=3), **wanted)
 
 
-def test_cifar10_jpeg(monkeypatch, tmp_path):
-    archive = io.BytesIO()
-    with tarfile.open(fileobj=archive, mode="w:xz") as tar:
-        names = ("train/truck/0000", "train/airplane/0001", "train/airplane/0000", "test/truck/0000")
-        for number, name in enumerate(names):
-            file = io.BytesIO()
-            PIL_Image.fromarray(np.full((32, 32, 3), 50 * number, np.uint8)).save(file, "JPEG", quality=95)
-            entry = tarfile.TarInfo(f"{name}.jpg")
-            entry.size = len(file.getvalue())
-            tar.addfile(entry, io.BytesIO(file.getvalue()))
-    files = {"cifar10_jpeg.tar.xz": archive.getvalue()}
-    restate(monkeypatch, "cifar10_jpeg", files, rows=3, test_rows=1, classes=2)
-    put_all(tmp_path, files)
-    arrays = datasets.load("cifar10_jpeg")
-    assert arrays.x.shape == (3, 3, 32, 32) and arrays.x.dtype == np.uint8
-    assert arrays.x[:, 0, 5, 5].tolist() == [100, 50, 0] and arrays.x_test[0, 0, 5, 5] == 150
-    assert arrays.y.tolist() == [0, 0, 1] and arrays.y_test.tolist() == [1]
-
-
-def test_mnist10k(monkeypatch, tmp_path):
-    made, files = [], {}
-    for name, rows in zip(datasets.stats("mnist10k").checksums, (5, 3), strict=True):
-        x, writer = RNG.integers(0, 256, (rows, 28, 28), dtype=np.uint8), np.arange(rows, dtype=np.int16) + 40
-        file = io.BytesIO()
-        np.savez_compressed(file, x=x, y=np.arange(rows, dtype=np.uint8), writer=writer)
-        made, files = [*made, (x, writer)], files | {name: file.getvalue()}
-    restate(monkeypatch, "mnist10k", files, rows=5, test_rows=3)
-    put_all(tmp_path, files)
-    arrays, ((x, writer), (x_test, writer_test)) = datasets.load("mnist10k"), made
-    np.testing.assert_array_equal(arrays.x[:, 0], x)
-    np.testing.assert_array_equal(arrays.x_test[:, 0], x_test)
-    np.testing.assert_array_equal(arrays.writer, writer)
-    np.testing.assert_array_equal(arrays.writer_test, writer_test)
-    assert arrays.y.dtype == arrays.writer.dtype == np.int64
-
-
-def test_femnist300(monkeypatch, tmp_path):
-    (x, y), writer, split = characters(6), np.array([0, 0, 0, 1, 1, 299], np.uint16), np.array([0, 1, 0, 0, 1, 0])
-    file = io.BytesIO()
-    np.savez_compressed(file, x=x, y=y.astype(np.uint8), writer=writer, split=split.astype(np.uint8))
-    files = {name: file.getvalue() for name in datasets.stats("femnist300").checksums}
-    restate(monkeypatch, "femnist300", files, rows=4, test_rows=2)
-    put_all(tmp_path, files)
-    arrays = datasets.load("femnist300")
-    np.testing.assert_array_equal(arrays.x[:, 0], x[[0, 2, 3, 5]])
-    np.testing.assert_array_equal(arrays.x_test[:, 0], x[[1, 4]])
-    assert arrays.y.tolist() == y[[0, 2, 3, 5]].tolist() and arrays.y_test.tolist() == y[[1, 4]].tolist()
-    assert arrays.writer.tolist() == [0, 0, 1, 299] and arrays.writer_test.tolist() == [0, 1]
-    assert arrays.y.dtype == arrays.writer.dtype == arrays.writer_test.dtype == np.int64
+def test_femnist300(load_small):
+    (x, y), writer, split = characters(6), np.array([0, 0, 0, 1, 1, 299], np.uint16), np.uint8([0, 1, 0, 0, 1, 0])
+    (name,) = datasets.stats("femnist300").checksums
+    files = {name: written(np.savez_compressed, x=x, y=y.astype(np.uint8), writer=writer, split=split)}
+    arrays = load_small("femnist300", files, rows=4, test_rows=2)
+    train, test = [0, 2, 3, 5], [1, 4]
+    parts = {"x": x[train], "y": y[train], "x_test": x[test], "y_test": y[test]}
+    check(arrays, writer=[0, 0, 1, 299], writer_test=[0, 1], **parts)
 
 
 # ---- UCI's tables ----
@@ -280,29 +272,23 @@ WINE = {
 }
 
 
-def test_wine_quality(monkeypatch, tmp_path):
-    restate(monkeypatch, "wine_quality", WINE, rows=3, shape=(2,))
-    put_all(tmp_path, WINE)
-    arrays = datasets.load("wine_quality")
-    assert arrays.columns == ("fixed acidity", "pH") and arrays.x.dtype == np.float32
-    np.testing.assert_array_equal(arrays.x, np.float32([[7.4, 3.5], [7.8, 3.2], [7, 3]]))
-    assert arrays.y.tolist() == [0, 6, 3] and arrays.y.dtype == np.int64
+def test_wine_quality(load_small):
+    arrays = load_small("wine_quality", WINE, rows=3, shape=(2,))
+    assert arrays.columns == ("fixed acidity", "pH")
+    check(arrays, np.float32, x=np.float32([[7.4, 3.5], [7.8, 3.2], [7, 3]]), y=[0, 6, 3])
 
 
-def test_obesity(monkeypatch, tmp_path):
+def test_obesity(load_small):
     lines = [
         "Gender,Age,FAVC,CAEC,CALC,MTRANS,NObeyesdad",
         "Female,21.5,no,Sometimes,no,Bike,Insufficient_Weight",
         "Male,30,yes,Always,Frequently,Walking,Obesity_Type_III",
     ]
     files = {"ObesityDataSet_raw_and_data_sinthetic.csv": "\n".join(lines).encode()}
-    restate(monkeypatch, "obesity", files, rows=2, shape=(8,))
-    put_all(tmp_path, files)
-    arrays = datasets.load("obesity")
+    arrays = load_small("obesity", files, rows=2, shape=(8,))
     names = ("Gender=Female", "Gender=Male", "Age", "FAVC", "CAEC", "CALC", "MTRANS=Bike", "MTRANS=Walking")
     assert arrays.columns == names
-    np.testing.assert_array_equal(arrays.x, [[1, 0, 21.5, 0, 1, 0, 1, 0], [0, 1, 30, 1, 3, 2, 0, 1]])
-    assert arrays.y.tolist() == [0, 6] and arrays.x.dtype == np.float32
+    check(arrays, np.float32, x=[[1, 0, 21.5, 0, 1, 0, 1, 0], [0, 1, 30, 1, 3, 2, 0, 1]], y=[0, 6])
 
 
 # ---- FEMNIST: LEAF's JSON and Flower's parquet ----
@@ -343,22 +329,18 @@ def test_leaf(tmp_path, mode):
         content = leaf_content(made[name]) | {"hierarchies": []}
         content["user_data"]["f5_55"] = {"x": [], "y": []}  # LEAF's split by sample leaves those whom it drops
         put_leaf(tmp_path / f"{name}_niid_1_keep_0_9.json", content)
-    arrays = datasets.leaf(tmp_path)
+    arrays, wanted = datasets.leaf(tmp_path), {}
     names = sorted({user for people in made.values() for user in people})
-    for split, x, y, writer in [
-        ("train", arrays.x, arrays.y, arrays.writer),
-        ("test", arrays.x_test, arrays.y_test, arrays.writer_test),
-    ]:
+    for split, suffix in (("train", ""), ("test", "_test")):
         people = [(user, rows) for name in sorted(made) if split in name for user, rows in made[name].items()]
-        if not people:
-            assert x is None and y is None and writer is None
-            continue
-        np.testing.assert_array_equal(x[:, 0], np.concatenate([images for _, (images, _) in people]))
-        np.testing.assert_array_equal(y, np.concatenate([classes for _, (_, classes) in people]))
-        assert [names[k] for k in writer] == [user for user, (_, classes) in people for _ in classes]
-        assert (x.dtype, y.dtype, writer.dtype) == (np.uint8, np.int64, np.int64)
-    info, test_rows = arrays.stats, 0 if arrays.y_test is None else len(arrays.y_test)
-    assert (info.rows, info.test_rows, info.shape, info.classes) == (len(arrays.y), test_rows, (1, 28, 28), 62)
+        if people:
+            wanted["x" + suffix] = np.concatenate([images for _, (images, _) in people])
+            wanted["y" + suffix] = np.concatenate([classes for _, (_, classes) in people])
+            wanted["writer" + suffix] = [names.index(user) for user, (_, classes) in people for _ in classes]
+    check(arrays, **wanted)
+    info = arrays.stats
+    sizes = len(wanted["y"]), len(wanted.get("y_test", ()))
+    assert (info.rows, info.test_rows, info.shape, info.classes) == (*sizes, (1, 28, 28), 62)
     assert info.source == "https://github.com/TalwalkarLab/leaf" and "BSD" in info.licence and info.note
 
 
@@ -377,51 +359,46 @@ def test_some_writers_of_leaf(tmp_path):
     put_leaf(tmp_path / "train/a.json", leaf_content({"f9_04": people["f9_04"], "f1_41": people["f1_41"]}))
     put_leaf(tmp_path / "test/a.json", leaf_content({"f3_02": people["f3_02"]}))
     arrays = datasets.leaf(tmp_path, writers=["f9_04", "f3_02"])
-    np.testing.assert_array_equal(arrays.x[:, 0], people["f9_04"][0])
-    np.testing.assert_array_equal(arrays.x_test[:, 0], people["f3_02"][0])
-    assert arrays.writer.tolist() == [1] * 3 and arrays.writer_test.tolist() == [0] * 3
+    (x, y), (x_test, y_test) = people["f9_04"], people["f3_02"]
+    check(arrays, x=x, y=y, writer=[1] * 3, x_test=x_test, y_test=y_test, writer_test=[0] * 3)
     assert (arrays.stats.rows, arrays.stats.test_rows) == (3, 3)
     with pytest.raises(ValueError, match="300 of the writers are in no file, such as f0424_27: get all of https"):
         datasets.leaf(tmp_path, writers=datasets.FEMNIST300)
 
 
-def set_entry(key, value):
-    def spoil(content):
-        content["user_data"]["f1"][key] = value
-
-    return spoil
+def entry(**changes):
+    return lambda content: content["user_data"]["f1"].update(changes)
 
 
-@pytest.mark.parametrize(
-    "spoil",
-    [
-        set_entry("x", [[1.0] * 784, [1.0] * 783]),  # a pixel is missing
-        set_entry("x", ["To be, or not", "to be"]),  # shakespeare, of LEAF too
-        set_entry("x", [[0.5] * 784] * 2),  # no k / 255
-        set_entry("x", [[0.0] * 784]),
-        set_entry("y", [0, 62]),
-        set_entry("y", [-1, 0]),
-        set_entry("y", ["c", 0]),
-        lambda content: content.pop("user_data"),
-        lambda content: content["user_data"]["f1"].pop("y"),
-        lambda content: content.update(user_data=["f0", "f1"]),
-    ],
-)
-def test_leaf_errors(tmp_path, spoil):
+SPOILT = {
+    "a pixel is missing": entry(x=[[1.0] * 784, [1.0] * 783]),
+    "shakespeare, of LEAF too": entry(x=["To be, or not", "to be"]),
+    "no k / 255": entry(x=[[0.5] * 784] * 2),
+    "an image is missing": entry(x=[[0.0] * 784]),
+    "a class too large": entry(y=[0, 62]),
+    "a class below zero": entry(y=[-1, 0]),
+    "a letter for a class": entry(y=["c", 0]),
+    "no data": lambda content: content.pop("user_data"),
+    "no classes": lambda content: content["user_data"]["f1"].pop("y"),
+    "a list of users": lambda content: content.update(user_data=["f0", "f1"]),
+}
+DAMAGED = {
+    "cut off": lambda b: b[:-50],
+    "empty": lambda b: b"",
+    "no text": lambda b: b"\xff" + b,
+    "nested too deeply": lambda b: b"[" * 10**5,
+}
+BAD_FILES = [(spoil, bytes) for spoil in SPOILT.values()] + [(dict, damage) for damage in DAMAGED.values()]
+
+
+@pytest.mark.parametrize(("spoil", "damage"), BAD_FILES, ids=[*SPOILT, *DAMAGED])
+def test_leaf_errors(tmp_path, spoil, damage):
     content = leaf_content({"f0": characters(1), "f1": characters(2)})
     put_leaf(tmp_path / "train/a.json", content)
     datasets.leaf(tmp_path)
     spoil(content)
-    put_leaf(tmp_path / "test/b.json", content)
+    put(tmp_path / "test/b.json", damage(json.dumps(content).encode()))
     with pytest.raises(ValueError, match=r"test/b\.json is damaged or not FEMNIST from https://"):
-        datasets.leaf(tmp_path)
-
-
-@pytest.mark.parametrize("damage", [lambda b: b[:-50], lambda b: b"", lambda b: b"\xff" + b, lambda b: b"[" * 10**5])
-def test_damaged_leaf_files(tmp_path, damage):
-    whole = json.dumps(leaf_content({"f1": characters(2)})).encode()
-    put(tmp_path / "train/b.json", damage(whole))
-    with pytest.raises(ValueError, match=r"train/b\.json is damaged or not FEMNIST"):
         datasets.leaf(tmp_path)
 
 
@@ -431,24 +408,11 @@ def test_leaf_without_training_files(tmp_path):
         datasets.leaf(tmp_path)
 
 
-def png(array):
-    file = io.BytesIO()
-    PIL_Image.fromarray(array).save(file, "PNG")
-    return file.getvalue()
-
-
 def put_flwr(path, images, classes, writers, **columns):
     """Write a file as Hugging Face's library does; ``columns`` replace its own."""
     arrow, parquet = pytest.importorskip("pyarrow"), pytest.importorskip("pyarrow.parquet")
-    table = {
-        "image": arrow.array(
-            [{"bytes": png(image), "path": f"{k}.png"} for k, image in enumerate(images)],
-            arrow.struct([("bytes", arrow.binary()), ("path", arrow.string())]),
-        ),
-        "writer_id": arrow.array(writers, arrow.string()),
-        "hsf_id": arrow.array([0] * len(images), arrow.int64()),
-        "character": arrow.array(classes, arrow.int64()),
-    } | columns
+    photos = [{"bytes": image_file(image, "PNG"), "path": f"{k}.png"} for k, image in enumerate(images)]
+    table = {"image": photos, "writer_id": writers, "hsf_id": [0] * len(images), "character": classes} | columns
     path.parent.mkdir(parents=True, exist_ok=True)
     parquet.write_table(arrow.table({key: v for key, v in table.items() if v is not None}), path)
 
@@ -460,39 +424,38 @@ def test_flwr_femnist(tmp_path):
         path = tmp_path / f"data/train-0000{part}-of-00002.parquet"
         put_flwr(path, images[rows], classes[rows], writers[rows])
     arrays = datasets.flwr_femnist(tmp_path)
-    np.testing.assert_array_equal(arrays.x, images[:, None])
-    np.testing.assert_array_equal(arrays.y, classes)
-    assert arrays.writer.tolist() == [1, 0, 1, 2, 0]
-    assert (arrays.x.dtype, arrays.y.dtype, arrays.writer.dtype) == (np.uint8, np.int64, np.int64)
-    assert arrays.x_test is None and arrays.y_test is None and arrays.writer_test is None
+    check(arrays, x=images, y=classes, writer=[1, 0, 1, 2, 0])
     assert (arrays.stats.rows, arrays.stats.test_rows, arrays.stats.classes) == (5, 0, 62)
     some = datasets.flwr_femnist(tmp_path, writers=["f9_04", "f3_02"])
-    np.testing.assert_array_equal(some.x, images[[0, 2, 3], None])
-    assert some.writer.tolist() == [0, 0, 1] and some.stats.rows == 3
+    check(some, x=images[[0, 2, 3]], y=classes[[0, 2, 3]], writer=[0, 0, 1])
+    assert some.stats.rows == 3
     path.unlink()
     with pytest.raises(FileNotFoundError, match=r"holds 1 files data/train-\*\.parquet: copy all of one version"):
         datasets.flwr_femnist(tmp_path)
 
 
+PNG, NARROW = ({"bytes": image_file(np.zeros((28, width), np.uint8), "PNG")} for width in (28, 27))
+
+
 @pytest.mark.parametrize(
     "columns",
     [
-        lambda x: {"character": None},
-        lambda x: {"character": [1, 62, 3]},
-        lambda x: {"character": [1, 2, None]},
-        lambda x: {"image": [{"bytes": b} for b in (x, b"text", x)]},
-        lambda x: {"image": [{"bytes": x}, {"bytes": x}, None]},
-        lambda x: {"image": [{"bytes": b} for b in (x, x, png(np.zeros((28, 27), np.uint8)))]},
-        lambda x: {"writer_id": ["a", None, "b"]},
+        {"character": None},
+        {"character": [1, 62, 3]},
+        {"character": [1, 2, None]},
+        {"image": [PNG, {"bytes": b"text"}, PNG]},
+        {"image": [PNG, PNG, None]},
+        {"image": [PNG, PNG, NARROW]},
+        {"writer_id": ["a", None, "b"]},
+        None,  # no table at all
     ],
 )
 def test_flwr_femnist_errors(tmp_path, columns):
-    images, classes = characters(3)
     path = tmp_path / "data/train-00000-of-00001.parquet"
-    put_flwr(path, images, classes, ["a", "b", "c"], **columns(png(images[0])))
-    with pytest.raises(ValueError, match=r"of-00001\.parquet is damaged or not FEMNIST from https://"):
-        datasets.flwr_femnist(tmp_path)
-    put(path, b"PAR1")
+    if columns:
+        put_flwr(path, *characters(3), ["a", "b", "c"], **columns)
+    else:
+        put(path, b"PAR1")
     with pytest.raises(ValueError, match=r"of-00001\.parquet is damaged or not FEMNIST from https://"):
         datasets.flwr_femnist(tmp_path)
 
@@ -500,8 +463,8 @@ def test_flwr_femnist_errors(tmp_path, columns):
 # ---- the real files ----
 
 
-@pytest.mark.skipif(not DATA, reason="needs the real files: FEDLIB_DATA is not set")
-@pytest.mark.parametrize("name", [name for name in datasets.names() if name not in EMBEDDED])
+@needs_data
+@pytest.mark.parametrize("name", FROM_FILES)
 def test_real_files(monkeypatch, name):
     monkeypatch.undo()  # the real folder, and Debian's package
     try:
@@ -526,8 +489,7 @@ def test_real_files(monkeypatch, name):
         y = np.concatenate([arrays.y, arrays.y_test])
         assert round(everybody.mean()) == 153 and round(100 * (y < 10).mean()) == 71  # as book/data.md says
     if name == "cifar10_jpeg":
-        assert np.bincount(arrays.y).tolist() == [5000] * 10
-        assert np.bincount(arrays.y_test).tolist() == [1000] * 10
+        assert [np.bincount(y).tolist() for y in (arrays.y, arrays.y_test)] == [[5000] * 10, [1000] * 10]
 
 
 @pytest.fixture
@@ -537,24 +499,21 @@ def leaf_sample(monkeypatch, tmp_path):
     path = Path(DATA) / "femnist_leaf_json_sample.tar.xz"
     if not path.exists():
         pytest.skip(f"{path} is not there")
-    with tarfile.open(path) as tar:
-        tar.extractall(tmp_path, filter="data")
+    with tarfile.open(path) as opened:
+        opened.extractall(tmp_path, filter="data")
     return tmp_path / "femnist_leaf_sample"
 
 
 def images_of(arrays, names):
     """Of each writer, by name, all images and classes of both splits as bytes, in order of their values."""
     rows = {name: [] for name in names}
-    for x, y, writers in (
-        (arrays.x, arrays.y, arrays.writer),
-        (arrays.x_test, arrays.y_test, arrays.writer_test),
-    ):
-        for image, label, writer in zip(x, y, writers, strict=True):
+    for split in ("", "_test"):
+        for image, label, writer in zip(*(getattr(arrays, f + split) for f in ("x", "y", "writer")), strict=True):
             rows[names[writer]].append(image.tobytes() + bytes([label]))
     return {name: sorted(some) for name, some in rows.items()}
 
 
-@pytest.mark.skipif(not DATA, reason="needs the real files: FEDLIB_DATA is not set")
+@needs_data
 def test_real_files_of_leaf(leaf_sample):
     """They hold the images of femnist300, and of each writer one more: the first, which LEAF repeats."""
     files = [*leaf_sample.glob("*/*.json")]
@@ -570,18 +529,15 @@ def test_real_files_of_leaf(leaf_sample):
     assert images_of(datasets.leaf(leaf_sample, writers=few), few) == {name: found[name] for name in few}
 
 
-@pytest.mark.skipif(not DATA, reason="needs the real files: FEDLIB_DATA is not set")
+@needs_data
 def test_real_images_in_flowers_files(monkeypatch, tmp_path):
     """The same images, written as Flower's copy has them."""
     monkeypatch.undo()
     names, arrays = datasets.FEMNIST300, datasets.load("femnist300")
     rows = np.flatnonzero(arrays.writer < 4)
-    writers = [names[k] for k in arrays.writer[rows]]
-    put_flwr(tmp_path / "data/train-00000-of-00001.parquet", arrays.x[rows, 0], arrays.y[rows], writers)
-    read = datasets.flwr_femnist(tmp_path, writers=names[:4])
-    np.testing.assert_array_equal(read.x, arrays.x[rows])
-    np.testing.assert_array_equal(read.y, arrays.y[rows])
-    np.testing.assert_array_equal(read.writer, arrays.writer[rows])
+    x, y, writer = arrays.x[rows, 0], arrays.y[rows], arrays.writer[rows]
+    put_flwr(tmp_path / "data/train-00000-of-00001.parquet", x, y, [names[k] for k in writer])
+    check(datasets.flwr_femnist(tmp_path, writers=names[:4]), x=x, y=y, writer=writer)
 
 
 # ---- missing and wrong files ----
@@ -601,8 +557,9 @@ def test_missing_files(monkeypatch, tmp_path, name, given):
     assert not root.exists()
 
 
-@pytest.mark.parametrize("name", [name for name in datasets.names() if name not in EMBEDDED])
+@pytest.mark.parametrize("name", FROM_FILES)
 def test_wrong_files(tmp_path, name):
+    """They are verified before they are read."""
     file, expected = next(iter(datasets.stats(name).checksums.items()))
     put(tmp_path / file, b"half a fi")
     got = digest(b"half a fi", expected.split(":")[0])
@@ -615,28 +572,29 @@ def test_wrong_files(tmp_path, name):
 
 
 @pytest.fixture
-def server():
-    """Serve ``pages``: path to content, or to a function of the request."""
+def server(monkeypatch):
+    """Serve ``pages``, contents by path, in place of a set's address; ``asked`` are the paths that were asked for."""
 
     class Handler(http.server.BaseHTTPRequestHandler):
         def do_GET(self):
             self.server.asked.append(self.path)
             page = self.server.pages.get(self.path)
-            if callable(page):
-                page(self)
-            elif page is None:
+            if page is None:
                 self.send_error(404)
-            else:
-                self.send_response(200)
-                self.send_header("Content-Length", str(len(page)))
-                self.end_headers()
-                self.wfile.write(page)
+                return
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(page) + self.server.lost))
+            self.end_headers()
+            self.wfile.write(page)
 
         def log_message(self, *_):
             pass
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Handler) as running:
-        running.pages, running.asked, running.url = {}, [], f"http://127.0.0.1:{running.server_port}"
+        running.pages, running.asked, running.lost = {}, [], 0
+        url = f"http://127.0.0.1:{running.server_port}/"
+        for name, rest in (("mnist", ""), ("cifar10", ""), ("wine_quality", "wine+quality.zip#")):
+            monkeypatch.setitem(registry._ADDRESSES, name, url + rest)
         thread = threading.Thread(target=running.serve_forever, kwargs={"poll_interval": 0.02})
         thread.start()
         yield running
@@ -644,21 +602,14 @@ def server():
         thread.join()
 
 
-def truncated(request):
-    request.send_response(200)
-    request.send_header("Content-Length", "1000")
-    request.end_headers()
-    request.wfile.write(b"content")
-
-
 def files_in(folder):
     return [path for path in folder.rglob("*") if path.is_file()]
 
 
-def test_download(monkeypatch, server, tmp_path, capfd):
-    files, (x, *_) = make_digits(monkeypatch, "mnist")
+def test_download(restate, server, tmp_path, capfd):
+    files, (x, *_) = digits("mnist")
+    restate("mnist", files, **FEW)
     server.pages = {f"/{Path(path).name}": content for path, content in files.items()}
-    monkeypatch.setitem(registry._ADDRESSES, "mnist", f"{server.url}/")
     with pytest.raises(FileNotFoundError):
         datasets.load("mnist")
     assert not server.asked, "nothing is downloaded unless it is asked for"
@@ -672,44 +623,47 @@ def test_download(monkeypatch, server, tmp_path, capfd):
     assert server.asked[4:] == ["/t10k-labels-idx1-ubyte.gz"], "only the damaged file is fetched again"
 
 
+@pytest.mark.parametrize("before", [[], [b"old"]], ids=["nothing", "an old file"])
 @pytest.mark.parametrize(
-    ("page", "kind", "words"),
-    [(b"changed", ValueError, "hash"), (truncated, ConnectionError, "could not"), (None, ConnectionError, "404")],
+    ("page", "lost", "kind", "words"),
+    [
+        (b"changed", 0, ValueError, "hash"),
+        (b"content", 993, ConnectionError, "could not"),
+        (None, 0, ConnectionError, "404"),
+    ],
 )
-def test_a_failed_download_leaves_nothing_behind_and_keeps_the_old_file(
-    monkeypatch, server, tmp_path, page, kind, words
-):
-    files, *_ = make_cifar10(monkeypatch)
-    (name,) = files
-    server.pages[f"/{name}"] = page
-    monkeypatch.setitem(registry._ADDRESSES, "cifar10", f"{server.url}/")
-    for before in ([], [b"old"]):
-        if before:
-            put(tmp_path / name, b"old")
-        with pytest.raises(kind, match=words):
-            datasets.load("cifar10", download=True)
-        assert [path.read_bytes() for path in files_in(tmp_path)] == before
+def test_a_failed_download_leaves_things_as_they_were(restate, server, tmp_path, page, lost, kind, words, before):
+    name = "cifar-10-binary.tar.gz"
+    restate("cifar10", {name: b"the right one"})
+    server.pages[f"/{name}"], server.lost = page, lost
+    for content in before:
+        put(tmp_path / name, content)
+    with pytest.raises(kind, match=words):
+        datasets.load("cifar10", download=True)
+    assert [path.read_bytes() for path in files_in(tmp_path)] == before
 
 
-def test_download_of_a_zip_file(monkeypatch, server, tmp_path):
-    restate(monkeypatch, "wine_quality", WINE, rows=3, shape=(2,))
-    monkeypatch.setitem(registry._ADDRESSES, "wine_quality", f"{server.url}/wine+quality.zip#")
+def zip_file(files):
+    file = io.BytesIO()
+    with zipfile.ZipFile(file, "w") as archive:
+        for name, content in files.items():
+            archive.writestr(name, content)
+    return file.getvalue()
 
-    def bundle(files):
-        file = io.BytesIO()
-        with zipfile.ZipFile(file, "w") as archive:
-            for name, content in files.items():
-                archive.writestr(name, content)
-        return file.getvalue()
 
-    wrong = bundle(dict.fromkeys(WINE, b"other"))
-    pages = [(b"<html>moved</html>", ConnectionError), (bundle({"readme": b""}), ConnectionError), (wrong, ValueError)]
-    for page, kind in pages:
+def test_download_of_a_zip_file(restate, server, tmp_path):
+    restate("wine_quality", WINE, rows=3, shape=(2,))
+    wrong = zip_file(dict.fromkeys(WINE, b"other"))
+    for page, kind in (
+        (b"<html>moved</html>", ConnectionError),
+        (zip_file({"readme": b""}), ConnectionError),
+        (wrong, ValueError),
+    ):
         server.pages["/wine+quality.zip"] = page
         with pytest.raises(kind):
             datasets.load("wine_quality", download=True)
         assert not files_in(tmp_path)
-    server.pages["/wine+quality.zip"] = bundle(WINE)
+    server.pages["/wine+quality.zip"] = zip_file(WINE)
     assert datasets.load("wine_quality", download=True).y.tolist() == [0, 6, 3]
     assert {path.name: path.read_bytes() for path in files_in(tmp_path)} == WINE
     assert datasets.load("wine_quality").y.tolist() == [0, 6, 3]

@@ -1,7 +1,6 @@
 """CelebA: files of the published layout, who is drawn, and what is said of wrong files."""
 
 import hashlib
-import json
 from types import SimpleNamespace
 
 import numpy as np
@@ -20,17 +19,16 @@ NAMES += ("Wavy_Hair",)
 SIZES = {2880: 9, 17: 5, 3: 4, 905: 6, 44: 12, 8: 5, 1: 1, 6369: 7, 71: 8, 10: 5, 500: 6, 4: 5}  # photos of celebrities
 
 
-def make_celeba(root, sizes=SIZES, size=(18, 22), seed=0, place="celeba"):
+def make_celeba(folder):
     """Write a small CelebA of the published layout: a mouth that is light where someone smiles, all else noise."""
-    random = np.random.RandomState(seed)
-    folder = root / place
+    random, width, height = np.random.RandomState(0), 18, 22
     (folder / "img_align_celeba").mkdir(parents=True)
-    persons = random.permutation(np.repeat(list(sizes), list(sizes.values())))
+    persons = random.permutation(np.repeat(list(SIZES), list(SIZES.values())))
     attributes = random.randint(0, 2, (len(persons), len(NAMES)))
     photos = [f"{row + 1:06}.jpg" for row in range(len(persons))]
     for photo, known in zip(photos, attributes, strict=True):
-        pixels = random.randint(0, 128, (size[1], size[0], 3))
-        pixels[2 * size[1] // 3 :] += 100 * known[NAMES.index("Smiling")]
+        pixels = random.randint(0, 128, (height, width, 3))
+        pixels[2 * height // 3 :] += 100 * known[NAMES.index("Smiling")]
         PIL_Image.fromarray(pixels.astype(np.uint8)).save(folder / "img_align_celeba" / photo, quality=95)
     lines = [f"{photo} {person}" for photo, person in zip(photos, persons, strict=True)]
     (folder / "identity_CelebA.txt").write_text("\n".join(lines) + "\n")
@@ -41,11 +39,11 @@ def make_celeba(root, sizes=SIZES, size=(18, 22), seed=0, place="celeba"):
     return SimpleNamespace(folder=folder, photos=photos, persons=persons, attributes=attributes)
 
 
-@pytest.fixture(params=["celeba", "celeba/data/raw"], ids=["torchvision", "leaf"])
+@pytest.fixture
 def made(request, monkeypatch, tmp_path):
     """Small files, and their checksums in place of the published ones."""
     monkeypatch.setenv("FEDLIB_DATA", str(tmp_path))
-    small = make_celeba(tmp_path, place=request.param)
+    small = make_celeba(tmp_path / getattr(request, "param", "celeba"))
     for name in faces.STATS.checksums:
         content = (small.folder / name).read_bytes()
         monkeypatch.setitem(faces.STATS.checksums, name, f"md5:{hashlib.md5(content).hexdigest()}")
@@ -65,6 +63,7 @@ def test_published_numbers():
     assert info.checksums == {file: published[file] for file in ("identity_CelebA.txt", "list_attr_celeba.txt")}
 
 
+@pytest.mark.parametrize("made", ["celeba", "celeba/data/raw"], ids=["torchvision", "leaf"], indirect=True)
 def test_clients(made):
     arrays = celeba_clients(fraction=(0.3, 0.4), seed=3)
     enough = [person for person, size in SIZES.items() if size >= 5]
@@ -86,7 +85,6 @@ def test_clients(made):
     assert set(celeba_clients(fraction=(0.3, 0.4), seed=4).writer) != train
 
 
-@pytest.mark.parametrize("made", ["celeba"], indirect=True)
 def test_only_the_drawn_photos_are_read(made):
     path = made.folder / "img_align_celeba" / made.photos[np.flatnonzero(made.persons == 44)[0]]
     PIL_Image.fromarray(np.full((9, 9), 77, np.uint8)).save(path)  # grey
@@ -104,7 +102,6 @@ def test_only_the_drawn_photos_are_read(made):
 # ---- errors of files ----
 
 
-@pytest.mark.parametrize("made", ["celeba"], indirect=True)
 @pytest.mark.parametrize("missing", ["identity_CelebA.txt", "list_attr_celeba.txt", "img_align_celeba"])
 def test_missing_files(made, tmp_path, missing):
     (made.folder / missing).rename(tmp_path / "elsewhere")
@@ -118,7 +115,6 @@ def test_missing_files(made, tmp_path, missing):
         np.testing.assert_array_equal(identities(), made.persons)  # needs one file
 
 
-@pytest.mark.parametrize("made", ["celeba"], indirect=True)
 @pytest.mark.parametrize("damage", [lambda b: b[:-200], lambda b: b"", lambda b: b"no photo"])
 def test_damaged_photos(made, damage):
     path = made.folder / "img_align_celeba" / made.photos[5]
@@ -127,7 +123,6 @@ def test_damaged_photos(made, damage):
         celeba_clients(fraction=(0.5, 0.5), min_rows=1)
 
 
-@pytest.mark.parametrize("made", ["celeba"], indirect=True)
 @pytest.mark.parametrize("file", ["identity_CelebA.txt", "list_attr_celeba.txt"])
 def test_other_checksums(made, file):
     path = made.folder / file
@@ -170,14 +165,3 @@ def test_client_statistics():
     assert row == pytest.approx(expected)
     with pytest.raises(ValueError, match="no user has 99 rows or more"):
         client_statistics(np.arange(3), min_rows=99)
-
-
-def test_client_statistics_of_femnist(tmp_path):
-    for split, users in (("train", {"f1": 3, "f0": 2}), ("test", {"f2": 4, "f0": 1})):
-        entries = {user: {"x": [[1.0] * 784] * size, "y": [0] * size} for user, size in users.items()}
-        content = {"users": [*users], "num_samples": [*users.values()], "user_data": entries}
-        (tmp_path / split).mkdir()
-        (tmp_path / split / "a.json").write_text(json.dumps(content))
-    arrays = datasets.leaf(tmp_path)
-    row = client_statistics(np.concatenate([arrays.writer, arrays.writer_test]))
-    assert row == pytest.approx({"clients": 3, "samples": 10, "mean": 10 / 3, "stdev": np.std([3, 3, 4])})

@@ -47,12 +47,9 @@ def test_each_client_has_its_own_extras(chunk_size):
 def test_rows_must_match_clients():
     start, batches = start_and_batches()
     longer = {name: torch.cat([p, p[:1]]) for name, p in start.items()}
-    for params, settings in (
-        (longer, {}),
-        (start, {"extras": (STRENGTH[:5], start)}),
-    ):
+    for loss, params, extras in ((TASK, longer, ()), (proximal, start, (STRENGTH[:5], start))):
         with pytest.raises(ValueError, match="one row for each of the 8 clients"):
-            local_update(proximal if "extras" in settings else TASK, params, batches, SGD, **settings)
+            local_update(loss, params, batches, SGD, extras=extras)
 
 
 def test_frozen_parameters_stay():

@@ -30,9 +30,9 @@ def taken(monkeypatch):
     return shapes
 
 
-def task(name):
-    params, predict, module = twin(name)
-    return params, classification_loss(predict), module
+PARAMS, PREDICT, _ = twin("MLP")
+LOSS, START = classification_loss(PREDICT), broadcast(PARAMS, 8)
+BATCHES = local_batches(client_data(ragged_clients()), 8, 1, Key(0, 1))
 
 
 @pytest.mark.parametrize(
@@ -40,8 +40,8 @@ def task(name):
     [("MLP", 8, {(8, 36), (4, 8)}), ("CNN", 3, {(4, 2)}), ("torch module with GroupNorm", 3, {(4, 16)})],
 )
 def test_fedavg_equals_the_reference(network, cohort, matrices, clients, taken):
-    params, loss, module = task(network)
-    algorithm = FedAvg(loss, lr=0.05, **SETTINGS)
+    params, predict, module = twin(network)
+    algorithm = FedAvg(classification_loss(predict), lr=0.05, **SETTINGS)
     result = fedlib.fit(algorithm, params, client_data(clients), 5, cohort, seed=7, progress=False)
     rules = {"optimizer": partial(torch.optim.SGD, lr=0.05), "criterion": F.cross_entropy, **SETTINGS}
     server = reference.fedavg(module, clients, 5, cohort, seed=7, **rules)
@@ -51,20 +51,24 @@ def test_fedavg_equals_the_reference(network, cohort, matrices, clients, taken):
     assert largest_difference(models, params) > 1e-3
 
 
-def both(monkeypatch, loss, start, batches, optimizer=SGD, **settings):
+@pytest.fixture
+def both(monkeypatch):
     """Local training in low-rank form, and with matrices."""
-    thin = local_update(loss, start, batches, optimizer, **settings)
-    with monkeypatch.context() as dense:
-        dense.setattr(local, "_THIN", float("inf"))
-        return thin, local_update(loss, start, batches, optimizer, **settings)
+
+    def train(loss, start=START, batches=BATCHES, **settings):
+        thin = local_update(loss, start, batches, SGD, **settings)
+        with monkeypatch.context() as dense:
+            dense.setattr(local, "_THIN", float("inf"))
+            return thin, local_update(loss, start, batches, SGD, **settings)
+
+    return train
 
 
 @pytest.mark.parametrize("chunk_size", [1, 3, "auto"])
-def test_each_client_has_its_own_matrix_mean_and_loss(chunk_size, taken, monkeypatch):
-    params, loss, _ = task("MLP")
+def test_each_client_has_its_own_matrix_mean_and_loss(chunk_size, taken, both):
     batches = local_batches(client_data(ragged_clients()), 8, 2, Key(0, 1))
     batches = replace(batches, steps=torch.tensor([1, 1, 2, 1, 4, 2, 6, 13]))  # stragglers
-    thin, dense = both(monkeypatch, loss, broadcast(params, 8), batches, chunk_size=chunk_size)
+    thin, dense = both(LOSS, batches=batches, chunk_size=chunk_size)
     assert isinstance(thin.ends["dense1.weight"], LowRank)
     assert not any(isinstance(p, LowRank) for p in dense.ends.values())
     assert largest_difference(thin.params, dense.params) <= 1e-12
@@ -82,16 +86,22 @@ def test_what_becomes_of_a_client_that_is_done_does_not_matter():
     assert not weights.dense()[1].any()
 
 
-def norm_of_all(loss):
-    return lambda params, batch: loss(params, batch) + 0.1 * sum(p.square().sum() for p in params.values())
+def layer(params, number, x):
+    return F.linear(x, params[f"dense{number}.weight"], params[f"dense{number}.bias"])
 
 
-def twice(loss):
-    def of_both(params, batch):
-        x, y, w = batch
-        return loss(params, batch) + loss(params, (x + 1, y, w))
+def score(params, hidden, batch):
+    """The loss of what comes out of the first layer."""
+    return fedlib.losses.cross_entropy(layer(params, 2, hidden.relu()), *batch[1:])
 
-    return of_both
+
+def norm_of_all(params, batch):
+    return LOSS(params, batch) + 0.1 * sum(p.square().sum() for p in params.values())
+
+
+def twice(params, batch):
+    x, y, w = batch
+    return LOSS(params, batch) + LOSS(params, (x + 1, y, w))
 
 
 def by_hand(params, batch):
@@ -100,130 +110,88 @@ def by_hand(params, batch):
     return fedlib.losses.cross_entropy(h @ params["dense2.weight"].mT + params["dense2.bias"], *batch[1:])
 
 
-def stacked_weights(loss):
-    """A matrix inside a list."""
-    return lambda params, batch: loss(params, batch) + torch.cat([params["dense1.weight"], torch.ones(1, 36)]).sum()
+def in_a_list(params, batch):
+    return LOSS(params, batch) + torch.cat([params["dense1.weight"], torch.ones(1, 36)]).sum()
 
 
-def of_a_gradient(loss):
+def of_a_gradient(params, batch):
     """A step ahead, by `torch.func.grad` inside the loss."""
-
-    def ahead(params, batch):
-        gradient = torch.func.grad(loss)(params, batch)
-        return loss({name: p - 0.1 * gradient[name] for name, p in params.items()}, batch)
-
-    return ahead
+    gradient = torch.func.grad(LOSS)(params, batch)
+    return LOSS({name: p - 0.1 * gradient[name] for name, p in params.items()}, batch)
 
 
-def gradient_norm(loss):
+def gradient_norm(params, batch):
     """A penalty on the gradient, whose weight is wrapped by `torch.func.grad`."""
-
-    def penalised(params, batch):
-        gradient = torch.func.grad(lambda w: loss(params | {"dense1.weight": w}, batch))(params["dense1.weight"])
-        return loss(params, batch) + gradient.square().sum()
-
-    return penalised
+    gradient = torch.func.grad(lambda w: LOSS(params | {"dense1.weight": w}, batch))(params["dense1.weight"])
+    return LOSS(params, batch) + gradient.square().sum()
 
 
 def still(params, batch):
     """A first layer that no gradient shall reach."""
     with torch.no_grad():
-        h = F.linear(batch[0].flatten(1), params["dense1.weight"], params["dense1.bias"])
-    return fedlib.losses.cross_entropy(F.linear(h.relu(), *(params[f"dense2.{n}"] for n in NAMES)), *batch[1:])
+        hidden = layer(params, 1, batch[0].flatten(1))
+    return score(params, hidden, batch)
 
 
 def detached(params, batch):
     """The same, in another way."""
-    h = F.linear(batch[0].flatten(1), params["dense1.weight"], params["dense1.bias"]).relu().detach()
-    return fedlib.losses.cross_entropy(F.linear(h, *(params[f"dense2.{n}"] for n in NAMES)), *batch[1:])
-
-
-NAMES = "weight", "bias"
+    return score(params, layer(params, 1, batch[0].flatten(1)).detach(), batch)
 
 
 def on_its_device(params, batch):
     """The examples go where the weights are."""
-    h = F.linear(batch[0].flatten(1).to(params["dense1.weight"].device), *(params[f"dense1.{n}"] for n in NAMES))
-    return fedlib.losses.cross_entropy(F.linear(h.relu(), *(params[f"dense2.{n}"] for n in NAMES)), *batch[1:])
-
-
-@pytest.mark.parametrize(
-    "use",
-    [
-        norm_of_all,
-        twice,
-        lambda loss: by_hand,
-        stacked_weights,
-        of_a_gradient,
-        gradient_norm,
-        lambda loss: still,
-        lambda loss: detached,
-        lambda loss: on_its_device,
-    ],
-)
-def test_a_loss_that_needs_the_matrix_gets_it(use, taken, monkeypatch):
-    params, loss, _ = task("MLP")
-    batches = local_batches(client_data(ragged_clients()), 8, 1, Key(0, 1))
-    loss = use(loss)
-    thin, dense = both(monkeypatch, loss, broadcast(params, 8), batches)
-    assert not taken
-    assert largest_difference(thin.params, dense.params) == 0
-    assert loss in local._NEED_MATRICES
-    monkeypatch.setattr(local, "_train_chunks", lambda *a: a[-1])
-    assert local_update(loss, broadcast(params, 8), batches, SGD) == {}  # which is not tried again
-
-
-@pytest.mark.parametrize("loss", [still, detached])
-def test_a_layer_that_no_gradient_reaches_stays(loss, taken):
-    params, _, _ = task("MLP")
-    batches = local_batches(client_data(ragged_clients()), 8, 1, Key(0, 1))
-    ends = local_update(loss, broadcast(params, 8), batches, SGD).params
-    for name in NAMES:
-        assert torch.equal(ends[f"dense1.{name}"], broadcast(params, 8)[f"dense1.{name}"])
-        assert not torch.equal(ends[f"dense2.{name}"], broadcast(params, 8)[f"dense2.{name}"])
+    return score(params, layer(params, 1, batch[0].flatten(1).to(params["dense1.weight"].device)), batch)
 
 
 @dataclass
 class NormOfAll:
     """A loss that Python cannot hash."""
 
-    loss: object
+    weight: float
 
     def __call__(self, params, batch):
-        return norm_of_all(self.loss)(params, batch)
+        return self.weight * norm_of_all(params, batch)
 
 
-def test_a_loss_may_be_any_callable_object(taken, monkeypatch):
-    params, loss, _ = task("MLP")
-    batches = local_batches(client_data(ragged_clients()), 8, 1, Key(0, 1))
-    for some in (NormOfAll(loss), partial(NormOfAll(loss).__call__)):
-        thin, dense = both(monkeypatch, some, broadcast(params, 8), batches)
-        assert largest_difference(thin.params, dense.params) == 0
+FUNCTIONS = [norm_of_all, twice, by_hand, in_a_list, of_a_gradient, gradient_norm, still, detached, on_its_device]
+
+
+@pytest.mark.parametrize("loss", [*FUNCTIONS, NormOfAll(2.0), partial(NormOfAll(2.0).__call__)])
+def test_a_loss_that_needs_the_matrix_gets_it(loss, taken, both, monkeypatch):
+    thin, dense = both(loss)
+    assert not taken
+    assert largest_difference(thin.params, dense.params) == 0
+    if loss in FUNCTIONS:  # which are not tried again
+        assert loss in local._NEED_MATRICES
+        monkeypatch.setattr(local, "_train_chunks", lambda *a: a[-1])
+        assert local_update(loss, START, BATCHES, SGD) == {}
+
+
+@pytest.mark.parametrize("loss", [still, detached])
+def test_a_layer_that_no_gradient_reaches_stays(loss, taken):
+    ends = local_update(loss, START, BATCHES, SGD).params
+    for name, p in ends.items():
+        assert torch.equal(p, START[name]) == name.startswith("dense1")
 
 
 def test_a_wrong_loss_is_called_once_and_reported_as_its_own(taken):
-    params, _, _ = task("MLP")
-    batches = local_batches(client_data(ragged_clients()), 8, 1, Key(0, 1))
     calls = []
     with pytest.raises(KeyError, match="dense9"):
-        local_update(lambda p, batch: calls.append(0) or p["dense9.weight"].sum(), broadcast(params, 8), batches, SGD)
+        local_update(lambda p, batch: calls.append(0) or p["dense9.weight"].sum(), START, BATCHES, SGD)
     assert calls == [0] and not local._NEED_MATRICES
 
 
 def test_shapes_may_be_asked_for(taken):
-    params, loss, _ = task("MLP")
-    batches = local_batches(client_data(ragged_clients()), 8, 1, Key(0, 1))
-    local_update(lambda p, b: loss(p, b) * p["dense1.weight"].shape[0], broadcast(params, 8), batches, SGD)
+    local_update(lambda p, b: LOSS(p, b) * p["dense1.weight"].shape[0], START, BATCHES, SGD)
     assert taken
 
 
 @pytest.mark.parametrize("bias", [True, False])
-def test_without_bias_and_beside_frozen_layers(bias, taken, monkeypatch):
+def test_without_bias_and_beside_frozen_layers(bias, taken, both):
     torch.manual_seed(0)
     model = Model(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 4, bias=bias)).double())
-    batches = local_batches(client_data(ragged_clients()), 8, 1, Key(0, 1))
     frozen = ("1.bias",) if bias else ()
-    thin, dense = both(monkeypatch, classification_loss(model), broadcast(model.params, 8), batches, frozen=frozen)
+    thin, dense = both(classification_loss(model), broadcast(model.params, 8), frozen=frozen)
     assert taken
     assert largest_difference(thin.params, dense.params) <= 1e-12
 
@@ -242,12 +210,8 @@ def test_a_network_of_one_matrix_in_any_type(dtype, taken, monkeypatch):
 
 
 def test_a_layer_that_the_loss_leaves_out_stays(taken):
-    model = MLP((36, 4))
-    params = {name: p.double() for name, p in model.init(0).items()}
-    start = broadcast(params | {"other": torch.ones(5, 6, dtype=torch.float64)}, 8)
-    batches = local_batches(client_data(ragged_clients()), 8, 1, Key(0, 1))
-    loss = classification_loss(model)
-    end = local_update(lambda p, b: loss({n: q for n, q in p.items() if n != "other"}, b), start, batches, SGD)
+    start = START | broadcast({"other": torch.ones(5, 6, dtype=torch.float64)}, 8)
+    end = local_update(lambda p, b: LOSS({n: p[n] for n in PARAMS}, b), start, BATCHES, SGD)
     assert isinstance(end.ends["other"], LowRank)
     assert torch.equal(end.params["other"], start["other"])
 
@@ -257,28 +221,25 @@ def test_a_layer_that_the_loss_leaves_out_stays(taken):
     [(partial(torch.optim.SGD, lr=0.1, momentum=0.9), False), (partial(torch.optim.Adam, lr=0.1), False), (SGD, True)],
 )
 def test_other_rules_and_own_starts_keep_matrices(optimizer, own_start, taken):
-    params, loss, _ = task("MLP")
-    start = broadcast(params, 8)
-    start = {name: p.clone() for name, p in start.items()} if own_start else start
-    local_update(loss, start, local_batches(client_data(ragged_clients()), 8, 1, Key(0, 1)), optimizer)
+    start = {name: p.clone() for name, p in START.items()} if own_start else START
+    local_update(LOSS, start, BATCHES, optimizer)
     assert not taken
 
 
 @pytest.mark.parametrize("algorithm", [partial(LGFedAvg, local=("dense1.weight", "dense1.bias")), Scaffold])
 def test_algorithms_that_see_more_of_the_ends(algorithm, taken, monkeypatch):
-    params, predict, _ = twin("MLP")
-    make = algorithm(classification_loss(predict), predict=predict, lr=0.05, **SETTINGS)
-    fit = partial(fedlib.fit, make, params, client_data(ragged_clients()), 3, 4, progress=False)
+    make = algorithm(LOSS, predict=PREDICT, lr=0.05, **SETTINGS)
+    fit = partial(fedlib.fit, make, PARAMS, client_data(ragged_clients()), 3, 4, progress=False)
     thin = fit()
     monkeypatch.setattr(local, "_THIN", float("inf"))
     held = [make.client_params(r.state, torch.arange(8)) for r in (thin, fit())]
     assert largest_difference(*held) <= 1e-12
 
 
-def test_thin_steps_of_a_wide_matrix_are_taken_so_by_themselves(monkeypatch):
+def test_thin_steps_of_a_wide_matrix_are_taken_so_by_themselves(both):
     model = MLP((36, 400, 300, 4))
     params = {name: p.double() for name, p in model.init(0).items()}
     batches = local_batches(client_data(ragged_clients((3, 9, 5))), 4, 1, Key(0, 1))
-    thin, dense = both(monkeypatch, classification_loss(model), broadcast(params, 3), batches)
+    thin, dense = both(classification_loss(model), broadcast(params, 3), batches)
     assert [name for name, p in thin.ends.items() if isinstance(p, LowRank)] == ["dense1.weight", "dense2.weight"]
     assert largest_difference(thin.params, dense.params) <= 1e-12

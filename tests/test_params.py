@@ -64,13 +64,6 @@ def test_weighted_means_and_an_empty_cluster_that_keeps_its_model():
     assert (means[1] == 7).all()
 
 
-def test_the_mean_of_equal_models_is_that_model():
-    """Averaging weights sum to one."""
-    equal = P.broadcast(P.row(stack(), 0), 5)
-    sums = cluster_sums(equal, torch.zeros(5, dtype=torch.int64), torch.tensor([1, 7, 3, 90, 2]), 1)
-    torch.testing.assert_close(P.to_matrix(cluster_means(sums, stack(1)))[0], P.to_matrix(equal)[0])
-
-
 def test_sums_of_chunks_add_up():
     assignment, weight = torch.tensor([0, 1, 0]), torch.tensor([1, 5, 3])
     whole = cluster_sums(stack(), assignment, weight, 2)

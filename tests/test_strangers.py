@@ -7,7 +7,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from differential import Case, gap
+from differential import gap, three_clients
 from torch import nn
 
 import fedlib
@@ -25,22 +25,19 @@ class Base(nn.Module):
         return self.layer(x)
 
 
-class InAList(Base):
+class Scaled(Base):
     def __init__(self):
         super().__init__()
         self.scale = nn.Parameter(torch.ones(3))
-        self.all = [self.scale]
+        self.all, self.scaled = [self.scale], lambda z: z * self.scale
 
+
+class InAList(Scaled):
     def forward(self, x):
         return self.layer(x) * self.all[0]
 
 
-class InAClosure(Base):
-    def __init__(self):
-        super().__init__()
-        self.scale = nn.Parameter(torch.ones(3))
-        self.scaled = lambda z: z * self.scale
-
+class InAClosure(Scaled):
     def forward(self, x):
         return self.scaled(self.layer(x))
 
@@ -83,20 +80,6 @@ class Branch(Base):
         return self.layer(x) if self.layer.bias.sum() > 0 else self.layer(-x)
 
 
-KEPT = "keeps '{}' from one call to the next"
-REFUSED = {
-    InAList: r"a parameter of shape \(3,\) that is not the client's",
-    InAClosure: r"a parameter of shape \(3,\) that is not the client's",
-    SometimesMirrored: "draws from Python's random by itself",
-    FirstBatch: KEPT.format("mean"),
-    Counter: KEPT.format("calls"),
-    Moving: "layer '' " + KEPT.format("average"),
-    Branch: "layer '', a Branch cannot be trained in a stack .* take torch.where",
-    partial(nn.utils.weight_norm, nn.Linear(5, 3)): "'weight' is computed by a hook",
-    nn.RReLU: "without parameters to train",
-}
-
-
 def task(module, loss=None, x=None, **settings):
     """A round of three clients."""
     model = Model(module)
@@ -111,13 +94,6 @@ def task(module, loss=None, x=None, **settings):
     return fedlib.fit(algorithm, model.params, data, 1, progress=False)
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")
-@pytest.mark.parametrize("make", REFUSED, ids=lambda make: getattr(make, "__name__", "module"))
-def test_refused_before_round_1(make):
-    with pytest.raises(ValueError, match=REFUSED[make]):
-        task(make())
-
-
 class Root(nn.Module):
     """Not a number, where its parameter is moved far."""
 
@@ -129,18 +105,8 @@ class Root(nn.Module):
         return self.layer(x * self.scale.log())
 
 
-LOSSES = {
-    "a mean over padding, where the model has no logarithm": (Root, lambda z, y, w: F.cross_entropy(z, y)),
-    "a small term": (Base, lambda z, y, w: losses.cross_entropy(z, y, w) + 1e-3 * z.square().mean()),
-    "behind a large number": (Base, lambda z, y, w: 100 + 0.1 * F.cross_entropy(z, y)),
-}
-
-
-@pytest.mark.parametrize("name", LOSSES)
-def test_padding_is_seen_however_it_hides(name):
-    make, loss = LOSSES[name]
-    with pytest.raises(ValueError, match="the loss sees padded rows"):
-        task(make(), loss)
+def small_term(z, y, w):
+    return losses.cross_entropy(z, y, w) + 1e-3 * z.square().mean()
 
 
 class ByAxes(torch.optim.SGD):
@@ -153,11 +119,6 @@ class ByAxes(torch.optim.SGD):
         return super().step(closure)
 
 
-def test_a_rule_by_the_number_of_axes():
-    with pytest.raises(ValueError, match="by their number of axes"):
-        task(Base(), optimizer=ByAxes)
-
-
 class Tokens(nn.Module):
     def __init__(self):
         super().__init__()
@@ -167,13 +128,40 @@ class Tokens(nn.Module):
         return self.out(self.embedding(x).mean(1))
 
 
-@pytest.mark.parametrize("bad", [10, -1])
-def test_an_id_that_an_embedding_does_not_have(bad):
-    """It would be a row of another client."""
+def ids_with(bad):
+    """An id that an embedding does not have would be a row of another client."""
     ids = [torch.randint(10, (n, 6)) for n in (3, 2, 4)]
     ids[1][1, 3] = bad
-    with pytest.raises(ValueError, match="out of range|was given ids from"):
-        task(Tokens(), x=ids)
+    return ids
+
+
+KEPT, NOT_ITS_OWN = "keeps '{}' from one call to the next", r"a parameter of shape \(3,\) that is not the client's"
+PADDING, NO_SUCH_ID = "the loss sees padded rows", "out of range|was given ids from"
+REFUSED = {
+    "a parameter in a list": (NOT_ITS_OWN, InAList, {}),
+    "a parameter in a closure": (NOT_ITS_OWN, InAClosure, {}),
+    "a mirror now and then": ("draws from Python's random by itself", SometimesMirrored, {}),
+    "the mean of the first batch": (KEPT.format("mean"), FirstBatch, {}),
+    "a counter": (KEPT.format("calls"), Counter, {}),
+    "a moving average": ("layer '' " + KEPT.format("average"), Moving, {}),
+    "a branch": ("layer '', a Branch cannot be trained in a stack .* take torch.where", Branch, {}),
+    "a hook": ("'weight' is computed by a hook", partial(nn.utils.weight_norm, nn.Linear(5, 3)), {}),
+    "no parameters": ("without parameters to train", nn.RReLU, {}),
+    "padding where the model has no logarithm": (PADDING, Root, {"loss": lambda z, y, w: F.cross_entropy(z, y)}),
+    "padding in a small term": (PADDING, Base, {"loss": small_term}),
+    "padding behind a large number": (PADDING, Base, {"loss": lambda z, y, w: 100 + 0.1 * F.cross_entropy(z, y)}),
+    "a rule by the number of axes": ("by their number of axes", Base, {"optimizer": ByAxes}),
+    "an id that is too large": (NO_SUCH_ID, Tokens, {"x": ids_with(10)}),
+    "an id below zero": (NO_SUCH_ID, Tokens, {"x": ids_with(-1)}),
+}
+
+
+@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.parametrize("name", REFUSED)
+def test_refused_before_round_1(name):
+    words, make, settings = REFUSED[name]
+    with pytest.raises(ValueError, match=words):
+        task(make(), **settings)
 
 
 class Viewed(nn.Module):
@@ -218,19 +206,12 @@ class InPlace(Base):
         return self.layer(x.mul_(2).sub_(1))
 
 
-class Masked(nn.Module):
+class Masked(Tokens):
     """Attention where a row may be padding alone."""
 
-    def __init__(self):
-        super().__init__()
-        self.embedding, self.out = nn.Embedding(7, 4), nn.Linear(4, 3)
-
     def forward(self, ids):
-        z = self.embedding(ids)
-        mask = (ids != 0)[:, None, None, :]
-        return self.out(
-            F.scaled_dot_product_attention(z[:, None], z[:, None], z[:, None], attn_mask=mask)[:, 0].mean(1)
-        )
+        z, mask = self.embedding(ids)[:, None], (ids != 0)[:, None, None, :]
+        return self.out(F.scaled_dot_product_attention(z, z, z, attn_mask=mask)[:, 0].mean(1))
 
 
 RIGHT = {Viewed: (1, 5, 5), Where: (5,), Dropping: (5,), Complex: (5,), InPlace: (5,), Masked: None}
@@ -241,14 +222,11 @@ RIGHT = {Viewed: (1, 5, 5), Where: (5,), Dropping: (5,), Complex: (5,), InPlace:
 @pytest.mark.parametrize("make", RIGHT, ids=lambda make: make.__name__)
 def test_trains_as_in_a_loop(make, dtype):
     torch.manual_seed(0)
-    shape, sizes = RIGHT[make], (3, 1, 4)
-    x = [torch.randn(n, *shape) if shape else torch.randint(7, (n, 4)) for n in sizes]
-    if shape is None:
-        x[2][1] = 0
-    y = [torch.randint(3, (n,)) for n in sizes]
     for chunk_size in (1, "auto"):
-        settings = {"batch_size": 2, "epochs": 1, "chunk_size": chunk_size}
-        assert gap(Case(0, make(), x, y, dtype, settings, "SGD", True, 1)) <= 1
+        case = three_clients(make(), RIGHT[make], dtype, 2, chunk_size)
+        if make is Masked:
+            case.x[2][1] = 0
+        assert gap(case) <= 1
 
 
 class Filled(Base):
