@@ -157,7 +157,8 @@ def table(result: str | PathLike | Sequence[Row]) -> pd.DataFrame:
     every = _frame(result)
     rows = every.dropna(subset=["seconds"])
     rounds, steps = rows[rows.part == "round"], rows.dropna(subset=["kind"])
-    gains = 1 / steps.pivot_table(index=_AT, columns="kind", values="ratio", aggfunc="min").reindex(columns=KINDS)
+    ratios = steps.astype({"ratio": float}).pivot_table(index=_AT, columns="kind", values="ratio", aggfunc="min")
+    gains = 1 / ratios.reindex(columns=KINDS).astype(float)  # also where time ended before any step
     best = steps.loc[steps.groupby(_AT).seconds.idxmin()].set_index(_AT)
     rates = rows[rows.part == "card"].set_index("precision").flops_per_s
     own = steps[(steps.way == "fedlib") & (steps.kind == "float32")].set_index(_AT)
