@@ -2,26 +2,22 @@
 
 import itertools
 import math
+from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
+import twins
+from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
+from twins import normal
 
 from fedlib.params import row, to_matrix
 from fedlib.server.domain_graph import DomainGCN, domain_adjacency
 
 float64 = torch.float64
-
-
-def normal(*shape, seed=0):
-    return torch.from_numpy(np.random.RandomState(seed).standard_normal(shape))
-
-
-def close(a, b, atol=1e-12):
-    torch.testing.assert_close(a, b, atol=atol, rtol=0)
+close = partial(twins.close, atol=1e-12)
 
 
 def loop_adjacency(V, beta):
@@ -44,20 +40,27 @@ domains = array_shapes(min_dims=2, max_dims=2, max_side=7)
 modules = arrays(np.float64, domains, elements=st.floats(-1e3, 1e3).map(lambda x: round(x, 4)))
 
 
+def two_equal(apart=0.0):
+    """Two equal domains among others, or nearly."""
+    V = normal(4, 9)
+    V[2] = V[0] + apart
+    return V
+
+
 @settings(deadline=None)
 @given(modules, st.floats(0, 1))
+@example(np.zeros((4, 3)), 0.5)  # equal domains are uniform
+@example(np.full((4, 3), 3.0), 0.5)
+@example(two_equal().numpy(), 0.3)
+@example(normal(1, 5).numpy(), 0.5)  # one domain
+@example(normal(3, 5).numpy(), 0.0)  # the ends of beta
+@example(normal(3, 5).numpy(), 1.0)
 def test_adjacency_equals_a_loop(V, beta):
     V = torch.from_numpy(V)
     A = domain_adjacency(V, beta)
     close(A, loop_adjacency(V, beta))
     close(A.sum(1), torch.ones(len(V), dtype=float64))
     assert (A >= 0).all() and (len(V) == 1 or (A.diagonal() == beta).all())
-
-
-def test_adjacency_by_hand():
-    """Domains at 0, 1 and 3: distances 1, 3 and 2, so row 0 shares .5 as 1 : 1/3, row 1 as 1 : 1/2, row 2 as 2 : 3."""
-    expected = torch.tensor([[1 / 2, 3 / 8, 1 / 8], [1 / 3, 1 / 2, 1 / 6], [1 / 5, 3 / 10, 1 / 2]], dtype=float64)
-    close(domain_adjacency(torch.tensor([[0.0], [1], [3]])), expected)
 
 
 def test_a_stack_is_the_matrix_of_all_its_names():
@@ -80,20 +83,10 @@ def test_order_scale_and_place_of_the_domains(V, random, exponent):
     close(domain_adjacency(V * 2.0**exponent), A)
 
 
-@pytest.mark.parametrize("value", [0.0, 3.0])
-def test_equal_domains_are_uniform(value):
-    expected = torch.full((4, 4), 0.5 / 3, dtype=float64).fill_diagonal_(0.5)
-    close(domain_adjacency(torch.full((4, 3), value, dtype=float64)), expected)
-
-
-def test_two_equal_domains_among_others():
-    V = normal(4, 9)
-    V[2] = V[0]
-    A = domain_adjacency(V, 0.3)
-    close(A, loop_adjacency(V, 0.3))
+def test_below_the_floor_nothing_changes():
+    A, other = (domain_adjacency(two_equal(apart), 0.3) for apart in (0, 1e-9))
     assert 0.69 < A[0, 2] < 0.7 and A[0, 1] > 0
-    V[2] += 1e-9  # below the floor, nothing changes
-    assert (domain_adjacency(V, 0.3) - A)[:, 2].abs().max() < 1e-8
+    assert (other - A)[:, 2].abs().max() < 1e-8
 
 
 def test_the_floor_is_a_thousandth_of_the_mean_distance():
@@ -102,17 +95,6 @@ def test_the_floor_is_a_thousandth_of_the_mean_distance():
     close(at[0], torch.tensor(1500 / 1501, dtype=float64))
     close(at[1], at[0], atol=1e-6)
     close(at[2], torch.tensor(1 / (1 + 7e-4), dtype=float64))
-
-
-def test_one_domain_and_the_ends_of_beta():
-    assert domain_adjacency(normal(1, 5)).tolist() == [[1]]
-    assert torch.equal(domain_adjacency(normal(3, 5), 1), torch.eye(3, dtype=float64))
-    A = domain_adjacency(normal(3, 5), 0)
-    assert (A.diagonal() == 0).all()
-    close(A.sum(1), torch.ones(3, dtype=float64))
-    for wrong in (-0.1, 1.1, math.nan):
-        with pytest.raises(ValueError, match=f"beta must be from 0 to 1; got {wrong}"):
-            domain_adjacency(torch.zeros(2, 3), wrong)
 
 
 # Graph convolution (Eq. 5)
@@ -163,12 +145,6 @@ def test_mixing_equals_a_loop_with_its_gradients(name):
     close(gradients(stacked), gradients(expected))
 
 
-def test_rows_of_the_adjacency_above_1_are_taken_as_they_are():
-    """By hand: A V W = [[1, 2], [0, 1]] [[1], [3]] [[5]]."""
-    A, V = torch.tensor([[1.0, 2], [0, 1]]), {"bias": torch.tensor([[1.0], [3]])}
-    assert DomainGCN()({"W": torch.tensor([[5.0]])}, V, A)["bias"].tolist() == [[35], [15]]
-
-
 def test_what_changes_nothing():
     V, eye = {"weight": normal(4, 20).float()}, torch.eye(4)
     for gcn, expected in ((DomainGCN(relu=False), V["weight"]), (DomainGCN(), V["weight"].relu())):
@@ -198,7 +174,17 @@ def test_relu_holds_zero_modules_fast():
     assert not V.grad.any()
 
 
-def test_gcn_refuses():
-    for wrong, message in (({"weights": "W"}, "weights must be"), ({"factor": 0}, "factor must be")):
-        with pytest.raises(ValueError, match=message):
-            DomainGCN(**wrong)
+@pytest.mark.parametrize(
+    ("call", "message"),
+    [
+        (lambda: DomainGCN(weights="W"), "weights must be"),
+        (lambda: DomainGCN(factor=0), "factor must be"),
+        *(
+            (lambda beta=beta: domain_adjacency(torch.zeros(2, 3), beta), f"beta must be from 0 to 1; got {beta}")
+            for beta in (-0.1, 1.1, math.nan)
+        ),
+    ],
+)
+def test_mistakes_are_told(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

@@ -4,11 +4,11 @@ import itertools
 import math
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
+from twins import close, normal
 
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.losses import cross_entropy
@@ -31,14 +31,6 @@ CHOICES = [
     ("StridedCNN", ("conv2", "dense1")),
     ("pooled StridedCNN", ("conv1", "dense1")),
 ]
-
-
-def normal(*shape, seed=0):
-    return torch.from_numpy(np.random.RandomState(seed).standard_normal(shape))
-
-
-def close(a, b, atol=1e-10):
-    torch.testing.assert_close(a, b, atol=atol, rtol=0)
 
 
 def moved(net, seed=0):
@@ -80,14 +72,8 @@ def slow(net, params, x, w):
 def test_names_and_shapes():
     net = DomainNet(NETS["CNN"], D, ("conv2", "dense1"), STUDENT)
     params, plain, student = net.init(3), NETS["CNN"].init(3), STUDENT.init(3)
-    own = {
-        "V.conv2.weight": (D, 3, 2, 3, 3),
-        "V.conv2.bias": (D, 3),
-        "lam.conv2": (),
-        "V.dense1.weight": (D, 5, 3),
-        "V.dense1.bias": (D, 5),
-        "lam.dense1": (),
-    }
+    own = {"V.conv2.weight": (D, 3, 2, 3, 3), "V.conv2.bias": (D, 3), "lam.conv2": ()}
+    own |= {"V.dense1.weight": (D, 5, 3), "V.dense1.bias": (D, 5), "lam.dense1": ()}
     assert set(params) == {*plain, *own, *(f"student.{n}" for n in student)}
     assert {n: tuple(params[n].shape) for n in own} == own
     assert all(p.dtype == torch.float32 for p in params.values())
@@ -140,11 +126,9 @@ def test_weights_by_hand():
     logits = STUDENT({n[8:]: p for n, p in params.items() if n.startswith("student.")}, x)
     found, prior = net.weights(params, x), torch.tensor([0.5, 2.0, 3.0]).double()
     with_prior = net.weights(params | {"prior": prior}, x)
-    for b, z in enumerate(logits.tolist()):
-        p = [math.exp(a) for a in z]
-        q = [a * c for a, c in zip(p, prior.tolist(), strict=True)]
-        close(found[b], torch.tensor([a / sum(p) for a in p]).double(), 1e-6)
-        close(with_prior[b], torch.tensor([a / sum(q) for a in q]).double(), 1e-6)
+    for given, factor in ((found, torch.ones(D)), (with_prior, prior)):
+        p = logits.double().exp() * factor
+        close(given, p / p.sum(1, keepdim=True))
     close(net.weights(params | {"prior": 7 * torch.ones(D)}, x), found, 1e-12)
     close(net(params, x), net(params, x, found), 0)
     close(net(params | {"prior": prior}, x), slow(net, params, x, with_prior))
@@ -165,24 +149,24 @@ def test_a_stack_of_clients_equals_one_after_another(name, given):
     close(*(torch.autograd.grad((o * pull).sum(), leaves) for o in (out, alone)))
 
 
+def build(**change):
+    return DomainNet(**{"net": NETS["CNN"], "domains": D, "layers": ("conv2",), **change})
+
+
 @pytest.mark.parametrize(
-    ("change", "message"),
+    ("call", "message"),
     [
-        ({"layers": ()}, r"layers must name some of \['conv1', 'conv2', 'dense1', 'dense2'\]; got \(\)"),
-        ({"layers": ("conv2", "dense9")}, "got .*'dense9'"),
-        ({"domains": 0}, "domains must be a whole number of at least 1; got 0"),
-        ({"domains": 4, "classifier": STUDENT}, "domains=4; got 3"),
+        (lambda: build(layers=()), r"layers must name some of \['conv1', 'conv2', 'dense1', 'dense2'\]; got \(\)"),
+        (lambda: build(layers=("conv2", "dense9")), "got .*'dense9'"),
+        (lambda: build(domains=0), "domains must be a whole number of at least 1; got 0"),
+        (lambda: build(domains=4, classifier=STUDENT), "domains=4; got 3"),
+        (lambda: build()(build().init(0), torch.zeros(2, 1, 6, 6)), "each call needs w_d"),  # there is no student
+        (lambda: DomainClassifier((1, 6, 6), D, "mean"), "head must be 'pooled' or 'flatten', got 'mean'"),
     ],
 )
-def test_refuses(change, message):
+def test_mistakes_are_told(call, message):
     with pytest.raises(ValueError, match=message):
-        DomainNet(**{"net": NETS["CNN"], "domains": D, "layers": ("conv2",), **change})
-
-
-def test_without_a_student_weights_must_be_given():
-    net = DomainNet(NETS["MLP"], D, ("dense2",))
-    with pytest.raises(ValueError, match="each call needs w_d"):
-        net(net.init(0), torch.zeros(2, 36))
+        call()
 
 
 # ---- the classifier ----
@@ -204,5 +188,3 @@ def test_classifier_of_the_paper():
     """Two convolutions of 32 and 64 filters, an average over the image, a linear layer (Section 4.1)."""
     shapes = {n: tuple(p.shape) for n, p in DomainClassifier((3, 84, 84), 4).init(0).items() if n.endswith("weight")}
     assert shapes == {"conv1.weight": (32, 3, 3, 3), "conv2.weight": (64, 32, 3, 3), "dense1.weight": (4, 64)}
-    with pytest.raises(ValueError, match="head must be 'pooled' or 'flatten', got 'mean'"):
-        DomainClassifier((1, 6, 6), D, "mean")

@@ -1,8 +1,9 @@
 """Networks in two forms, fedlib's and plain torch's, and ragged clients to train them on."""
 
-from dataclasses import replace
+from dataclasses import asdict, replace
 
 import numpy as np
+import pandas as pd
 import torch
 from torch import nn
 
@@ -91,6 +92,46 @@ def ragged_clients(sizes=SIZES, shape=(1, 6, 6), classes=4, seed=0):
 def client_data(clients):
     xs, ys = zip(*clients.values(), strict=True)
     return fedlib.stack_clients(xs, ys, ids=list(clients))
+
+
+def normal(*shape, seed=0):
+    return torch.from_numpy(np.random.RandomState(seed).standard_normal(shape))
+
+
+def close(a, b, atol=1e-10):
+    torch.testing.assert_close(a, b, atol=atol, rtol=0, equal_nan=True)
+
+
+LOCAL, SEED = {"lr": 0.1, "batch_size": 8, "epochs": 2}, 7
+
+
+def make(kind, network="MLP", **settings):
+    """An algorithm that trains one of the networks above."""
+    predict = twin(network)[1]
+    return kind(classification_loss(predict), **({"predict": predict} | LOCAL | settings))
+
+
+def fit(kind, clients, network="MLP", rounds=4, cohort=None, **settings):
+    """An algorithm and its run on these clients, with settings of either."""
+    ours = {name: settings.pop(name) for name in list(settings) if name in kind.__dataclass_fields__}
+    algorithm, settings = make(kind, network, **ours), {"seed": SEED, "progress": False} | settings
+    return algorithm, fedlib.fit(algorithm, twin(network)[0], client_data(clients), rounds, cohort, **settings)
+
+
+def assert_same(a, b, atol=0):
+    """Whether two states hold the same, by default to the last bit."""
+    torch.testing.assert_close(asdict(a), asdict(b), rtol=0, atol=atol, equal_nan=True)
+
+
+def assert_resumes(run, folder, *rounds):
+    """The result of ``run(rounds=...)``, which also ends so if it is stored and resumed after each of these rounds."""
+    for t in rounds:
+        resumed = run(rounds=t, checkpoint=fedlib.Checkpoint(folder / "run"))
+    whole = run(rounds=rounds[-1])
+    assert_same(resumed.state, whole.state)
+    columns = [name for name in whole.history if "seconds" not in name]
+    pd.testing.assert_frame_equal(resumed.history[columns], whole.history[columns], check_exact=True)
+    return whole
 
 
 class NoisyFedAvg(FedAvg):

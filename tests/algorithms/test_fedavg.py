@@ -5,10 +5,13 @@ from functools import partial
 import pytest
 import reference
 import torch
-from twins import classification_loss, client_data, largest_difference, twin
+from torch.nn.functional import cross_entropy
+from twins import SEED, fit, largest_difference, twin
 
 import fedlib
+from fedlib import Key
 from fedlib.algorithms import FedAvg, LocalOnly
+from fedlib.params import row
 
 OPTIMIZERS = {
     "SGD": torch.optim.SGD,
@@ -16,85 +19,55 @@ OPTIMIZERS = {
     "Adam": torch.optim.Adam,
 }
 CASES = [("MLP", "SGD", 8), ("CNN", "momentum", 3), ("torch module with GroupNorm", "Adam", 3), ("CNN", "Adam", 8)]
-SETTINGS = {"batch_size": 8, "epochs": 2}
-ROUNDS, SEED, LR = 5, 7, 0.05
+ROUNDS, LR = 5, 0.05
+
+
+def rules(optimizer):
+    return {"batch_size": 8, "epochs": 2, "optimizer": partial(optimizer, lr=LR), "criterion": cross_entropy}
 
 
 @pytest.mark.parametrize(("network", "optimizer", "cohort"), CASES)
 def test_fedavg_equals_the_reference(network, optimizer, cohort, clients):
-    params, predict, module = twin(network)
+    params, _, module = twin(network)
     optimizer = OPTIMIZERS[optimizer]
-    algorithm = FedAvg(classification_loss(predict), lr=LR, optimizer=optimizer, **SETTINGS)
-    result = fedlib.fit(algorithm, params, client_data(clients), ROUNDS, cohort, seed=SEED, progress=False)
-    server = reference.fedavg(
-        module,
-        clients,
-        ROUNDS,
-        cohort,
-        seed=SEED,
-        optimizer=partial(optimizer, lr=LR),
-        criterion=torch.nn.functional.cross_entropy,
-        **SETTINGS,
-    )
-    models = {name: p[0] for name, p in result.state.models.items()}
+    _, result = fit(FedAvg, clients, network, ROUNDS, cohort, lr=LR, optimizer=optimizer)
+    server = reference.fedavg(module, clients, ROUNDS, cohort, seed=SEED, **rules(optimizer))
+    models = row(result.state.models, 0)
     assert largest_difference(models, dict(server.named_parameters())) <= 1e-10
     assert largest_difference(models, params) > 1e-3  # it did train
 
 
 @pytest.mark.parametrize(("network", "optimizer", "cohort"), CASES)
 def test_local_only_equals_the_reference(network, optimizer, cohort, clients):
-    params, predict, module = twin(network)
+    params, _, module = twin(network)
     optimizer = OPTIMIZERS[optimizer]
-    algorithm = LocalOnly(classification_loss(predict), lr=LR, optimizer=optimizer, **SETTINGS)
-    result = fedlib.fit(algorithm, params, client_data(clients), ROUNDS, cohort, seed=SEED, progress=False)
-    for position, (client, (x, y)) in enumerate(clients.items()):
+    _, result = fit(LocalOnly, clients, network, ROUNDS, cohort, lr=LR, optimizer=optimizer)
+    for position, (client, examples) in enumerate(clients.items()):
         module.load_state_dict(params)
-        for t in range(1, ROUNDS + 1):
-            if position not in fedlib.Key(SEED, t).choose(torch.tensor(list(clients)), cohort, "cohort"):
-                continue
-            reference.local_training(
-                module,
-                x,
-                y,
-                client=client,
-                key=fedlib.Key(SEED, t),
-                optimizer=partial(optimizer, lr=LR),
-                criterion=torch.nn.functional.cross_entropy,
-                **SETTINGS,
-            )
-        ours = {name: p[position] for name, p in result.state.local.items()}
-        assert largest_difference(ours, dict(module.named_parameters())) <= 1e-10
+        for key in (Key(SEED, t) for t in range(1, ROUNDS + 1)):
+            if client in reference.cohort(clients, cohort, key):
+                reference.local_training(module, *examples, client=client, key=key, **rules(optimizer))
+        assert largest_difference(row(result.state.local, position), dict(module.named_parameters())) <= 1e-10
 
 
 def test_train_loss_is_the_mean_over_steps_and_examples(clients):
-    params, predict, module = twin("MLP")
-    algorithm = FedAvg(classification_loss(predict), lr=LR, **SETTINGS)
-    result = fedlib.fit(algorithm, params, client_data(clients), 1, seed=SEED, progress=False)
+    params, _, module = twin("MLP")
+    _, result = fit(FedAvg, clients, rounds=1, lr=LR)
     total = 0.0
     for client, (x, y) in clients.items():
         module.load_state_dict(params)
-        losses = reference.local_training(
-            module,
-            x,
-            y,
-            client=client,
-            key=fedlib.Key(SEED, 1),
-            optimizer=partial(torch.optim.SGD, lr=LR),
-            criterion=torch.nn.functional.cross_entropy,
-            **SETTINGS,
-        )
+        losses = reference.local_training(module, x, y, client=client, key=Key(SEED, 1), **rules(torch.optim.SGD))
         total += len(x) * sum(losses) / len(losses)
     assert result.history.train_loss[0] == pytest.approx(total / sum(len(x) for x, _ in clients.values()), abs=1e-12)
 
 
 def test_fedsgd_is_one_gradient_step_on_all_data(clients):
-    params, predict, module = twin("MLP")
-    algorithm = FedAvg(classification_loss(predict), lr=LR, batch_size=None, epochs=1)
-    result = fedlib.fit(algorithm, params, client_data(clients), 1, progress=False)
+    module = twin("MLP")[2]
+    _, result = fit(FedAvg, clients, rounds=1, lr=LR, batch_size=None, epochs=1)
     x, y = (torch.cat(parts) for parts in zip(*clients.values(), strict=True))
-    gradients = torch.autograd.grad(torch.nn.functional.cross_entropy(module(x), y), list(module.parameters()))
+    gradients = torch.autograd.grad(cross_entropy(module(x), y), list(module.parameters()))
     step = {n: p - LR * g for (n, p), g in zip(module.named_parameters(), gradients, strict=True)}
-    assert largest_difference({n: p[0] for n, p in result.state.models.items()}, step) <= 1e-12
+    assert largest_difference(row(result.state.models, 0), step) <= 1e-12
 
 
 def test_one_parameter_by_hand():

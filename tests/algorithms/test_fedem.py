@@ -3,12 +3,23 @@
 import math
 from dataclasses import replace
 
-import numpy as np
 import pandas as pd
 import pytest
 import torch
+from reference import batches, cohort, mean_by_examples
 from torch.nn.functional import cross_entropy
-from twins import SIZES, classification_loss, client_data, largest_difference, ragged_clients, twin
+from twins import (
+    LOCAL,
+    SEED,
+    SIZES,
+    assert_resumes,
+    classification_loss,
+    client_data,
+    count,
+    largest_difference,
+    ragged_clients,
+    twin,
+)
 
 import fedlib
 from fedlib import Key
@@ -17,9 +28,9 @@ from fedlib.algorithms.fedem import FedEM, Mixture
 from fedlib.algorithms.ifca import IFCA
 from fedlib.params import row
 
-SEED, ROUNDS, M = 7, 4, 3
-LOCAL = {"lr": 0.2, "batch_size": 8, "epochs": 2}
+ROUNDS, M = 4, 3
 NEW = {1000 + k: rows for k, rows in ragged_clients((1, 9, 4), seed=5).items()}
+DATA = client_data(ragged_clients())
 
 
 def make(kind=FedEM, network="MLP", **settings):
@@ -27,10 +38,9 @@ def make(kind=FedEM, network="MLP", **settings):
     return kind(classification_loss(mixture), predict=mixture, **(LOCAL | settings))
 
 
-def fit(algorithm, network="MLP", rounds=ROUNDS, cohort=None, clients=None, **settings):
-    data = client_data(clients or ragged_clients())
+def fit(algorithm, network="MLP", rounds=ROUNDS, size=None, data=DATA, **settings):
     settings = {"seed": SEED, "eval_data": data, "progress": False} | settings
-    return fedlib.fit(algorithm, twin(network)[0], data, rounds, cohort, **settings)
+    return fedlib.fit(algorithm, twin(network)[0], data, rounds, size, **settings)
 
 
 # --- the slow loop ----------------------------------------------------------------------------------------------------
@@ -54,54 +64,43 @@ def posterior(module, models, pi, x, y):
     """The E-step: q (n, M)."""
     q = torch.zeros(len(y), M, dtype=torch.float64)
     for i in range(len(y)):
-        likelihood = [
-            pi[m] * math.exp(-float(cross_entropy(answers(module, models[m], x[i : i + 1]), y[i : i + 1])))
-            for m in range(M)
-        ]
-        q[i] = torch.tensor(likelihood, dtype=torch.float64) / sum(likelihood)
+        one = x[i : i + 1], y[i : i + 1]
+        for m, model in enumerate(models):
+            q[i, m] = pi[m] * math.exp(-float(cross_entropy(answers(module, model, one[0]), one[1])))
+        q[i] /= q[i].sum()
     return q
 
 
-def train(module, start, q, x, y, client, t, optimizer):
+def train(module, start, q, x, y, client, key, optimizer):
     """Local training of one model, in which example i has the weight q_i."""
     module.load_state_dict(start)
-    rule, total, steps = optimizer(module.parameters(), lr=LOCAL["lr"]), 0.0, 0
-    key, n = Key(SEED, t), torch.tensor([len(y)])
-    for order in key.permutations(torch.tensor([client]), "batches", n, LOCAL["epochs"], len(y))[0]:
-        for rows in order.split(LOCAL["batch_size"]):
-            rule.zero_grad()
-            each = [q[i] * cross_entropy(module(x[i : i + 1]), y[i : i + 1]) for i in rows]
-            loss = sum(each) / len(rows)
-            loss.backward()
-            rule.step()
-            total, steps = total + float(loss.detach()), steps + 1
-    return {n: p.detach().clone() for n, p in module.named_parameters()}, total / steps
+    rule, losses = optimizer(module.parameters(), lr=LOCAL["lr"]), []
+    for rows in batches(client, len(y), key, batch_size=LOCAL["batch_size"], epochs=LOCAL["epochs"]):
+        rule.zero_grad()
+        loss = sum(q[i] * cross_entropy(module(x[i : i + 1]), y[i : i + 1]) for i in rows) / len(rows)
+        loss.backward()
+        rule.step()
+        losses.append(float(loss.detach()))
+    return {n: p.detach().clone() for n, p in module.named_parameters()}, sum(losses) / len(losses)
 
 
-def slow_loop(clients, network, cohort, optimizer):
+def slow_loop(clients, network, size, optimizer):
     params, _, module = twin(network)
-    models, ids, losses = first_models(params), list(clients), []
+    models, history = first_models(params), []
     pi = {k: [1 / M] * M for k in clients}
-    for t in range(1, ROUNDS + 1):
-        here = [ids[k] for k in Key(SEED, t).choose(torch.tensor(ids), cohort, "cohort")]
-        examples, ends, lost = sum(len(clients[k][1]) for k in here), {}, 0.0
-        for k in here:
+    for key in (Key(SEED, t) for t in range(1, ROUNDS + 1)):
+        ends, losses = [{} for _ in range(M)], {}
+        for k in cohort(clients, size, key):
             x, y = clients[k]
             q = posterior(module, models, pi[k], x, y)
             pi[k] = [float(q[:, m].sum()) / len(y) for m in range(M)]
-            trained = [train(module, models[m], q[:, m], x, y, k, t, optimizer) for m in range(M)]
-            ends[k], loss = [end for end, _ in trained], sum(loss for _, loss in trained)
-            lost += len(y) / examples * loss
-        models = [
-            {n: sum(len(clients[k][1]) / examples * ends[k][m][n] for k in here) for n in params} for m in range(M)
-        ]
-        losses.append(lost)
-    return module, models, pi, losses
-
-
-def mixed(module, models, pi, x):
-    """Probabilities of a client's mixture."""
-    return sum(p * answers(module, model, x).softmax(-1) for p, model in zip(pi, models, strict=True))
+            losses[k] = {"loss": 0.0}
+            for m, model in enumerate(models):
+                ends[m][k], loss = train(module, model, q[:, m], x, y, k, key, optimizer)
+                losses[k]["loss"] += loss
+        models = [mean_by_examples(end, clients) for end in ends]
+        history.append(mean_by_examples(losses, clients)["loss"])
+    return module, models, pi, history
 
 
 CASES = {
@@ -113,21 +112,19 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_equals_the_slow_loop(case):
-    network, cohort, optimizer = CASES[case]
+    network, size, optimizer = CASES[case]
     clients = ragged_clients()
     algorithm = make(network=network, optimizer=optimizer, components=M)
-    result = fit(algorithm, network, cohort=cohort)
-    module, models, pi, losses = slow_loop(clients, network, cohort, optimizer)
-    for m in range(M):
-        ours = {n: p[0, m] for n, p in result.state.models.items()}
-        assert largest_difference(ours, models[m]) <= 1e-10
+    result = fit(algorithm, network, size=size)
+    module, models, pi, losses = slow_loop(clients, network, size, optimizer)
+    for m, model in enumerate(models):
+        assert largest_difference(row(row(result.state.models, 0), m), model) <= 1e-10
     want = torch.tensor([pi[k] for k in clients], dtype=torch.float64)
     assert (result.state.pi - want).abs().max() <= 1e-10 and want.std(0).min() > 1e-3  # they do differ
     assert result.history["train_loss"].tolist() == pytest.approx(losses, abs=1e-10)
-    scores = fedlib.evaluate(algorithm, result, client_data(clients))
-    for k, (_, score) in zip(clients, scores.iterrows(), strict=True):
-        x, y = clients[k]
-        p = mixed(module, models, pi[k], x)
+    scores = fedlib.evaluate(algorithm, result, DATA)
+    for (k, (x, y)), (_, score) in zip(clients.items(), scores.iterrows(), strict=True):
+        p = sum(p * answers(module, model, x).softmax(-1) for p, model in zip(pi[k], models, strict=True))
         assert score["loss"] == pytest.approx(-float(p[range(len(y)), y].log().mean()), abs=1e-10)
         assert score["accuracy"] == pytest.approx(float((p.argmax(1) == y).double().mean()))
 
@@ -136,52 +133,23 @@ def test_equals_the_slow_loop(case):
 
 
 @pytest.mark.parametrize("network", ["MLP", "CNN", "torch module with GroupNorm"])
-def test_losses_of_single_examples_are_those_behind_the_mean(network):
-    algorithm, data = make(network=network), client_data(ragged_clients())
-    _, _, module = twin(network)
-    models = algorithm.init(twin(network)[0], data, Key(SEED)).models
-    losses = algorithm.losses(models, data)
+def test_losses_of_single_examples_are_those_behind_the_mean(network, monkeypatch):
+    """However many clients fit into memory."""
+    algorithm, (params, _, module) = make(network=network), twin(network)
+    models = algorithm.init(params, DATA, Key(SEED)).models
+    losses = algorithm.losses(models, DATA)
     for c, (x, y) in enumerate(ragged_clients().values()):
         for m in range(M):
             want = cross_entropy(answers(module, row(row(models, 0), m), x), y, reduction="none")
             assert (losses[c, : len(y), m] - want).abs().max() <= 1e-13
     assert losses.shape == (len(SIZES), max(SIZES), M)
-
-
-def test_losses_do_not_depend_on_how_many_clients_fit_into_memory(monkeypatch):
-    algorithm, data = make(), client_data(ragged_clients())
-    models = algorithm.init(twin("MLP")[0], data, Key(SEED)).models
-    together = algorithm.losses(models, data)
     monkeypatch.setattr("fedlib.algorithms.fedem.clients_at_once", lambda *_: 7)  # two clients of three models
-    assert (algorithm.losses(models, data) - together).abs().max() <= 1e-14
-
-
-def test_e_step_by_hand():
-    """Likelihoods 1/2 and 1/4 with weights 1/4 and 3/4: 2/5 and 3/5. Padding counts for nothing."""
-    data = client_data({3: (torch.zeros(2, 1), torch.tensor([0, 1])), 4: (torch.zeros(1, 1), torch.tensor([0]))})
-    losses = torch.tensor([[[2.0, 4.0], [1.0, 1.0]], [[2.0, 4.0], [99.0, 1.0]]]).double().log()
-    pi = torch.tensor([[0.25, 0.75], [0.25, 0.75]]).double()
-    q, new = make(components=2).e_step(losses, pi, data)
-    assert torch.allclose(q[0], torch.tensor([[0.4, 0.6], [0.25, 0.75]]).double())
-    assert torch.allclose(q[1, 0], torch.tensor([0.4, 0.6]).double()) and not q[1, 1].any()
-    assert torch.allclose(new, torch.tensor([[0.325, 0.675], [0.4, 0.6]]).double())
-
-
-def test_weighted_loss_is_no_weighted_mean():
-    """Losses 1 and 3 with q = 0.5 and 0.25: 1.25 over two examples. A weighted mean would give 1.25 / 0.75."""
-    algorithm = FedEM(lambda params, batch: fedlib.losses.weighted_mean(params["a"] * batch[0], batch[2]))
-    x, y = torch.tensor([1.0, 3.0, 7.0]), torch.zeros(3, dtype=torch.int64)
-
-    def loss(*q):
-        return algorithm.weighted_loss({"a": torch.tensor(1.0)}, (x, y, torch.tensor([1.0, 1, 0]), torch.tensor(q)))
-
-    assert float(loss(0.5, 0.25, 0.0)) == 0.625 and float(loss(1.0, 1.0, 1.0)) == 2.0
-    assert float(loss(0.0, 0.0, 0.0)) == pytest.approx(0.0, abs=1e-28)  # not NaN
+    assert (algorithm.losses(models, DATA) - losses).abs().max() <= 1e-14
 
 
 def test_a_model_that_answers_for_nothing_stands_still():
     """Its likelihoods underflow to 0 in 32 bits: the other model learns as in FedAvg, and nothing is NaN."""
-    params, data = twin("MLP")[0], client_data(ragged_clients()).to("cpu", torch.float32)
+    params, data = twin("MLP")[0], DATA.to("cpu", torch.float32)
     params = {name: p.float() for name, p in params.items()}
     never = {name: p * 0 for name, p in params.items()}
     never["dense2.bias"] = torch.tensor([0.0, 0, 0, 1e4])  # sure of class 3
@@ -203,18 +171,6 @@ def test_a_model_that_answers_for_nothing_stands_still():
     assert algorithm.predict(held, data.x[:2].float()).isfinite().all()
 
 
-def test_what_leaves_a_client_are_sums_alone():
-    algorithm, data = make(), client_data(ragged_clients())
-    state = algorithm.init(twin("MLP")[0], data, Key(SEED))
-    update = algorithm.train(state, data, torch.arange(8), Key(SEED, 1))
-    assert not update.per_client and set(update.client_state) == {"pi"}
-    assert {n: tuple(p.shape) for n, p in update.summed["params"].items()} == {
-        n: (1, M, *p.shape) for n, p in twin("MLP")[0].items()
-    }
-    assert update.summed["weight"].tolist() == [sum(SIZES)]
-    assert (update.client_state["pi"].sum(1) - 1).abs().max() <= 1e-12
-
-
 # --- what equals what -------------------------------------------------------------------------------------------------
 
 
@@ -223,7 +179,7 @@ def test_one_component_is_fedavg(network):
     """To the last bit, costs and stragglers included."""
     settings = {"network": network, "stragglers": 0.4}
     one, plain = make(components=1, **settings), make(FedAvg, **settings)
-    a, b = (fit(algorithm, network, cohort=5) for algorithm in (one, plain))
+    a, b = (fit(algorithm, network, size=5) for algorithm in (one, plain))
     assert all(torch.equal(p[:, 0], b.state.models[n]) for n, p in a.state.models.items())
     assert (a.state.pi == 1).all()
     columns = ["train_loss", "test_accuracy", "examples", "bytes_up", "bytes_down"]
@@ -235,19 +191,10 @@ def test_one_component_is_fedavg(network):
 
 
 def test_models_start_as_those_of_ifca():
-    params, data = twin("CNN")[0], client_data(ragged_clients())
-    ours = make(components=3).init(params, data, Key(SEED)).models
-    theirs = make(IFCA, clusters=3).init(params, data, Key(SEED)).models
+    ours, theirs = (
+        kind.init(twin("CNN")[0], DATA, Key(SEED)).models for kind in (make(components=3), make(IFCA, clusters=3))
+    )
     assert all(torch.equal(p[0], theirs[n]) for n, p in ours.items())
-
-
-def test_a_mixture_of_one_model_is_the_network():
-    params, predict, _ = twin("CNN")
-    x = ragged_clients()[31][0]
-    mixture = Mixture(predict)
-    assert torch.equal(mixture(params, x), predict(params, x))
-    twice = {n: torch.stack([p, p]) for n, p in params.items()} | {"pi": torch.tensor([0.3, 0.7]).double()}
-    assert torch.allclose(mixture(twice, x), predict(params, x).log_softmax(-1), atol=1e-14)
 
 
 def test_real_targets_need_a_likelihood_and_a_mean():
@@ -283,8 +230,7 @@ def test_new_clients_learn_their_weights_alone(rounds):
     result = fit(algorithm)
     served = fedlib.new_clients(algorithm, result, client_data(NEW), rounds)
     assert all(torch.equal(p, result.state.models[n]) for n, p in served.state.models.items())
-    _, _, module = twin("MLP")
-    models = [{n: p[0, m] for n, p in result.state.models.items()} for m in range(M)]
+    module, models = twin("MLP")[2], [row(row(result.state.models, 0), m) for m in range(M)]
     for c, (x, y) in enumerate(NEW.values()):
         pi = [1 / M] * M
         for _ in range(rounds):
@@ -292,73 +238,24 @@ def test_new_clients_learn_their_weights_alone(rounds):
         assert (served.state.pi[c] - torch.tensor(pi, dtype=torch.float64)).abs().max() <= 1e-12
 
 
-def test_more_rounds_never_fit_a_new_client_worse():
-    """EM does not lower the likelihood."""
-    algorithm, new = make(), client_data(NEW)
-    result = fit(algorithm)
-    losses = [
-        fedlib.evaluate(algorithm, fedlib.new_clients(algorithm, result, new, t), new)["loss"] for t in (1, 2, 4, 8)
-    ]
-    assert all((b <= a + 1e-12).all() for a, b in zip(losses, losses[1:], strict=False))
-    assert (losses[-1] < losses[0] - 1e-6).any()
-
-
-# --- what it is for ---------------------------------------------------------------------------------------------------
-
-
-def two_concepts(shares, first=0, seed=0):
-    """Clients that call the same four inputs by two sets of names, by the first in these shares of their examples."""
-    centres = np.random.RandomState(100).standard_normal((4, 1, 6, 6))
-    random = np.random.RandomState(seed)
-    clients = {}
-    for k, share in enumerate(shares):
-        y = random.randint(0, 4, 80)
-        x = centres[y] + 0.3 * random.standard_normal((len(y), 1, 6, 6))
-        renamed = np.arange(len(y)) >= share * len(y)
-        clients[first + k] = (torch.from_numpy(x), torch.from_numpy((y + 2 * renamed) % 4))
-    return clients
-
-
-def test_finds_the_share_of_each_concept_at_each_client():
-    """Where IFCA can only say which prevails; and a new client's shares from a few E-steps."""
-    shares = [1.0, 0.75, 0.5, 0.25, 0.0, 0.9, 0.6, 0.3]
-    algorithm = make(components=2, lr=0.3)
-    result = fit(algorithm, rounds=40, clients=two_concepts(shares), eval_every=40)
-    found = result.state.pi[:, 0] if result.state.pi[0, 0] > 0.5 else result.state.pi[:, 1]
-    assert (found - torch.tensor(shares)).abs().max() < 0.05
-    new = client_data(two_concepts([0.8, 0.1], first=100, seed=3))
-    served = fedlib.new_clients(algorithm, result, new, 10).state.pi
-    served = served[:, 0] if result.state.pi[0, 0] > 0.5 else served[:, 1]
-    assert (served - torch.tensor([0.8, 0.1])).abs().max() < 0.05
-
-
 # --- costs, checkpoints, mistakes -------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("components", [1, 3])
 def test_costs(components):
-    cohort, clients = 5, ragged_clients()
-    history = fit(make(components=components), cohort=cohort).history
-    size = 8 * sum(p.numel() for p in twin("MLP")[0].values())
-    assert (history["bytes_down"] == cohort * components * size).all()
-    assert (history["bytes_up"] == cohort * (components * size + 8)).all()  # the models and one weight
-    n = dict(zip(clients, SIZES, strict=True))
-    ids, forward = list(clients), 2 * (36 * 8 + 8 * 4)
+    clients, history = ragged_clients(), fit(make(components=components), size=5).history
+    size, forward = 8 * count(twin("MLP")[0]), 2 * (36 * 8 + 8 * 4)
+    assert (history["bytes_down"] == 5 * components * size).all()
+    assert (history["bytes_up"] == 5 * (components * size + 8)).all()  # the models and one weight
     for t, entry in history.set_index("round").iterrows():
-        here = [ids[k] for k in Key(SEED, t).choose(torch.tensor(ids), cohort, "cohort")]
-        examples = components * sum(n[k] for k in here)
+        examples = components * sum(len(clients[k][1]) for k in cohort(clients, 5, Key(SEED, t)))
         assert entry["examples"] == LOCAL["epochs"] * examples
         assert entry["flops (mixture)"] == examples * forward
         assert entry["flops"] - entry["flops (mixture)"] == LOCAL["epochs"] * examples * 3 * forward
 
 
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
-    settings = {"cohort": 5, "eval_every": 2}
-    file = fedlib.Checkpoint(tmp_path / "run.safetensors")
-    fit(make(), rounds=2, checkpoint=file, **settings)
-    resumed, whole = fit(make(), checkpoint=file, **settings), fit(make(), **settings)
-    assert torch.equal(resumed.state.pi, whole.state.pi)
-    assert largest_difference(resumed.state.models, whole.state.models) == 0
+    assert_resumes(lambda **run: fit(make(), size=5, eval_every=2, **run), tmp_path, 2, ROUNDS)
 
 
 def test_mistakes_are_told():
@@ -366,10 +263,10 @@ def test_mistakes_are_told():
         make(components=0)
     zeros = {n: 0 * p for n, p in twin("MLP")[0].items()}
     with pytest.raises(ValueError, match="all models start equal"):
-        fedlib.fit(make(), zeros, client_data(ragged_clients()), 1, progress=False)
+        fedlib.fit(make(), zeros, DATA, 1, progress=False)
     plain, mixture = twin("MLP")[1], Mixture(twin("MLP")[1])
     with pytest.raises(TypeError, match="predict must know M models"):
         FedEM(classification_loss(plain), predict=plain)
     algorithm = FedEM(classification_loss(plain), predict=mixture, **LOCAL)  # the loss does not go through it
     with pytest.raises(ValueError, match=r"not the module's parameters: \['pi'\]"):
-        fedlib.evaluate(algorithm, fit(algorithm, rounds=1), client_data(ragged_clients()))
+        fedlib.evaluate(algorithm, fit(algorithm, rounds=1), DATA)

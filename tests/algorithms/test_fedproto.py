@@ -1,13 +1,13 @@
 """FedProto against a slow loop over clients, each with a torch module of its own architecture, in float64."""
 
-import copy
 from functools import partial
 
 import pytest
 import torch
+from reference import batches, cohort, mean_by_examples
 from torch import nn
 from torch.nn.functional import cross_entropy
-from twins import client_data, largest_difference, ragged_clients
+from twins import assert_resumes, client_data, largest_difference, ragged_clients
 
 import fedlib
 from fedlib import Key, losses
@@ -47,10 +47,10 @@ def start(algorithm):
     return {name: p.double() for name, p in algorithm.net.init(0).items()}
 
 
-def fit(algorithm, rounds=ROUNDS, cohort=None, clients=None, **settings):
+def fit(algorithm, rounds=ROUNDS, size=None, clients=None, **settings):
     data = client_data(clients or few_classes())
     settings = {"seed": SEED, "eval_data": data, "progress": False} | settings
-    return fedlib.fit(algorithm, start(algorithm), data, rounds, cohort, **settings)
+    return fedlib.fit(algorithm, start(algorithm), data, rounds, size, **settings)
 
 
 # --- the slow loop ----------------------------------------------------------------------------------------------------
@@ -85,43 +85,32 @@ def plain(number):
 
 def train(module, x, y, prototypes, client, key, lam, optimizer):
     """Local training; `prototypes` has the global prototype of each class that has one."""
-    rule, total, steps = optimizer(module.parameters(), lr=LOCAL["lr"]), 0.0, 0
-    me, n = torch.tensor([client]), torch.tensor([len(y)])
-    for order in key.permutations(me, "batches", n, LOCAL["epochs"], len(y))[0]:
-        for rows in order.split(LOCAL["batch_size"]):
-            rule.zero_grad()
-            value = 0.0
-            for i in rows:
-                h = module.embed(x[i : i + 1])
-                value = value + cross_entropy(module.dense2(h), y[i : i + 1]) / len(rows)
-                if int(y[i]) in prototypes:
-                    gap = (h[0] - prototypes[int(y[i])]) ** 2
-                    value = value + lam * gap.mean() / len(rows)
-            value.backward()
-            rule.step()
-            total, steps = total + float(value.detach()), steps + 1
-    return total / steps
+    rule, found = optimizer(module.parameters(), lr=LOCAL["lr"]), []
+    for rows in batches(client, len(y), key, batch_size=LOCAL["batch_size"], epochs=LOCAL["epochs"]):
+        rule.zero_grad()
+        value = 0.0
+        for i in rows:
+            h = module.embed(x[i : i + 1])
+            value = value + cross_entropy(module.dense2(h), y[i : i + 1]) / len(rows)
+            if int(y[i]) in prototypes:
+                value = value + lam * ((h[0] - prototypes[int(y[i])]) ** 2).mean() / len(rows)
+        value.backward()
+        rule.step()
+        found.append(float(value.detach()))
+    return sum(found) / len(found)
 
 
-def slow_loop(clients, numbers, cohort, lam=1.0, optimizer=SGD):
+def slow_loop(clients, numbers, size, lam=1.0, optimizer=SGD):
     modules, prototypes, history = {k: plain(numbers[k]) for k in clients}, {}, []
-    ids = list(clients)
-    for t in range(1, ROUNDS + 1):
-        here = [ids[k] for k in Key(SEED, t).choose(torch.tensor(ids), cohort, "cohort")]
-        mean = 0.0
-        for k in here:
-            loss = train(modules[k], *clients[k], prototypes, k, Key(SEED, t), lam, optimizer)
-            mean += loss * len(clients[k][1]) / sum(len(clients[j][1]) for j in here)
-        history.append(mean)
-        new = {}
+    for key in (Key(SEED, t) for t in range(1, ROUNDS + 1)):
+        here = cohort(clients, size, key)
+        trained = {k: {"loss": train(modules[k], *clients[k], prototypes, k, key, lam, optimizer)} for k in here}
+        history.append(mean_by_examples(trained, clients)["loss"])
         for j in range(CLASSES):
-            mine = {k: clients[k][0][clients[k][1] == j] for k in here}
-            n_j = sum(len(x) for x in mine.values())
-            for k, x in mine.items():
-                if len(x):
-                    c = modules[k].embed(x).detach().mean(0)
-                    new[j] = new.get(j, 0) + len(x) / n_j * c
-        prototypes = prototypes | new
+            mine = {k: (x[y == j], y[y == j]) for k, (x, y) in clients.items() if k in here and (y == j).any()}
+            own = {k: {"prototype": modules[k].embed(x).detach().mean(0)} for k, (x, _) in mine.items()}
+            if own:
+                prototypes = prototypes | {j: mean_by_examples(own, mine)["prototype"]}
     return modules, prototypes, history
 
 
@@ -135,12 +124,12 @@ CASES = {
 
 @pytest.mark.parametrize("case", CASES)
 def test_equals_the_slow_loop(case):
-    nets, architecture, cohort, settings = CASES[case]
+    nets, architecture, size, settings = CASES[case]
     clients = few_classes()
     algorithm = make(nets, architecture=architecture, **settings)
-    result = fit(algorithm, cohort=cohort)
+    result = fit(algorithm, size=size)
     numbers = {k: architecture[k % len(architecture)] for k in clients}
-    modules, prototypes, history = slow_loop(clients, numbers, cohort, **settings)
+    modules, prototypes, history = slow_loop(clients, numbers, size, **settings)
     begin, state = start(algorithm), result.state
     for i, k in enumerate(clients):
         for name, p in modules[k].named_parameters():
@@ -183,17 +172,6 @@ def test_global_prototypes_are_weighted_by_examples():
     assert new.prototypes["known"].tolist() == [[1.0, 1.0, 1.0]]
 
 
-def test_the_pull_by_hand():
-    """Embeddings x; the prototype of class 0 is 3, class 1 has none: lambda ((1 - 3)^2 + 0) / 2 over two examples."""
-    body = nn.Linear(1, 1, bias=False)
-    algorithm = make((Model(nn.Sequential(body, nn.Linear(1, 2, bias=False))),), lam=0.5)
-    params = {"0.0.weight": torch.ones(1, 1), "0.1.weight": torch.zeros(2, 1)}
-    batch = torch.tensor([[1.0], [8.0], [9.0]]), torch.tensor([0, 1, 0]), torch.tensor([1.0, 1, 0])
-    prototypes = {"prototype": torch.tensor([[3.0], [0.0]]), "known": torch.tensor([1.0, 0])}
-    pull = algorithm.pulled_loss(params, batch, prototypes) - algorithm.loss(params, batch)
-    assert float(pull) == pytest.approx(0.5 * 4 / 2)
-
-
 def test_nearest_prototype_by_hand():
     algorithm = make((Model(nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 3))),))
     params = algorithm.net.init(0) | {
@@ -218,22 +196,13 @@ def test_the_network_in_two_parts_is_the_network():
         assert net.embed(own, x).shape == (len(x), SIZE)
 
 
-def test_what_leaves_a_client_are_sums_of_embeddings_alone():
-    algorithm, data = make(), client_data(few_classes())
-    state = algorithm.init(start(algorithm), data, Key(0))
-    update = algorithm.train(state, data, torch.arange(6), Key(0, 1))
-    assert not update.per_client and set(update.client_state) == {"local"}
-    assert update.summed["params"]["prototype"].shape == (1, CLASSES, SIZE)
-    assert update.summed["weight"].tolist() == [data.y[data.real].bincount(minlength=CLASSES).tolist()]
-
-
 # --- what equals what -------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize(("model", "dtype"), [(DENSE, torch.float64), (IMAGES, torch.float64), (DENSE, torch.float32)])
 def test_without_a_pull_it_is_training_alone(model, dtype):
     algorithm, tolerance = make((model,), lam=0.0, nearest=False), 1e-12 if dtype == torch.float64 else 1e-6
-    ours = fit(algorithm, cohort=4, dtype=dtype)
+    ours = fit(algorithm, size=4, dtype=dtype)
 
     def loss(params, batch):
         return losses.cross_entropy(model(params, batch[0]), *batch[1:])
@@ -245,33 +214,6 @@ def test_without_a_pull_it_is_training_alone(model, dtype):
     assert largest_difference(mine, theirs.state.local) <= tolerance
     columns = ["train_loss", "test_accuracy", "examples"]
     assert (ours.history[columns] - theirs.history[columns]).abs().max().max() <= 10 * tolerance
-
-
-def test_architectures_that_nobody_has_change_nothing():
-    """All clients with the first of two networks are as with it alone, and as all with a second that is its copy."""
-    one, first = fit(make((DENSE,))), fit(make(architecture=(0,)))
-    second = fit(make((IMAGES, DENSE), architecture=(1,)))
-    for other, a in ((first, 0), (second, 1)):
-        ours = {name: p for name, p in other.state.local.items() if name.startswith(f"{a}.")}
-        theirs = {f"{a}{name[1:]}": p for name, p in one.state.local.items() if name[0] == "0"}
-        assert ours.keys() == theirs.keys() and all(torch.equal(p, theirs[name]) for name, p in ours.items())
-        assert torch.equal(other.state.prototypes["prototype"], one.state.prototypes["prototype"])
-        assert other.history["test_accuracy"].equals(one.history["test_accuracy"])
-
-
-def test_the_pull_brings_clients_embeddings_of_a_class_together():
-    """The more, the larger lambda is."""
-
-    def spread(lam):
-        algorithm = make(lam=lam, epochs=3)
-        clients = few_classes((12, 12, 12, 12))
-        state, data = fit(algorithm, 10, clients=clients).state, client_data(clients)
-        own, count = algorithm.local_prototypes(state.local, data)
-        gap = (own - state.prototypes["prototype"]).square().mean(-1)
-        return float((gap * count).sum() / count.sum())
-
-    alone, some, much = spread(0.0), spread(1.0), spread(10.0)
-    assert alone > 2 * some > 4 * much
 
 
 # --- new clients, costs, checkpoints, mistakes ------------------------------------------------------------------------
@@ -298,36 +240,20 @@ def test_new_clients_train_with_the_prototypes_as_they_are(rounds):
 
 def test_costs():
     """Prototypes and counts alone; operations of each architecture by formula."""
-    cohort, clients = 4, few_classes()
-    history = fit(make(), cohort=cohort).history.set_index("round")
-    assert (history["bytes_down"] == cohort * 8 * CLASSES * (SIZE + 1)).all()
-    assert (history["bytes_up"] == cohort * 8 * CLASSES * (SIZE + 1)).all()
-    embed = {0: 2 * 36 * SIZE, 1: 2 * (36 * 3 * 9 + 9 * 2 * 3 * 9 + 2 * SIZE)}
-    head, ids = 2 * SIZE * CLASSES, list(clients)
+    clients, history = few_classes(), fit(make(), size=4).history.set_index("round")
+    assert (history[["bytes_down", "bytes_up"]] == 4 * 8 * CLASSES * (SIZE + 1)).all(axis=None)
+    embed = (2 * 36 * SIZE, 2 * (36 * 3 * 9 + 9 * 2 * 3 * 9 + 2 * SIZE))
     for t, entry in history.iterrows():
-        here = [ids[k] for k in Key(SEED, t).choose(torch.tensor(ids), cohort, "cohort")]
-        n = [sum(len(clients[k][1]) for k in here if k % 2 == a) for a in (0, 1)]
+        drawn = cohort(clients, 4, Key(SEED, t))
+        n = [sum(len(clients[k][1]) for k in drawn if k % 2 == a) for a in (0, 1)]
         assert entry["examples"] == LOCAL["epochs"] * sum(n)
         assert entry["flops (prototypes)"] == sum(n[a] * embed[a] for a in (0, 1))
-        trained = sum(LOCAL["epochs"] * n[a] * 3 * (embed[a] + head) for a in (0, 1))
+        trained = sum(LOCAL["epochs"] * n[a] * 3 * (embed[a] + 2 * SIZE * CLASSES) for a in (0, 1))
         assert entry["flops"] - entry["flops (prototypes)"] == trained
 
 
 def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
-    settings = {"cohort": 4, "eval_every": 2}
-    file = fedlib.Checkpoint(tmp_path / "run.safetensors")
-    fit(make(), 2, checkpoint=file, **settings)
-    resumed, whole = fit(make(), checkpoint=file, **settings), fit(make(), **settings)
-    for name in ("local", "prototypes"):
-        assert largest_difference(getattr(resumed.state, name), getattr(whole.state, name)) == 0
-
-
-def test_the_state_is_not_written_to():
-    algorithm, data = make(), client_data(few_classes())
-    state = algorithm.init(start(algorithm), data, Key(0))
-    before = copy.deepcopy(state)
-    algorithm.train(state, data, torch.arange(6), Key(0, 1))
-    assert largest_difference(state.local, before.local) == 0
+    assert_resumes(lambda **run: fit(make(), size=4, eval_every=2, **run), tmp_path, 2, ROUNDS)
 
 
 def test_mistakes_are_told():

@@ -1,34 +1,26 @@
 """PACFL against a slow loop, in float64; its angles against SciPy's; what it can tell apart, and what it cannot."""
 
-from functools import partial
-
 import numpy as np
 import pytest
-import reference
 import torch
+from reference import cohort, mean_by_examples, trained
 from scipy.linalg import subspace_angles
-from torch.nn.functional import cross_entropy
-from twins import SIZES, classification_loss, client_data, count, largest_difference, ragged_clients, twin
+from twins import LOCAL, SEED, SIZES, classification_loss, client_data, count, largest_difference, ragged_clients, twin
+from twins import fit as fit_on
 
 import fedlib
 from fedlib import Key, datasets, partition
-from fedlib.algorithms.fedavg import FedAvg
-from fedlib.algorithms.local_only import LocalOnly
 from fedlib.algorithms.pacfl import PACFL, principal_angles, signature
 from fedlib.params import row
 from fedlib.server.distance_clusters import linkage
 from fedlib.statistics import cluster_scores
 
-SEED, ROUNDS, COHORT = 7, 4, 5
-LOCAL = {"lr": 0.1, "batch_size": 8, "epochs": 2}
+ROUNDS, COHORT = 4, 5
 APART = 65.0  # degrees; makes four clusters of the ragged clients
 
 
-def fit(clients, network="MLP", cohort=None, rounds=ROUNDS, kind=PACFL, dtype=None, **settings):
-    params, predict, _ = twin(network)
-    algorithm = kind(classification_loss(predict), **LOCAL, **settings)
-    data = client_data(clients)
-    return algorithm, fedlib.fit(algorithm, params, data, rounds, cohort, seed=SEED, dtype=dtype, progress=False)
+def fit(clients, network="MLP", size=None, **settings):
+    return fit_on(PACFL, clients, network, ROUNDS, size, **settings)
 
 
 # --- the slow loop ----------------------------------------------------------------------------------------------------
@@ -63,45 +55,28 @@ def agglomerate(distance, threshold):
     return [next(m for m, members in enumerate(order) if k in members) for k in range(len(distance))]
 
 
-def train(module, start, client, data, t):
-    module.load_state_dict(start)
-    reference.local_training(
-        module,
-        *data,
-        client=client,
-        key=Key(SEED, t),
-        batch_size=LOCAL["batch_size"],
-        epochs=LOCAL["epochs"],
-        optimizer=partial(torch.optim.SGD, lr=LOCAL["lr"]),
-        criterion=cross_entropy,
-    )
-    return {name: p.detach().clone() for name, p in module.named_parameters()}
-
-
-def slow(clients, network, cohort, p, threshold):
+def slow(clients, network, size, p, threshold):
     """The cluster of each client, by id, and the clusters' models."""
     start, _, module = twin(network)
-    ids, bases = list(clients), [basis(x, p) for x, _ in clients.values()]
+    bases = [basis(x, p) for x, _ in clients.values()]
     distance = np.array([[smallest_angle(a, b) for b in bases] for a in bases])
-    cluster = dict(zip(ids, agglomerate(distance, threshold), strict=True))
+    cluster = dict(zip(clients, agglomerate(distance, threshold), strict=True))
     models = [start] * (1 + max(cluster.values()))
-    for t in range(1, ROUNDS + 1):
-        drawn = [ids[k] for k in Key(SEED, t).choose(torch.tensor(ids), cohort, "cohort")]
-        ends = {k: train(module, models[cluster[k]], k, clients[k], t) for k in drawn}
+    for key in (Key(SEED, t) for t in range(1, ROUNDS + 1)):
+        drawn = cohort(clients, size, key)
+        ends = {k: trained(module, models[cluster[k]], clients[k], k, key, **LOCAL) for k in drawn}
         for m in {cluster[k] for k in drawn}:
-            members = [k for k in drawn if cluster[k] == m]
-            n = sum(len(clients[k][1]) for k in members)
-            models[m] = {name: sum(len(clients[k][1]) / n * ends[k][name] for k in members) for name in start}
+            models[m] = mean_by_examples({k: ends[k] for k in drawn if cluster[k] == m}, clients)
     return cluster, models
 
 
 @pytest.mark.parametrize(
-    ("network", "cohort", "p", "threshold"), [("MLP", 8, 3, APART), ("CNN", COHORT, 3, APART), ("CNN", 4, 5, 55.0)]
+    ("network", "size", "p", "threshold"), [("MLP", 8, 3, APART), ("CNN", COHORT, 3, APART), ("CNN", 4, 5, 55.0)]
 )
-def test_pacfl(network, cohort, p, threshold, clients):
+def test_pacfl(network, size, p, threshold, clients):
     """Two clients have fewer examples than vectors."""
-    _, result = fit(clients, network, cohort, vectors=p, threshold=threshold)
-    cluster, models = slow(clients, network, cohort, p, threshold)
+    _, result = fit(clients, network, size, vectors=p, threshold=threshold)
+    cluster, models = slow(clients, network, size, p, threshold)
     assert result.state.assignment.tolist() == list(cluster.values()) and 2 < len(models) < 8
     for m, model in enumerate(models):
         assert largest_difference(row(result.state.models, m), model) <= 1e-10
@@ -142,6 +117,7 @@ def test_principal_angles_are_scipys():
 
 
 def test_clusters_by_a_threshold():
+    """At 0 each is alone, also one whose inputs are those of another."""
     random = np.random.RandomState(3)
     points = random.standard_normal((9, 2))
     distance = np.linalg.norm(points[:, None] - points, axis=-1)
@@ -175,26 +151,6 @@ def test_new_clients_take_the_nearest_cluster_on_average(clients):
         assert largest_difference(row(held, i), row(result.state.models, m)) == 0
 
 
-# --- what equals what -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("network", "cohort"), [("MLP", COHORT), ("CNN", None)])
-def test_one_cluster_is_fedavg(network, cohort, clients):
-    """To the last bit."""
-    state = fit(clients, network, cohort, threshold=91)[1].state
-    assert largest_difference(state.models, fit(clients, network, cohort, kind=FedAvg)[1].state.models) == 0
-
-
-@pytest.mark.parametrize(("network", "cohort"), [("MLP", COHORT), ("CNN", None)])
-def test_threshold_0_is_local_only(network, cohort, clients):
-    """Also for a client whose inputs are those of another."""
-    (first, x), *_ = ((k, xy[0]) for k, xy in clients.items())
-    clients[1000] = (x, clients[first][1])
-    state = fit(clients, network, cohort, threshold=0)[1].state
-    assert state.assignment.tolist() == list(range(9))
-    assert largest_difference(state.models, fit(clients, network, cohort, kind=LocalOnly)[1].state.local) <= 1e-12
-
-
 # --- what it sees -----------------------------------------------------------------------------------------------------
 
 
@@ -205,11 +161,15 @@ def digits(change, seed, clients=20):
     return made.clients(small.x, small.y), made.group
 
 
+def signatures(data):
+    return torch.stack([signature(data.x[i[:n]], 3) for i, n in zip(data.index, data.n.tolist(), strict=True)])
+
+
 @pytest.mark.parametrize("seed", range(3))
 def test_turned_digits_are_told_apart_and_new_clients_placed(seed):
     """A quarter turn is far away, half a turn hardly: the threshold must lie between."""
     data, group = digits(partition.rotation, seed)
-    sent = torch.stack([signature(data.x[i[:n]], 3) for i, n in zip(data.index, data.n.tolist(), strict=True)])
+    sent = signatures(data)
     angles, turn = principal_angles(sent, sent).numpy(), (group[:, None] - group) % 4
     within = angles[(turn == 0) & ~np.eye(20, dtype=bool)].mean()
     assert within < 6 and 8 < angles[turn == 2].mean() < 12 and angles[turn % 2 == 1].mean() > 40
@@ -224,27 +184,22 @@ def test_turned_digits_are_told_apart_and_new_clients_placed(seed):
 
 def test_permuted_labels_are_not_seen():
     """The signatures are the same to the last bit, so no threshold finds the groups; chance has an ARI of about 0."""
-    data, group = digits(partition.label_permutation, 0)
-    plain, _ = digits(lambda base, seed: base, 0)
-    algorithm = PACFL(classification_loss(None))
+    (data, group), (plain, _) = (digits(change, 0) for change in (partition.label_permutation, lambda base, seed: base))
     assert not torch.equal(data.y, plain.y)
-    found = []
-    for some in (data, plain):
-        state = algorithm.init({"w": torch.zeros(1)}, some, Key(0))
-        found.append(algorithm.prepare(state, some, Key(0)).signatures)
-    assert torch.equal(*found)
-    angles = principal_angles(found[0], found[0])
+    found, same = (signatures(some) for some in (data, plain))
+    assert torch.equal(found, same)
+    angles = principal_angles(found, found)
     for threshold in (3, 3.5, 4, 4.5, 5, 6):
         assert cluster_scores(group, linkage(angles, threshold=threshold))["ari"] < 0.2
 
 
-# --- costs and mistakes -----------------------------------------------------------------------------------------------
+# --- costs ------------------------------------------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
 def test_costs(dtype, clients):
     """Before round 1 each client sends 3 vectors of 36 numbers, or as many as it has examples."""
-    history = fit(clients, cohort=COHORT, threshold=APART, dtype=dtype)[1].history
+    history = fit(clients, size=COHORT, threshold=APART, dtype=dtype)[1].history
     first, later, width = history.iloc[0], history.iloc[1:], dtype.itemsize
     assert history["round"].tolist() == [0, 1, 2, 3, 4] and first["clients"] == 8
     assert first["bytes_up"] == first["bytes_up (clustering)"] == sum(min(3, n) for n in SIZES) * 36 * width
@@ -252,12 +207,3 @@ def test_costs(dtype, clients):
     size = width * count(twin("MLP")[0])
     assert (later["bytes_down"] == COHORT * size).all() and (later["bytes_up"] == COHORT * (size + width)).all()
     assert later["bytes_up (clustering)"].isna().all()
-
-
-def test_mistakes_are_refused():
-    for settings, message in (
-        ({"vectors": 0}, "vectors must be a whole number of at least 1; got 0"),
-        ({"threshold": -1}, "threshold must be a number of at least 0; got -1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            PACFL(classification_loss(None), **settings)

@@ -1,37 +1,27 @@
 """pFedGraph against a slow loop, in float64; its quadratic programme against a search over all supports."""
 
 from dataclasses import replace
-from functools import partial
 from itertools import combinations
 
 import numpy as np
 import pytest
-import reference
 import torch
+from reference import cohort, flat, mean, trained
 from scipy.optimize import minimize
-from torch.nn.functional import cross_entropy
-from twins import SIZES, classification_loss, client_data, count, largest_difference, ragged_clients, twin
+from twins import LOCAL, SEED, SIZES, classification_loss, client_data, count, largest_difference, ragged_clients, twin
+from twins import fit as fit_on
 
 import fedlib
 from fedlib import Key
 from fedlib.algorithm import Update
-from fedlib.algorithms.fedavg import FedAvg
-from fedlib.algorithms.local_only import LocalOnly
 from fedlib.algorithms.pfedgraph import PFedGraph, project_to_simplex
 from fedlib.params import row
 
-SEED, ROUNDS, COHORT = 7, 4, 5
-LOCAL = {"lr": 0.1, "batch_size": 8, "epochs": 2}
+ROUNDS, COHORT = 4, 5
 
 
-def fit(clients, network="MLP", cohort=None, rounds=ROUNDS, kind=PFedGraph, **settings):
-    params, predict, _ = twin(network)
-    algorithm = kind(classification_loss(predict), **LOCAL, **settings)
-    return algorithm, fedlib.fit(algorithm, params, client_data(clients), rounds, cohort, seed=SEED, progress=False)
-
-
-def flat(params):
-    return torch.cat([p.reshape(-1) for p in params.values()])
+def fit(clients, network="MLP", size=None, rounds=ROUNDS, **settings):
+    return fit_on(PFedGraph, clients, network, rounds, size, **settings)
 
 
 # --- the quadratic programme ------------------------------------------------------------------------------------------
@@ -88,109 +78,74 @@ def test_projections_onto_the_simplex():
 # --- the slow loop ----------------------------------------------------------------------------------------------------
 
 
-def train(module, start, client, data, t, pull=None):
-    """Local training with cross-entropy, less lam cos(theta, start) where there is a pull."""
-    module.load_state_dict(start)
-    target = flat(start)
-
-    def loss(output, y):
-        value = cross_entropy(output, y)
-        if pull is not None:
-            theta = torch.cat([p.reshape(-1) for p in module.parameters()])
-            value = value - pull * (theta @ target) / (theta.norm() * target.norm())
-        return value
-
-    reference.local_training(
-        module,
-        *data,
-        client=client,
-        key=Key(SEED, t),
-        batch_size=LOCAL["batch_size"],
-        epochs=LOCAL["epochs"],
-        optimizer=partial(torch.optim.SGD, lr=LOCAL["lr"]),
-        criterion=loss,
-    )
-    return {name: p.detach().clone() for name, p in module.named_parameters()}
+def cosine(a, b):
+    return float(torch.cosine_similarity(a, b, dim=0))
 
 
-def combine(weights, models):
-    return {name: sum(float(w) * m[name] for w, m in zip(weights, models, strict=True)) for name in models[0]}
-
-
-def moved(model, start):
-    return flat(model) - flat(start)
-
-
-def slow(clients, network, cohort, alpha, lam, rounds=ROUNDS):
-    """One client after another; models and rows of the graph as dictionaries by id."""
+def slow(clients, network, size, alpha, lam, rounds):
+    """One client after another, whose loss is less lam cos(theta, start); models and rows of the graph by id."""
     start, _, module = twin(network)
-    models, graph, ids = dict.fromkeys(clients, start), {}, list(clients)
+    models, graph = dict.fromkeys(clients, start), {}
     for t in range(1, rounds + 1):
-        drawn = [ids[k] for k in Key(SEED, t).choose(torch.tensor(ids), cohort, "cohort")]
-        ends = {k: train(module, models[k], k, clients[k], t, lam if lam and t > 1 else None) for k in drawn}
+        drawn, ends = cohort(clients, size, Key(SEED, t)), {}
+        for k in drawn:
+            target = flat(models[k])
+
+            def pull(theta):
+                return -lam * torch.cosine_similarity(flat(theta), target, dim=0) if t > 1 else 0
+
+            ends[k] = trained(module, models[k], clients[k], k, Key(SEED, t), penalty=pull, **LOCAL)
         sizes = np.array([len(clients[k][1]) for k in drawn])
+        moved = {k: flat(end) - flat(start) for k, end in ends.items()}
         for i in drawn:
-            cosines = [
-                float(torch.cosine_similarity(moved(ends[i], start), moved(ends[j], start), dim=0)) for j in drawn
-            ]
-            w = solve(np.array(cosines), sizes / sizes.sum(), alpha)
+            w = solve(np.array([cosine(moved[i], moved[j]) for j in drawn]), sizes / sizes.sum(), alpha)
             graph[i] = dict(zip(drawn, w, strict=True))
-            models = models | {i: combine(w, [ends[j] for j in drawn])}
+            models[i] = mean(ends.values(), w)
     return models, graph
 
 
-CASES = [("MLP", 8, 0.8, 0.0), ("MLP", COHORT, 0.3, 0.5), ("CNN", COHORT, 0.8, 0.2)]
+CASES = [("MLP", 8, 0.8, 0.0, 4), ("MLP", 3, 0.3, 0.5, 3), ("CNN", COHORT, 0.8, 0.2, 4)]
 
 
-@pytest.mark.parametrize(("network", "cohort", "alpha", "lam"), CASES)
-def test_pfedgraph(network, cohort, alpha, lam, clients):
-    _, result = fit(clients, network, cohort, alpha=alpha, lam=lam)
-    models, graph = slow(clients, network, cohort, alpha, lam)
+@pytest.mark.parametrize(("network", "size", "alpha", "lam", "rounds"), CASES)
+def test_pfedgraph(network, size, alpha, lam, rounds, clients):
+    _, result = fit(clients, network, size, rounds, alpha=alpha, lam=lam)
+    models, graph = slow(clients, network, size, alpha, lam, rounds)
     for i, k in enumerate(clients):
         assert largest_difference(row(result.state.models, i), models[k]) <= 1e-10
         expected = [graph.get(k, {}).get(j, 0.0) for j in clients]
         assert np.abs(result.state.graph[i].numpy() - expected).max() <= 1e-10
     shares = [w for weights in graph.values() for w in weights.values()]
+    assert (len(graph) < 8) == (rounds == 3)  # who has never taken part keeps the start
     assert any(0.01 < w < 0.99 for w in shares)  # else the programme would not show
     assert alpha > 0.5 or min(shares) == 0
-
-
-def test_who_was_never_drawn_has_the_start_and_no_neighbours(clients):
-    params = twin("MLP")[0]
-    _, result = fit(clients, cohort=3, rounds=1)
-    drawn = Key(SEED, 1).choose(torch.tensor(list(clients)), 3, "cohort").tolist()
-    assert result.state.graph.sum(1).round(decimals=12).tolist() == [float(k in drawn) for k in range(8)]
-    assert result.state.graph[:, [k not in drawn for k in range(8)]].sum() == 0
-    for k in range(8):
-        assert (largest_difference(row(result.state.models, k), params) == 0) == (k not in drawn)
 
 
 # --- new clients ------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("cohort", "rounds"), [(8, 2), (3, 1)])
-def test_new_clients(cohort, rounds, clients):
+@pytest.mark.parametrize(("size", "rounds"), [(8, 2), (3, 1)])
+def test_new_clients(size, rounds, clients):
     """Two newcomers, one of one example; with a small cohort some known clients have never taken part."""
-    alpha, start = 0.4, twin("MLP")[0]
-    algorithm, result = fit(clients, cohort=cohort, alpha=alpha, rounds=1)
+    alpha, (start, _, module) = 0.4, twin("MLP")
+    algorithm, result = fit(clients, size=size, alpha=alpha, rounds=1)
     new = {1000 + k: rows for k, rows in ragged_clients((1, 12), seed=5).items()}
     placed = fedlib.new_clients(algorithm, result, client_data(new), rounds, seed=SEED).state
-    models, graph = slow(clients, "MLP", cohort, alpha, 0.01, rounds=1)
-    known, module = [k for k in clients if k in graph], twin("MLP")[2]
-    n = np.array([len(clients[k][1]) for k in known])
-    mean = combine(n / n.sum(), [models[k] for k in known])
+    models, graph = slow(clients, "MLP", size, alpha, 0.01, rounds=1)
+    known = [k for k in clients if k in graph]
+    n = [len(clients[k][1]) for k in known]
     for i, (k, data) in enumerate(new.items()):
-        own = mean
+        own = mean([models[k] for k in known], n)
         for t in range(1, rounds + 1):
-            own = train(module, own, k, data, t)
-        cosines = [float(torch.cosine_similarity(moved(own, start), moved(models[j], start), dim=0)) for j in known]
-        sizes = np.append(n, len(data[1]))
-        w = solve(np.array([*cosines, 1.0]), sizes / sizes.sum(), alpha)
-        assert largest_difference(row(placed.models, i), combine(w, [*(models[j] for j in known), own])) <= 1e-10
+            own = trained(module, own, data, k, Key(SEED, t), **LOCAL)
+        moved = [flat(model) - flat(start) for model in (*(models[j] for j in known), own)]
+        sizes = np.array([*n, len(data[1])])
+        w = solve(np.array([cosine(moved[-1], other) for other in moved]), sizes / sizes.sum(), alpha)
+        assert largest_difference(row(placed.models, i), mean([*(models[j] for j in known), own], w)) <= 1e-10
         expected = [dict(zip(known, w, strict=False)).get(j, 0.0) for j in clients]
         assert np.abs(placed.graph[i].numpy() - expected).max() <= 1e-10
         assert 0.01 < w[-1] < 0.99
-    assert len(known) == cohort and placed.assignment.tolist() == [0, 1]
+    assert len(known) == size and placed.assignment.tolist() == [0, 1]
     held = algorithm.client_params(placed, torch.tensor([1, 0]))
     assert largest_difference(row(held, 0), row(placed.models, 1)) == 0
 
@@ -201,100 +156,35 @@ def test_new_clients_of_a_federation_in_which_all_were_lost(clients):
     algorithm = PFedGraph(classification_loss(predict), **LOCAL)
     state, new = algorithm.init(params, client_data(clients), Key(SEED)), ragged_clients((9,))[10]
     placed = algorithm.new_clients(state, client_data({1000: new}), Key(SEED), 1)
-    own, n = train(module, params, 1000, new, 1), np.array([*SIZES, 9])
+    own, n = trained(module, params, new, 1000, Key(SEED, 1), **LOCAL), np.array([*SIZES, 9])
     w = solve(np.append(np.zeros(8), 1.0), n / n.sum(), algorithm.alpha)
-    expected = {name: w[-1] * p + (1 - w[-1]) * params[name] for name, p in own.items()}
-    assert largest_difference(row(placed.models, 0), expected) <= 1e-12
+    assert largest_difference(row(placed.models, 0), mean([own, params], [w[-1], 1 - w[-1]])) <= 1e-12
 
 
 # --- what equals what -------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("network", ["MLP", "CNN"])
-def test_a_huge_alpha_is_fedavg(network, clients):
-    state = fit(clients, network, alpha=1e9, lam=0)[1].state
-    plain = fit(clients, network, kind=FedAvg)[1].state.models
+def test_the_graph_of_a_huge_alpha_is_the_share_of_examples_and_that_of_a_small_one_nobody_else(clients):
+    """From the alpha on that the page names. What the models are then, `test_limits` says."""
     share = torch.tensor(SIZES) / sum(SIZES)
-    assert (state.graph - share).abs().max() < 1e-7
-    for k in range(8):
-        assert largest_difference(row(state.models, k), row(plain, 0)) <= 1e-8
-
-
-@pytest.mark.parametrize("cohort", [None, COHORT])
-def test_a_small_alpha_without_a_pull_is_local_only(cohort, clients):
-    """To the last bit, and from the alpha on that the page names."""
-    algorithm, result = fit(clients, cohort=cohort, alpha=1e-3, lam=0)
-    state, alone = result.state, fit(clients, cohort=cohort, kind=LocalOnly)[1].state.local
-    assert ((state.graph == torch.eye(8)) | (state.graph.sum(1) == 0)[:, None]).all()
-    assert largest_difference(state.models, alone) == 0
+    assert (fit(clients, rounds=1, alpha=1e9, lam=0)[1].state.graph - share).abs().max() < 1e-7
+    algorithm, result = fit(clients, size=COHORT, alpha=1e-3, lam=0)
+    graph = result.state.graph
+    assert ((graph == torch.eye(8)) | (graph.sum(1) == 0)[:, None]).all()
     cosines, n = torch.tensor([[1.0, 0.2]]).double(), torch.tensor([3, 1])
     limit = (1 - 0.2) / (2 * (1 - 3 / 4 + 1 / 4))
     weights = [replace(algorithm, alpha=limit * by).weights(cosines, n)[0, 0] for by in (0.999, 1.001)]
     assert weights[0] == 1 > weights[1] > 0.99
 
 
-def test_one_client_is_local_only():
-    clients = ragged_clients((9,))
-    state = fit(clients, lam=0)[1].state
-    assert largest_difference(state.models, fit(clients, kind=LocalOnly)[1].state.local) == 0
-    assert state.graph.tolist() == [[1.0]]
-
-
-def test_the_pull_keeps_models_near_the_direction_of_their_mixture(clients):
-    """The stronger it is, the larger the cosine after training; in round 1 it does nothing."""
-    first = [fit(clients, rounds=1, lam=lam)[1].state.models for lam in (0.0, 5.0)]
-    assert largest_difference(*first) == 0
-    algorithm, result = fit(clients, rounds=1)
-    data, everybody, cosines = client_data(clients), torch.arange(8), []
-    for lam in (0.0, 0.5, 5.0):
-        update = replace(algorithm, lam=lam).train(result.state, data, everybody, Key(SEED, 2))
-        ends = [flat(row(update.per_client["model"], k)) for k in range(8)]
-        starts = [flat(row(result.state.models, k)) for k in range(8)]
-        cosines.append(sum(float(torch.cosine_similarity(a, b, dim=0)) for a, b in zip(ends, starts, strict=True)))
-    assert cosines[0] < cosines[1] < cosines[2]
-
-
-def test_clients_that_call_inputs_alike_collaborate():
-    """Two groups with contradictory labels: nearly all weight stays within a group, also for new clients."""
-    centres = np.random.RandomState(1).standard_normal((4, 1, 6, 6))
-
-    def clients_of(groups, seed):
-        random, made = np.random.RandomState(seed), {}
-        for k, group in enumerate(groups):
-            y = random.randint(0, 4, 30 + k)
-            x = centres[y] + 0.3 * random.standard_normal((len(y), 1, 6, 6))
-            made[100 * seed + k] = (torch.from_numpy(x), torch.from_numpy((y + 2 * group) % 4))
-        return made
-
-    group = torch.arange(8) % 2
-    algorithm, result = fit(clients_of(group.tolist(), 1), rounds=5)
-    alike = group[:, None] == group
-    graph = result.state.graph
-    assert (graph * alike).sum(1).min() > 0.95 and (graph * ~alike).sum(1).max() < 0.05
-    assert graph.diagonal().max() < 0.9  # a client is not alone
-    placed = fedlib.new_clients(algorithm, result, client_data(clients_of([0, 1, 1], 2)), 2).state
-    assert (placed.graph * (torch.tensor([0, 1, 1])[:, None] == group)).sum(1).min() > 0.05
-    assert (placed.graph * (torch.tensor([0, 1, 1])[:, None] != group)).sum(1).max() < 0.05
-
-
 # --- costs and mistakes -----------------------------------------------------------------------------------------------
 
 
 def test_costs(clients):
-    history = fit(clients, cohort=COHORT)[1].history
+    history = fit(clients, size=COHORT)[1].history
     size = 8 * count(twin("MLP")[0])
     assert (history["bytes_down"] == COHORT * size).all() and (history["bytes_up"] == COHORT * size).all()
     assert (history["server_seconds (graph)"] > 0).all() and history["round"].tolist() == [1, 2, 3, 4]
-
-
-def test_mistakes_are_refused():
-    for settings, message in (
-        ({"alpha": 0}, "alpha must be a number above 0; got 0"),
-        ({"alpha": -1.0}, "alpha must be a number above 0; got -1.0"),
-        ({"lam": -0.1}, "lam must be a number of at least 0; got -0.1"),
-    ):
-        with pytest.raises(ValueError, match=message):
-            PFedGraph(classification_loss(None), **settings)
 
 
 def test_a_client_that_did_not_move_weighs_by_size():

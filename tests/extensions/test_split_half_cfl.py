@@ -3,18 +3,20 @@
 import math
 import warnings
 from dataclasses import replace
+from functools import partial
+from itertools import product
 
 import numpy as np
 import pytest
 import torch
-from cfl_worlds import LOCAL, LOSS, conflicting, flat, still_loss, train_one, with_a_still_client
+from cfl_worlds import LOCAL, LOSS, conflicting, flat, train_one
+from reference import mean_by_examples
 from scipy import stats
-from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
+from twins import assert_resumes, classification_loss, client_data, count, largest_difference, ragged_clients, twin
 
 import fedlib
 from fedlib import Key, datasets, partition
 from fedlib.algorithm import Update
-from fedlib.algorithms.fedavg import FedAvg
 from fedlib.data import halves
 from fedlib.extensions.split_half_cfl import SplitHalfCFL, chance_of_shared_cut, cosines_of_halves
 from fedlib.params import row
@@ -79,8 +81,7 @@ def recursion(params, clients, settings, rounds, t=0, seed=3, size=None, halves=
     while t < rounds:
         t += 1
         trained = {c: train_one(params, xy, c, t, seed)[0] for c, xy in clients.items()}
-        before, total = params, sum(len(xy[1]) for xy in clients.values())
-        mean = {name: sum(len(clients[c][1]) / total * trained[c][name] for c in clients) for name in params}
+        before, mean = params, mean_by_examples(trained, clients)
         params = {name: p + mean[name] for name, p in params.items()}
         if t % settings["every"] or len(clients) == 1:
             continue
@@ -117,15 +118,6 @@ def begin(algorithm, n, params):
     return algorithm.init(params, clients, Key(0))
 
 
-def test_never_tested_is_fedavg(clients):
-    params, data = twin("MLP")[0], client_data(clients)
-    run = {"params": params, "data": data, "rounds": 4, "clients_per_round": 5, "progress": False}
-    ours = fedlib.fit(SplitHalfCFL(LOSS, **LOCAL, level=0), **run)
-    theirs = fedlib.fit(FedAvg(LOSS, **LOCAL), **run)
-    assert not ours.state.splits and largest_difference(ours.state.models, theirs.state.models) <= 1e-12
-    assert not len(ours.state.size) and "bytes_up (clustering)" not in ours.history
-
-
 WHOLE = "every={} rounds and needs all clients of a cluster of 4 or more"
 
 
@@ -133,6 +125,7 @@ WHOLE = "every={} rounds and needs all clients of a cluster of 4 or more"
     ("settings", "cohort", "said"),
     [
         ({}, 9, WHOLE.format(20)),  # too short for the default
+        ({"every": 1}, 3, WHOLE.format(1)),  # three clients are too few for halves
         ({"every": 1}, 5, WHOLE.format(1)),  # never all clients
         ({"every": 4}, 9, ""),
         ({"level": 0}, 9, ""),  # FedAvg on purpose
@@ -142,13 +135,9 @@ def test_a_run_that_could_test_nothing_says_so_at_its_end(settings, cohort, said
     with warnings.catch_warnings(record=True) as found:
         warnings.simplefilter("always")
         algorithm = SplitHalfCFL(LOSS, **LOCAL, **settings, test_epochs=1)
-        fedlib.fit(algorithm, twin("MLP")[0], client_data(conflicting()), 6, cohort, progress=False)
+        data = client_data(conflicting(1) if cohort == 3 else conflicting())
+        fedlib.fit(algorithm, twin("MLP")[0], data, 6, cohort, progress=False)
     assert len(found) == bool(said) and all(said in str(w.message) and "round 6" in str(w.message) for w in found)
-
-
-def test_three_clients_are_too_few_for_halves():
-    with pytest.warns(UserWarning, match="stayed in one: .* a cluster of 4 or more"):
-        fedlib.fit(SplitHalfCFL(LOSS, every=1), twin("MLP")[0], client_data(conflicting(1)), 1, progress=False)
 
 
 def test_a_round_without_halves_is_no_test():
@@ -162,44 +151,19 @@ def test_a_round_without_halves_is_no_test():
 
 def test_sums_of_halves_are_made_by_the_first_test(tmp_path):
     """3 K^2 numbers, in each checkpoint too: not before a whole cluster has been tested."""
-    params, data = twin("MLP")[0], client_data(conflicting())
-    run, file = {"params": params, "data": data, "progress": False}, fedlib.Checkpoint(tmp_path / "run")
     algorithm = SplitHalfCFL(LOSS, **LOCAL, every=3, test_epochs=2, level=0.2)
-    with pytest.warns(UserWarning, match="CFL tested no cluster"):
-        assert fedlib.fit(algorithm, rounds=2, checkpoint=file, **run).state.halves.shape == (3, 0, 0)
-    with pytest.warns(UserWarning, match="CFL tested no cluster"):
-        assert fedlib.fit(algorithm, rounds=3, clients_per_round=8, **run).state.halves.shape == (3, 0, 0)
-    resumed, whole = fedlib.fit(algorithm, rounds=7, checkpoint=file, **run), fedlib.fit(algorithm, rounds=7, **run)
-    assert whole.state.halves.shape == (3, 9, 9) and whole.state.splits
-    assert torch.equal(resumed.state.halves, whole.state.halves)
-    assert torch.equal(resumed.state.assignment, whole.state.assignment)
-
-
-@pytest.mark.parametrize("still", [(0,), (4,), (0, 4)])
-def test_a_client_that_stands_still_keeps_its_model_and_the_others_are_split(still):
-    signs, params = (1, 1, 1, -1, -1, -1, 1, -1), {"w": torch.tensor([0.1, -0.1], dtype=torch.float64)}
-    algorithm = SplitHalfCFL(still_loss, lr=0.01, batch_size=None, every=2, level=0.2, test_epochs=1)
-    result = fedlib.fit(algorithm, params, client_data(with_a_still_client(signs, still)), 3, progress=False)
-    first, others = result.state.splits[0], [k for k in range(8) if k not in still]
-    assert first.members.tolist() == others
-    assert first.part.tolist() == [int(signs[k] != signs[others[0]]) for k in others]
-    assert all(result.state.assignment[k] == 0 for k in still)
-    new = client_data(with_a_still_client((1, -1, 1), (2,)))
-    placed = fedlib.new_clients(algorithm, result, replace(new, id=new.id + 100)).state.assignment
-    assert [int(placed[k]) for k in (0, 1)] == [int(result.state.assignment[k]) for k in (1, 3)] and placed[2] == 0
-
-
-@pytest.mark.filterwarnings("ignore:CFL tested no cluster")
-def test_clients_that_all_stand_still_are_not_split():
-    data = client_data(with_a_still_client(still=range(5)))
-    algorithm = SplitHalfCFL(still_loss, level=0.5, every=1)
-    state = fedlib.fit(algorithm, {"w": torch.ones(2).double()}, data, 2, progress=False).state
-    assert not state.splits and len(state.norms) == 2
+    run = partial(fedlib.fit, algorithm, twin("MLP")[0], client_data(conflicting()), progress=False)
+    for short in ({"rounds": 2}, {"rounds": 3, "clients_per_round": 8}):
+        with pytest.warns(UserWarning, match="CFL tested no cluster"):
+            assert run(**short).state.halves.shape == (3, 0, 0)
+    with pytest.warns(UserWarning, match="CFL tested no cluster"):  # after two rounds
+        whole = assert_resumes(run, tmp_path, 2, 7).state
+    assert whole.halves.shape == (3, 9, 9) and whole.splits
 
 
 def test_halves_of_a_client_that_stands_still_say_nothing_of_it_and_all_of_the_others():
     random = np.random.RandomState(0)
-    first, second = updates(random, 9, torch.tensor([[1.0], [-1.0]]).repeat(5, 1)[:9] * torch.ones(30).double())
+    first, second = updates(random, 9, in_turn(9) * torch.ones(30).double())
     gone = cosines_of_halves({"w": first.index_fill(0, torch.tensor([2]), 0)}, {"w": second})
     rest = [k for k in range(9) if k != 2]
     assert torch.equal(gone[:, rest][:, :, rest], cosines_of_halves({"w": first[rest]}, {"w": second[rest]}))
@@ -231,7 +195,7 @@ def test_halves_part_the_rows_and_have_one_size(columns):
 
 def shared(first, second):
     """The test of two halves' updates, each a matrix with a row for each client."""
-    return chance_of_shared_cut(cosines_of_halves({"w": first}, {"w": second}))
+    return chance_of_shared_cut(summed((first, second)))
 
 
 def updates(random, clients, signal, dimensions=30):
@@ -240,11 +204,26 @@ def updates(random, clients, signal, dimensions=30):
     return [signal + torch.from_numpy(random.standard_normal((clients, dimensions))) * scale for _ in range(2)]
 
 
-def test_the_test_errs_as_rarely_as_it_says():
+def in_turn(clients):
+    """1 and -1 in turn."""
+    return 1 - 2.0 * (torch.arange(clients)[:, None] % 2)
+
+
+def line(length):
+    """A signal in one direction."""
+    return length * torch.nn.functional.one_hot(torch.tensor(5), 30).double()
+
+
+def summed(halves):
+    """The cosines of two halves' updates."""
+    return cosines_of_halves(*({"w": half} for half in halves))
+
+
+@pytest.mark.parametrize("clients", [4, 10, 25])
+def test_the_test_errs_as_rarely_as_it_says(clients):
     random = np.random.RandomState(0)
-    for clients in (4, 10, 25):
-        found = [shared(*updates(random, clients, torch.ones(30).double())) for _ in range(500)]
-        assert np.mean(np.array(found) < 0.05) < 0.03 and min(found) < 0.5
+    found = [shared(*updates(random, clients, torch.ones(30).double())) for _ in range(500)]
+    assert np.mean(np.array(found) < 0.05) < 0.03 and min(found) < 0.5
 
 
 def test_the_test_errs_as_rarely_after_many_tests():
@@ -252,10 +231,7 @@ def test_the_test_errs_as_rarely_after_many_tests():
     random, found = np.random.RandomState(0), []
     for _ in range(200):
         lasting = [0.5 * half for half in updates(random, 10, 0.0)]
-        tests = [
-            cosines_of_halves(*({"w": half + old} for half, old in zip(updates(random, 10, 0.7), lasting, strict=True)))
-            for _ in range(6)
-        ]
+        tests = [summed(map(torch.add, updates(random, 10, 0.7), lasting)) for _ in range(6)]
         found.append(chance_of_shared_cut(sum(tests)))
     assert np.mean(np.array(found) < 0.05) < 0.03 and min(found) < 0.5
 
@@ -265,7 +241,7 @@ def test_clients_with_noisier_updates_are_no_group():
     random, found, naive = np.random.RandomState(0), [], []
     for _ in range(200):
         sure = torch.from_numpy(np.exp(random.standard_normal((20, 1))))
-        cosines = cosines_of_halves(*({"w": half} for half in updates(random, 20, 0.3 * sure)))
+        cosines = summed(updates(random, 20, 0.3 * sure))
         found.append(chance_of_shared_cut(cosines))
         side = bipartition(cosines[0], "average").assignment == 1
         if found[-1] < 1 and 1 < side.sum() < 19:
@@ -275,22 +251,15 @@ def test_clients_with_noisier_updates_are_no_group():
 
 
 def test_the_test_sees_groups():
-    random = np.random.RandomState(0)
-    side = torch.arange(10)[:, None] % 2 * 2.0 - 1
-    line = torch.zeros(30).double()
-    line[5] = 1
-    groups = updates(random, 10, side * line)
+    groups = updates(np.random.RandomState(0), 10, -in_turn(10) * line(1))
     assert shared(*groups) < 1e-3
-    assert shared(*(half[side[:, 0] > 0] for half in groups)) > 0.01  # one group alone
+    assert shared(*(half[1::2] for half in groups)) > 0.01  # one group alone
 
 
 def test_tests_add_up():
     """Groups that most tests do not see alone."""
     random = np.random.RandomState(0)
-    side = torch.arange(10)[:, None] % 2 * 2.0 - 1
-    line = torch.zeros(30).double()
-    line[5] = 0.6
-    tests = [cosines_of_halves(*({"w": half} for half in updates(random, 10, side * line))) for _ in range(40)]
+    tests = [summed(updates(random, 10, in_turn(10) * line(0.6))) for _ in range(40)]
     assert np.median([chance_of_shared_cut(one) for one in tests]) > 0.05 and chance_of_shared_cut(sum(tests)) < 1e-6
 
 
@@ -298,31 +267,29 @@ def test_tests_add_up():
 def test_clients_that_differ_one_by_one_are_no_groups(clients):
     """Each resembles its own other half and nobody else, as when a model has learned its examples by heart."""
     random = np.random.RandomState(0)
-    side = torch.arange(clients)[:, None] % 2 * 2.0 - 1
 
     def chance(signal):
         own, one, other = torch.from_numpy(random.standard_normal((3, clients, 1000)))
         return shared(signal + own + 0.3 * one, signal + own + 0.3 * other)
 
     assert all(chance(0.0) == 1 for _ in range(50))
-    assert max(chance(1.5 * side) for _ in range(50)) < (0.02 if clients == 5 else 1e-3)  # five are few
+    assert max(chance(1.5 * in_turn(clients)) for _ in range(50)) < (0.02 if clients == 5 else 1e-3)  # five are few
 
 
 def test_the_probabilities_of_two_tests_are_those_of_plain_loops():
     """Of clients in four groups, and of clients that agree."""
     start = twin("MLP")[0]
-    for groups in (4, 1):
-        for seed in (2, 3, 4):
-            clients = conflicting(groups, 2 if groups == 4 else 12, seed=seed)
-            algorithm = SplitHalfCFL(LOSS, **LOCAL, every=1, test_epochs=3, level=1e-30)
-            run = {"data": client_data(clients), "seed": seed, "progress": False}
-            found = fedlib.fit(algorithm, start, rounds=2, **run).state.norms[:, 4].tolist()
-            middle = row(fedlib.fit(replace(algorithm, level=0), start, rounds=1, **run).state.models, 0)
-            halves = None
-            for t, params in ((1, start), (2, middle)):
-                halves = halves_after(params, clients, t, seed, 3, half_size(clients), halves)
-                assert found[t - 1] == pytest.approx(chance(halves), rel=1e-6)
-                assert groups == 1 or found[t - 1] < 0.1
+    algorithm = SplitHalfCFL(LOSS, **LOCAL, every=1, test_epochs=3, level=1e-30)
+    for (groups, each), seed in product([(4, 2), (1, 12)], [2, 3, 4]):
+        clients = conflicting(groups, each, seed=seed)
+        run = {"data": client_data(clients), "seed": seed, "progress": False}
+        found = fedlib.fit(algorithm, start, rounds=2, **run).state.norms[:, 4].tolist()
+        middle = row(fedlib.fit(replace(algorithm, level=0), start, rounds=1, **run).state.models, 0)
+        halves = None
+        for t, params in ((1, start), (2, middle)):
+            halves = halves_after(params, clients, t, seed, 3, half_size(clients), halves)
+            assert found[t - 1] == pytest.approx(chance(halves), rel=1e-6)
+            assert groups == 1 or found[t - 1] < 0.1
 
 
 def test_the_test_at_its_ends():
@@ -337,19 +304,17 @@ def test_the_test_at_its_ends():
 
 def told(n, halves, update=None):
     """One round of CFL, with a test, of clients with n examples whose halves have these updates."""
-    n, pair = torch.as_tensor(n), [{"w": half} for half in halves]
+    names, parts = ("update", "first half", "second half"), (halves[0] if update is None else update, *halves)
+    entry = {name: {"w": part} for name, part in zip(names, parts, strict=True)} | {"n": torch.as_tensor(n)}
     algorithm = SplitHalfCFL(LOSS, every=1)
-    entry = {"update": {"w": update} if update is not None else pair[0], "n": n}
-    entry |= {"first half": pair[0], "second half": pair[1]}
-    return algorithm.aggregate(
-        begin(algorithm, n, {"w": torch.zeros(len(halves[0][0]))}), Update(torch.arange(len(n)), per_client=entry)
-    )
+    start = begin(algorithm, n, {"w": torch.zeros(halves[0].shape[1])})
+    return algorithm.aggregate(start, Update(torch.arange(len(n)), per_client=entry))
 
 
 def test_a_client_with_one_example_is_not_tested():
     """It has no halves. But it is parted with the others."""
     random = np.random.RandomState(0)
-    side = torch.tensor([1.0, -1]).repeat(5)[:, None] * torch.tensor([1.0, 0, 0, 0]).double()
+    side = in_turn(10) * torch.tensor([1.0, 0, 0, 0]).double()
     halves = [side + torch.from_numpy(0.1 * random.standard_normal((10, 4))) for _ in range(2)]
     halves = [torch.cat([halves[0][:1], h[1:]]) for h in halves]
     ends = [told([n] + [9] * 9, halves) for n in (1, 9)]
@@ -361,7 +326,7 @@ def test_a_client_with_one_example_is_not_tested():
 @pytest.mark.filterwarnings("ignore:CFL tested no cluster")
 def test_halves_are_trained_in_rounds_of_a_test_only():
     params, data = twin("MLP")[0], client_data(ragged_clients())
-    size = 8 * sum(p.numel() for p in params.values())
+    size = 8 * count(params)
     for settings, tests in (({"every": 2}, [2, 4]), ({"every": 1}, [1, 2, 3, 4]), ({"level": 0}, [])):
         history = fedlib.fit(SplitHalfCFL(LOSS, **LOCAL, **settings), params, data, 4, progress=False).history
         up = history.get("bytes_up (clustering)", history["round"] * 0.0).fillna(0)
@@ -379,32 +344,11 @@ def test_halves_know_no_stragglers():
 def test_groups_with_a_common_direction_are_parted():
     """The rule asks whether clients differ in groups, not whether they are far from a common model."""
     random = np.random.RandomState(0)
-    side = torch.tensor([1.0, -1]).repeat(4)[:, None] * torch.tensor([1.0, 0, 0, 0]).double()
+    side = in_turn(8) * torch.tensor([1.0, 0, 0, 0]).double()
     common = torch.tensor([0.0, 3, 0, 0]).double()
     update, *halves = (side + common + torch.from_numpy(0.1 * random.standard_normal((8, 4))) for _ in range(3))
     (cut,) = told([9] * 8, halves, update).splits
     assert cut.part.tolist() == [0, 1] * 4 and cut.similarity.min() > 0
-
-
-@pytest.mark.filterwarnings("ignore:CFL tested no cluster")
-def test_ledger_counts_one_model_each_way():
-    params, data = twin("MLP")[0], client_data(ragged_clients())
-    history = fedlib.fit(SplitHalfCFL(LOSS), params, data, 2, 5, progress=False).history
-    size = 8 * sum(p.numel() for p in params.values())
-    assert history["bytes_down"].tolist() == [5 * size] * 2
-    assert history["bytes_up"].tolist() == [5 * (size + 8)] * 2  # and how many examples
-
-
-def test_mistakes_are_told():
-    for name, value, message in (
-        ("level", 1.0, "a number of at least 0 and below 1; got 1.0"),
-        ("level", -0.1, "a number of at least 0 and below 1; got -0.1"),
-        ("every", 0, "a whole number of at least 1; got 0"),
-        ("test_epochs", 0, "a whole number of at least 1; got 0"),
-        ("min_size", 0, "a whole number of at least 1; got 0"),
-    ):
-        with pytest.raises(ValueError, match=f"{name} must be {message}"):
-            SplitHalfCFL(LOSS, **{name: value})
 
 
 def test_permuted_labels_are_told_apart():
