@@ -1,21 +1,12 @@
 """What chapter 6 says of its stored runs."""
 
-from book.claiming import OURS, RELATIVE, ahead, beats, between, every, level, shows, values
-from book.claims.reproduction_cfl import found, of, split
+from book.claiming import OURS, ahead, beats, between, every, level
+from book.claims.reproduction_cfl import AGREE, EVERYTHING, OWN, found, lengths_cost, of, split
 
 PAGE = "notebooks/06_cfl.ipynb"
 NAME = "cfl"
-AGREE, FOUR, SKEW = "small clients, one group", "small clients, four groups", "label skew"
-SCORES = EVERYTHING, OWN = "test accuracy", "on its own mix"
-
-
-def lengths_cost(read):
-    """The rule by lengths splits congruent clients in four seeds; what that cost in these."""
-    found = read(NAME)
-    ends = [values(found, f"{rule}, {AGREE}", EVERYTHING) for rule in ("FedAvg", RELATIVE)]
-    splits = values(found, f"{RELATIVE}, {AGREE}", "splits")
-    lost = [plain - cut for plain, cut, number in zip(*ends, splits, strict=True) if number > 0]
-    return len(splits) == 5 and len(lost) == 4 and min(lost) > 0 and shows(100 * max(lost), "2.3")
+FOUR, SKEW = "small clients, four groups", "label skew"
+SCORES = EVERYTHING, OWN
 
 
 def three_and_three(read):

@@ -4,7 +4,7 @@ import math
 import statistics
 
 import numpy as np
-from book.claiming import OURS, every, ratio, shows
+from book.claiming import OURS, RELATIVE, every, ratio, shows, values
 
 from book.experiments import verdicts
 from fedlib.extensions import SplitHalfCFL
@@ -105,6 +105,18 @@ def still_rising(read):
 
 
 # ---- when CFL may split ----
+
+AGREE = "small clients, one group"
+EVERYTHING, OWN = "test accuracy", "on its own mix"
+
+
+def lengths_cost(read):
+    """The rule by lengths splits clients that agree in four seeds; what that cost in these."""
+    found = read("cfl")
+    ends = [values(found, f"{rule}, {AGREE}", EVERYTHING) for rule in ("FedAvg", RELATIVE)]
+    splits = values(found, f"{RELATIVE}, {AGREE}", "splits")
+    lost = [plain - cut for plain, cut, number in zip(*ends, splits, strict=True) if number > 0]
+    return len(splits) == 5 and len(lost) == 4 and min(lost) > 0 and shows(100 * max(lost), "2.3")
 
 
 def anything(data, kind):
