@@ -2,7 +2,9 @@
 
 import statistics
 
-from book.claiming import HOLDS, OPPOSITE, UNDECIDED, beats, between, compare, every, mean, printed, says, shows, values
+from book.claiming import HOLDS, OPPOSITE, UNDECIDED, beats, between, every, level, mean, printed, says, shows, values
+
+from book import claiming
 
 PAGE = "book/reproduction/fedcg.md"
 
@@ -65,7 +67,7 @@ def styles_separated(read):
 def keeps_more_on_photos_only(read):
     """With the flatten head at rate 0.1: T = 1 against T = 100."""
     found, arms = read("fedcg_collapse"), [(f"rate 0.1, T = {t}", LARGEST) for t in (1, 100)]
-    words = {k: compare(found, *((f"{k}, flatten", *arm) for arm in arms))["verdict"] for k in KINDS}
+    words = {k: claiming.compare(found, *((f"{k}, flatten", *arm) for arm in arms))["verdict"] for k in KINDS}
     most = {kind: max(pairs(read, LARGEST, (kind,), ("flatten",), ("0.1",), (100,))) for kind in KINDS}
     photos = shows(mean(found, "photos, turned, flatten", *arms[1]), "0.72")
     return photos and all(
@@ -87,12 +89,16 @@ THREE = "accuracy, last three"
 
 
 def three_points_on_femnist(read):
-    gaps = [compare(read(ACCURACY)["FEMNIST"], (own, THREE), ("FedAvg", THREE)) for own in (*TRAINED, "one domain")]
+    gaps = [
+        claiming.compare(read(ACCURACY)["FEMNIST"], (own, THREE), ("FedAvg", THREE)) for own in (*TRAINED, "one domain")
+    ]
     return all(g["verdict"] == HOLDS and g["agree"] == 5 and 0.025 < g["difference"] < 0.04 for g in gaps)
 
 
 def two_of_sixteen(read):
-    gaps = [compare(read(ACCURACY)[kind], (own, THREE), ("one domain", THREE)) for kind in KINDS for own in TRAINED]
+    gaps = [
+        claiming.compare(read(ACCURACY)[kind], (own, THREE), ("one domain", THREE)) for kind in KINDS for own in TRAINED
+    ]
     told = [gap["difference"] for gap in gaps if gap["verdict"] != UNDECIDED]
     return len(gaps) == 16 and len(told) == 2 and all(abs(gap) < 0.01 for gap in told)
 
@@ -120,7 +126,7 @@ def effect(word, part, places, score=LATE, **more):
 
 def adds(read, part, places):
     """What a part adds late in training: its mean over seeds, and the verdict."""
-    gaps = [compare(read(where(p)[0])[p], (f"effect of {part}", LATE), 0.0) for p in places]
+    gaps = [claiming.compare(read(where(p)[0])[p], (f"effect of {part}", LATE), 0.0) for p in places]
     return [(gap["difference"], gap["verdict"]) for gap in gaps]
 
 
@@ -160,7 +166,7 @@ WRITERS = "fedcg_femnist"
 FOUR, FOUR_SLOW, ONE_SLOW = (f"FedCG, book, D = {d}" for d in ("4", "4 at 0.03", "1 at 0.03"))
 AS_PRINTED = [f"FedCG, paper, D = {d}" for d in (2, 3, 4)]
 CONTROLS = "FedCG, told one domain", "FedCG, random domains"
-slow_undecided = says(UNDECIDED, WRITERS, AS_PRINTED[-1], "FedAvg", "accuracy")
+slow_undecided = level(WRITERS, AS_PRINTED[-1], "FedAvg", "accuracy")
 
 
 def rows(read):
@@ -193,7 +199,7 @@ def domains(read):
 def alone_above(read):
     """Of all rows, one is above FedAvg, and its interval begins near zero."""
     found = rows(read)
-    gaps = {row: compare(found, (row, "accuracy"), ("FedAvg", "accuracy")) for row in found if row != "FedAvg"}
+    gaps = {row: claiming.compare(found, (row, "accuracy"), ("FedAvg", "accuracy")) for row in found if row != "FedAvg"}
     above = {row: gap["difference"] - gap["half_width"] for row, gap in gaps.items() if gap["verdict"] == HOLDS}
     return len(gaps) == 15 and [*above] == ["FedCG, book, D = 3"] and above["FedCG, book, D = 3"] < 0.001
 
@@ -247,7 +253,7 @@ CLAIMS = {
     "33 of 450 runs end with two domains that separate styles": styles_separated,
     "it is about three points above FedAvg, in every seed; so is FedCG with a single domain.": three_points_on_femnist,
     "On digits and on photos it cannot be distinguished from FedAvg.": every(
-        *(says(UNDECIDED, (ACCURACY, kind), TRAINED, "FedAvg", THREE) for kind in KINDS[:3])
+        *(level((ACCURACY, kind), TRAINED, "FedAvg", THREE) for kind in KINDS[:3])
     ),
     "it can be distinguished in two of sixteen cases, and there by less than a point": two_of_sixteen,
     "without any graph they beat FedAvg in every seed, in either place": every(
@@ -293,7 +299,7 @@ CLAIMS = {
         domains,
         between(0.999, 1, WRITERS, CONTROLS[0], LARGEST),
         between(0.25, 0.26, WRITERS, CONTROLS[1], LARGEST),
-        says(UNDECIDED, WRITERS, (*AS_PRINTED, *CONTROLS), "FedAvg", "accuracy"),
+        level(WRITERS, (*AS_PRINTED, *CONTROLS), "FedAvg", "accuracy"),
     ),
     "So the lead of 3.9 points with the paper's rate may be one of speed": every(femnist, slow_undecided),
     "With three domains it is above FedAvg in every seed, by 0.6 points, but of the fifteen other rows "
@@ -301,11 +307,11 @@ CLAIMS = {
     "four domains at 0.06 are half a point above one at 0.03, in every seed, but cannot be distinguished "
     "from it at the same 0.03": every(
         beats(WRITERS, FOUR, ONE_SLOW, "accuracy", points="0.5"),
-        says(UNDECIDED, WRITERS, FOUR_SLOW, ONE_SLOW, "accuracy"),
+        level(WRITERS, FOUR_SLOW, ONE_SLOW, "accuracy"),
         diverged,
     ),
-    "FedProx, SCAFFOLD, FedAvgM and IFCA cannot be distinguished from FedAvg.": says(
-        UNDECIDED, WRITERS, ("FedProx", "SCAFFOLD", "FedAvgM", "IFCA"), "FedAvg", "accuracy"
+    "FedProx, SCAFFOLD, FedAvgM and IFCA cannot be distinguished from FedAvg.": level(
+        WRITERS, ("FedProx", "SCAFFOLD", "FedAvgM", "IFCA"), "FedAvg", "accuracy"
     ),
 }
 
