@@ -18,13 +18,6 @@ ROWS = {
         ("3", "rows instead of columns", "_, order =", "order, _ =", "nothing moves"),
         ("3", "networks exchanged", "(first), units(second)", "(second), units(first)", "the other way round"),
         ("3", "largest sum of costs", "(costs)", "(costs, maximize=True)", "not the closest units"),
-        (
-            "3",
-            "lengths of the units only",
-            "torch.cdist(units(first), units(second))",
-            "(units(first).norm(dim=1)[:, None] * units(second).norm(dim=1))",
-            "not the closest units",
-        ),
         ("3", "one unit for all", "torch.tensor(order)", "torch.tensor(order * 0)", "must come once"),
         ("4", "no lie", "said = 1000 * 1000", "said = 1000", "the honest share"),
         ("4", "one each", "100 * others", "others", "100 examples"),
@@ -346,13 +339,6 @@ ROWS = {
         ("4", "test rows in the mean", "pd.concat(train)", "pd.concat(tables)", "training rows"),
         ("4", "as listed, not sorted", '(folder).glob("*.csv"))', '(folder).glob("*.csv"))[::-1]', "one third of each"),
         ("4", "label among the features", " if name != label", "", "not a feature"),
-        (
-            "4",
-            "test and training exchanged",
-            "stacked(train), stacked([t[2::3] for t in tables])",
-            "stacked([t[2::3] for t in tables]), stacked(train)",
-            "one third of each",
-        ),
     ],
     "16_scaling_out": [
         ("1", "arithmetic forgotten", "answer = 67", "answer = 100", "the arithmetic stays"),
