@@ -141,7 +141,7 @@ def split(number, runs, name, which=anything):
     """So many of these runs of clients that agree were split by split-half CFL."""
 
     def ask(read):
-        found = [run["ARI"] < 1 or len(run["splits"]) > 0 for run in ends(read, name, False, which)]
+        found = [run["ARI"] != 1 or len(run["splits"]) > 0 for run in ends(read, name, False, which)]
         return (sum(found), len(found)) == (number, runs)
 
     return ask
@@ -151,7 +151,7 @@ def found(number, runs, name, which=anything, least=0.95):
     """In so many of these runs with planted groups split-half CFL found them."""
 
     def ask(read):
-        scores = [run["ARI"] >= least for run in ends(read, name, True, which)]
+        scores = [least <= run["ARI"] <= 1 for run in ends(read, name, True, which)]
         return (sum(scores), len(scores)) == (number, runs)
 
     return ask
