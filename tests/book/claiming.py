@@ -1,6 +1,6 @@
 """What the claims of a page are made of: places in stored figures, and what is asked of them.
 
-A file in ``tests/book/claims/`` belongs to one page. Its ``CLAIMS`` are pairs: a phrase that stands in the page, and a
+A file in ``tests/book/claims/`` belongs to one page. Its ``CLAIMS`` are phrases that stand in the page, each with a
 function of the stored figures that is true while the phrase may stay there. The function gets ``read``, which gives the
 figures of a result by name.
 """
@@ -19,6 +19,8 @@ Read = Callable[[str], Any]
 Claim = Callable[[Read], bool]
 Where = str | Sequence[str]  # a result, or a result and the keys that lead to a part of its figures
 Names = str | float | Sequence[str]  # of one row, or of several; of those that are beaten, a number too
+HOLDS, OPPOSITE, UNDECIDED = "holds", "the opposite holds", "undecided"
+OURS, RELATIVE = "split-half CFL (ours)", "CFL, relative lengths"  # rows of several results
 
 
 @functools.cache
@@ -48,10 +50,9 @@ def mean(figures: Any, *place: str) -> float:
 
 def compare(figures: Any, a: Any, b: Any) -> dict[str, Any]:
     """`fedlib.statistics.compare` of two places, each a key or a sequence of keys; `b` may be a number."""
-    first = at(figures, *([a] if isinstance(a, str) else a))
-    if isinstance(b, (int, float)):
-        return statistics.compare(first, dict.fromkeys(first, b))
-    return statistics.compare(first, at(figures, *([b] if isinstance(b, str) else b)))
+    first, second = (p if isinstance(p, float) else at(figures, *([p] if isinstance(p, str) else p)) for p in (a, b))
+    second = dict.fromkeys(first, second) if isinstance(second, float) else second
+    return statistics.compare(first, second) | {"least": min(first[seed] - second[seed] for seed in first)}
 
 
 def verdict(figures: Any, a: Any, b: Any) -> str:
@@ -66,21 +67,19 @@ def part(read: Read, where: Where) -> Any:
 
 
 def gaps(read: Read, where: Where, a: Names, b: Names, *scores: str) -> list[dict[str, Any]]:
-    """`compare` of each row of `a` with each of `b`, in each of these scores."""
+    """`compare` of each row of `a` with each of `b`, in each of these scores; there are five seeds at least.
+
+    Without scores the rows themselves have a number for each seed.
+    """
     rows, others = ([n] if isinstance(n, (str, float)) else n for n in (a, b))
-    found = part(read, where)
-    return [
-        compare(found, (row, score), other if isinstance(other, float) else (other, score))
+    found = [
+        compare(part(read, where), (row, *score), other if isinstance(other, float) else (other, *score))
         for row in rows
         for other in others
-        for score in scores
+        for score in [[s] for s in scores] or [[]]
     ]
-
-
-def pair(read: Read, where: Where, a: str, b: str, score: str) -> tuple[str, int]:
-    """The verdict on "a is above b", and in how many seeds it is."""
-    (gap,) = gaps(read, where, a, b, score)
-    return gap["verdict"], gap["agree"]
+    assert found and min(gap["seeds"] for gap in found) >= 5
+    return found
 
 
 def every(*claims: Claim) -> Claim:
@@ -88,34 +87,63 @@ def every(*claims: Claim) -> Claim:
     return lambda read: all(claim(read) for claim in claims)
 
 
-def beats(where: Where, a: Names, b: Names, *scores: str, seeds: int = 5) -> Claim:
-    """Each row of `a` is above each of `b`, by the whole interval and in at least so many seeds."""
+def says(
+    word: str,
+    where: Where,
+    a: Names,
+    b: Names,
+    *scores: str,
+    seeds: int = 0,
+    within: float = math.inf,
+    points: str = "",
+) -> Claim:
+    """The verdict on "a is above b" is this word for each row of `a` and each of `b`, in each of these scores.
+
+    It is above in at least so many seeds, by less than `within`, and, where that is printed, by so many points.
+    """
     return lambda read: all(
-        gap["verdict"] == "holds" and gap["agree"] >= seeds for gap in gaps(read, where, a, b, *scores)
+        gap["verdict"] == word
+        and gap["agree"] >= seeds
+        and abs(gap["difference"]) < within
+        and (not points or shows(100 * gap["difference"], points))
+        for gap in gaps(read, where, a, b, *scores)
     )
+
+
+def beats(where: Where, a: Names, b: Names, *scores: str, seeds: int = 5, **more: Any) -> Claim:
+    """Each row of `a` is above each of `b`, by the whole interval and in at least so many seeds."""
+    return says(HOLDS, where, a, b, *scores, seeds=seeds, **more)
 
 
 def level(where: Where, a: Names, b: Names, *scores: str, within: float = 0.05, half: float = 0.2) -> Claim:
     """Nobody can tell them apart, they lie close together, and the intervals are narrow enough for that to say so."""
     return lambda read: all(
-        gap["verdict"] == "undecided" and 0 < gap["half_width"] < half and abs(gap["difference"]) < within
+        gap["verdict"] == UNDECIDED and 0 < gap["half_width"] < half and abs(gap["difference"]) < within
         for gap in gaps(read, where, a, b, *scores)
     )
 
 
-def points(where: Where, a: str, b: str, score: str, text: str) -> Claim:
-    """By so many points the mean of `a` is above that of `b`."""
-
-    def ask(read: Read) -> bool:
-        found = part(read, where)
-        return shows(100 * (mean(found, a, score) - mean(found, b, score)), text)
-
-    return ask
+def ahead(where: Where, a: Names, b: Names, *scores: str, by: float = 0.0, points: str = "") -> Claim:
+    """In every seed each row of `a` is above each of `b`, by more than this, and on average by so many points."""
+    return lambda read: all(
+        gap["least"] > by and (not points or shows(100 * gap["difference"], points))
+        for gap in gaps(read, where, a, b, *scores)
+    )
 
 
-def printed(where: Where, text: str, *place: str) -> Claim:
-    """The mean that stands at a place is printed so."""
-    return lambda read: shows(mean(part(read, where), *place), text)
+def between(low: float, high: float, where: Where, *place: str) -> Claim:
+    """The number of every seed lies between these two, which belong to it."""
+    return lambda read: all(low <= v <= high for v in values(part(read, where), *place))
+
+
+def ratio(low: float, high: float, where: Where, a: str, b: str, *score: str) -> Claim:
+    """The mean of `a` over that of `b`."""
+    return lambda read: low < mean(part(read, where), a, *score) / mean(part(read, where), b, *score) < high
+
+
+def printed(where: Where, texts: Mapping[str, str], *score: str, times: float = 1) -> Claim:
+    """The mean that stands in each of these rows is printed so, perhaps in percent."""
+    return lambda read: all(shows(times * mean(part(read, where), row, *score), text) for row, text in texts.items())
 
 
 def shows(value: float, text: str) -> bool:

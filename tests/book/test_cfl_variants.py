@@ -35,11 +35,15 @@ def recursion(params, clients, rounds, t=0, seed=3):
     return dict.fromkeys(clients, params)
 
 
+def final(algorithm, clients, rounds, seed=0):
+    return fedlib.fit(algorithm, twin("MLP")[0], client_data(clients), rounds, seed=seed, progress=False).state
+
+
 def test_relative_lengths_equal_the_recursion_in_plain_loops():
-    params, clients = twin("MLP")[0], conflicting()
+    clients = conflicting()
     algorithm = RelativeCFL(LOSS, **LOCAL, **LENGTHS)
-    state = fedlib.fit(algorithm, params, client_data(clients), 14, seed=3, progress=False).state
-    expected = recursion(params, clients, 14)
+    state = final(algorithm, clients, 14, seed=3)
+    expected = recursion(twin("MLP")[0], clients, 14)
     assert 2 <= len(state.splits) <= 8
     held = algorithm.client_params(state, torch.arange(len(clients)))
     for k, client in enumerate(clients):
@@ -47,11 +51,9 @@ def test_relative_lengths_equal_the_recursion_in_plain_loops():
 
 
 def test_replay_finds_the_first_decision_that_differs():
-    params, data = twin("MLP")[0], client_data(conflicting())
-
     def run(**thresholds):
         algorithm = RelativeCFL(LOSS, **LOCAL, **(LENGTHS | thresholds))
-        return algorithm, fedlib.fit(algorithm, params, data, 14, progress=False).state
+        return algorithm, final(algorithm, conflicting(), 14)
 
     algorithm, state = run()
     rounds = [cut.round for cut in state.splits]
@@ -77,17 +79,14 @@ def test_replay_finds_the_first_decision_that_differs():
 
 
 def test_a_cut_that_leaves_too_few_is_refused():
-    params, clients = twin("MLP")[0], conflicting(groups=2, each=1)
-    run = {"params": params, "data": client_data(clients), "rounds": 3, "progress": False}
-    settings = {"eps1": 10.0, "eps2": 0.1, "rest": 1, "min_size": 1}
-    assert len(fedlib.fit(RelativeCFL(LOSS, **LOCAL, **settings), **run).state.splits) == 1
-    assert not fedlib.fit(RelativeCFL(LOSS, **LOCAL, **(settings | {"min_size": 2})), **run).state.splits
+    for least, splits in ((1, 1), (2, 0)):
+        algorithm = RelativeCFL(LOSS, **LOCAL, eps1=10.0, eps2=0.1, rest=1, min_size=least)
+        assert len(final(algorithm, conflicting(groups=2, each=1), 3).splits) == splits
 
 
 def test_a_schedule_splits_one_cluster_at_a_time():
     algorithm = ScheduledCFL(LOSS, **LOCAL, schedule=(1, 2, 4), min_size=1)
-    state = fedlib.fit(algorithm, twin("MLP")[0], client_data(conflicting()), 5, progress=False).state
-    assert [cut.round for cut in state.splits] == [1, 2, 4]
+    assert [cut.round for cut in final(algorithm, conflicting(), 5).splits] == [1, 2, 4]
 
 
 @pytest.mark.filterwarnings("ignore:CFL tested no cluster")

@@ -29,7 +29,7 @@ FILES = {path.stem: module(path) for path in PATHS}
 CLAIMS = [
     pytest.param(stem, phrase, holds, id=f"{stem}: {phrase[:60]}")
     for stem, file in FILES.items()
-    for phrase, holds in file.CLAIMS
+    for phrase, holds in file.CLAIMS.items()
 ]
 
 
@@ -54,7 +54,7 @@ def test_every_number_of_the_prose_is_claimed_or_given(stem):
     """Exercises set numbers of their own."""
     file = FILES[stem]
     text = claiming.prose(file.PAGE).split("## Exercises")[0]
-    covered = sorted({" ".join(p.split()) for p in [*(c for c, _ in file.CLAIMS), *file.GIVEN]}, key=len, reverse=True)
+    covered = sorted({" ".join(p.split()) for p in [*file.CLAIMS, *file.GIVEN]}, key=len, reverse=True)
     for phrase in covered:
         text = text.replace(phrase, " # ")
     assert claiming.numbers(text) == []
@@ -94,7 +94,7 @@ def breaks(phrase, holds):
 @pytest.mark.parametrize("stem", FILES)
 def test_other_figures_break_each_claim(stem):
     """A claim that holds of any figures tests nothing."""
-    assert [phrase for phrase, holds in FILES[stem].CLAIMS if not breaks(phrase, holds)] == []
+    assert [phrase for phrase, holds in FILES[stem].CLAIMS.items() if not breaks(phrase, holds)] == []
 
 
 def test_numbers_in_prose_are_seen():

@@ -28,6 +28,12 @@ def extension(name):
 EXECUTED, DRAWN, PUBLISHED = extension("executed"), extension("drawn"), extension("published")
 
 
+@pytest.fixture
+def front(monkeypatch):
+    monkeypatch.syspath_prepend(str(ROOT / "book/_ext"))
+    return extension("front")
+
+
 def cell(name, source, outputs=(), **metadata):
     return {"id": name, "cell_type": "code", "source": source, "outputs": [*outputs], "metadata": metadata}
 
@@ -37,14 +43,8 @@ SAID = {"output_type": "stream", "name": "stdout", "text": "1\n"}
 
 
 def test_a_preview_keeps_what_has_been_run_and_says_what_has_not():
-    committed = {
-        "cells": [
-            cell("same", "print(1)"),
-            cell("changed", "print(2)"),
-            cell("silent", "x = 1"),
-            cell("drawn", "plot()", **FIGURE),
-        ]
-    }
+    written = {"same": "print(1)", "changed": "print(2)", "silent": "x = 1"}
+    committed = {"cells": [*(cell(*one) for one in written.items()), cell("drawn", "plot()", **FIGURE)]}
     run = {"cells": [cell("same", ["print", "(1)"], [SAID]), cell("changed", "print(1)", [SAID])]}
     same, changed, silent, drawn = EXECUTED.previewed(copy.deepcopy(committed), run)["cells"]
     assert same["outputs"] == [SAID] and silent["outputs"] == []
@@ -72,16 +72,13 @@ def test_cells_that_only_prepare_leave_the_page(source, tags, gone):
 
 
 def test_answer_and_check_leave_the_page_and_the_solution_stays():
-    cells = [
-        cell("s", "x = 1", tags=["solution", "hide-cell"]),
-        cell("a", "# Your answer", tags=["answer"]),
-        cell("c", "assert x == 1"),
-        cell("n", "x"),
+    before = {"x = 1": ["solution", "hide-cell"], "# Your answer": ["answer"], "assert x == 1": [], "x": []}
+    cells = EXECUTED.without_preparation({"cells": [cell("", text, tags=tags) for text, tags in before.items()]})[
+        "cells"
     ]
-    solution, answer, check, after = EXECUTED.without_preparation({"cells": cells})["cells"]
-    assert solution["metadata"]["tags"] == ["solution", "hide-cell"]
-    assert answer["metadata"]["tags"] == ["answer", "remove-cell"]
-    assert check["metadata"]["tags"] == ["remove-cell"] and after["metadata"] == {"tags": []} or not after["metadata"]
+    assert [c["metadata"]["tags"] for c in cells] == [
+        ["solution", "hide-cell"], ["answer", "remove-cell"], ["remove-cell"], []
+    ]  # fmt: skip
 
 
 def test_no_chapter_loses_a_figure_or_a_table():
@@ -187,24 +184,21 @@ def test_what_is_grey_follows_the_page(colour, page):
 
 
 def test_figures_are_numbered_by_chapter():
-    env = SimpleNamespace(
-        titles={"notebooks/06_cfl": SimpleNamespace(astext=lambda: "4. CFL"), "a": SimpleNamespace(astext=lambda: "A")},
-        toc_fignumbers={
-            "a": {"figure": {"x": (7,), "y": (8,)}},
-            "notebooks/06_cfl": {"figure": {"one": (9,), "two": (10,)}},
-        },
-    )
+    titles = {"notebooks/06_cfl": SimpleNamespace(astext=lambda: "4. CFL"), "a": SimpleNamespace(astext=lambda: "A")}
+    numbers = {"a": {"x": (7,), "y": (8,)}, "notebooks/06_cfl": {"one": (9,), "two": (10,)}}
+    env = SimpleNamespace(titles=titles, toc_fignumbers={page: {"figure": some} for page, some in numbers.items()})
     extension("numbered").number(None, env)
-    assert env.toc_fignumbers["notebooks/06_cfl"]["figure"] == {"one": (4, 1), "two": (4, 2)}
-    assert env.toc_fignumbers["a"]["figure"] == {"x": (1,), "y": (2,)}
+    found = {page: some["figure"] for page, some in env.toc_fignumbers.items()}
+    assert found == {"a": {"x": (1,), "y": (2,)}, "notebooks/06_cfl": {"one": (4, 1), "two": (4, 2)}}
 
 
 def test_a_description_is_the_first_sentences():
     long = "A sentence that is long enough to stand alone as what a searcher reads of a page."
-    page = {"settings_overrides": {"doctitle_xform": False}}
-    assert PUBLISHED.description(publish_doctree(f"A\n=\n\nShort. {long} More.\n", **page)) == f"Short. {long}"
-    cut = PUBLISHED.description(publish_doctree(f"A\n=\n\n{'word ' * 100}\n", **page))
-    assert cut.endswith("word …") and len(cut) <= PUBLISHED.MOST + 2
+    whole, cut = (
+        PUBLISHED.description(publish_doctree(f"A\n=\n\n{text}\n", settings_overrides={"doctitle_xform": False}))
+        for text in (f"Short. {long} More.", "word " * 100)
+    )
+    assert whole == f"Short. {long}" and cut.endswith("word …") and len(cut) <= PUBLISHED.MOST + 2
 
 
 def test_preview_names_the_chapters_there_are(capsys):
@@ -230,32 +224,24 @@ def test_a_chapter_can_be_seen_alone_before_it_has_been_run(tmp_path, monkeypatc
 
 
 def test_make_page_asks_which():
-    asked = subprocess.run(
-        ["make", "-n", "page", f"VENV={sys.prefix}", "CHAPTER=04"], cwd=ROOT, capture_output=True, text=True, check=True
-    )
-    assert "-m tools.preview 04" in asked.stdout
+    command = ["make", "-n", "page", f"VENV={sys.prefix}", "CHAPTER=04"]
+    assert "-m tools.preview 04" in subprocess.check_output(command, cwd=ROOT, text=True)
 
 
-def test_the_first_page_and_the_readme_show_the_same_numbers(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "book/_ext"))
-    front = extension("front")
+def test_the_first_page_and_the_readme_show_the_same_numbers(front):
     shown = front.figures(ROOT)
     assert len(shown) == 3 and all(number[0].isdigit() for number in shown)
     bold = re.findall(r"^- \*\*(.+?)\*\*", (ROOT / "README.md").read_text(encoding="utf8"), re.M)
     assert bold == list(shown)
 
 
-def test_each_chapter_has_its_question(monkeypatch):
-    monkeypatch.syspath_prepend(str(ROOT / "book/_ext"))
-    asked = extension("front").QUESTIONS
-    assert list(asked) == [path.stem for path in notebooks.paths()]
-    assert all(question.endswith("?") for question in asked.values())
+def test_each_chapter_has_its_question(front):
+    assert list(front.QUESTIONS) == [path.stem for path in notebooks.paths()]
+    assert all(question.endswith("?") for question in front.QUESTIONS.values())
 
 
-def test_the_picture_of_a_card_is_small(tmp_path, monkeypatch):
+def test_the_picture_of_a_card_is_small(front, tmp_path):
     """Words, ticks, doubled marks and points within a pixel are left out; an image is made smaller."""
-    monkeypatch.syspath_prepend(str(ROOT / "book/_ext"))
-    front = extension("front")
     figure, ax = plt.subplots()
     ax.plot(np.linspace(0, 1, 2000), np.linspace(0, 1, 2000), label="a line")
     ax.plot(np.zeros(500), np.zeros(500), "o")

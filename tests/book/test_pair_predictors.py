@@ -128,9 +128,14 @@ def planted(features=5, seed=0):
     return f, pairs, gain
 
 
-def check_distance(d):
+def check_distance(distance, features, pairs=None, expected=None):
+    """Of all clients and of unseen ones, and as expected for these pairs."""
+    d = distance(features)
     assert d.dtype == torch.float64 and torch.equal(d, d.T) and not d.diagonal().any()
     assert d.min() >= 0 and d.max() <= 1
+    close(distance(features[UNSEEN]), d[12:, 12:])
+    if pairs is not None:
+        close(d[tuple(pairs.T)], expected)
 
 
 def test_logistic_regression_of_pairs():
@@ -138,11 +143,9 @@ def test_logistic_regression_of_pairs():
     mine = chapter.between(pairs, TRAINING)
     negative = (gain <= 0) ^ (np.arange(len(gain)) % 7 == 0)
     distance = chapter.logistic_pairs(f, pairs[mine], negative[mine], seed=0)
-    check_distance(distance(f))
     model = LogisticRegression(max_iter=1000).fit(described(f, pairs[mine].tolist()), negative[mine])
     expected = model.predict_proba(described(f, pairs.tolist()))[:, 1]
-    close(distance(f)[pairs[:, 0], pairs[:, 1]], torch.from_numpy(expected))
-    close(distance(f[UNSEEN]), distance(f)[12:, 12:])
+    check_distance(distance, f, pairs, expected)
     close(chapter.logistic_pairs(f, pairs[mine].flip(1), negative[mine], seed=0)(f), distance(f))
 
 
@@ -166,10 +169,7 @@ def test_ridge_regression_of_pairs():
 
     best = min(np.logspace(-1, 5, 13), key=left_out)
     expected = 1 / (1 + np.exp(solve(x, y, best)(described(f, pairs.tolist()))))
-    distance = chapter.ridge_pairs(f, pairs[mine], gain[mine])
-    check_distance(distance(f))
-    close(distance(f)[pairs[:, 0], pairs[:, 1]], torch.from_numpy(expected))
-    close(distance(f[UNSEEN]), distance(f)[12:, 12:])
+    check_distance(chapter.ridge_pairs(f, pairs[mine], gain[mine]), f, pairs, expected)
 
 
 @pytest.mark.parametrize("features", [5, 200])
@@ -178,14 +178,17 @@ def test_learned_distances_know_unseen_clients(learn, features):
     f, pairs, gain = planted(features)
     f[:, : features // 2] += 12 * (torch.arange(20) % 2)[:, None]  # a direction for principal components to find
     mine, test = chapter.between(pairs, TRAINING), chapter.between(pairs, UNSEEN)
-    given = (f, pairs[mine], gain[mine] <= 0, 0) if learn == "logistic" else (f, pairs[mine], gain[mine])
-    distance = (chapter.logistic_pairs if learn == "logistic" else chapter.ridge_pairs)(*given)
-    check_distance(distance(f))
+
+    def learned(features):
+        if learn == "ridge":
+            return chapter.ridge_pairs(features, pairs[mine], gain[mine])
+        return chapter.logistic_pairs(features, pairs[mine], gain[mine] <= 0, 0)
+
+    distance = learned(f)
+    check_distance(distance, f)
     told = distance(f)[tuple(pairs[test].T)]
     assert chapter.pair_scores(gain[test] <= 0, told, 0.5)["auc"] > 0.95
-    shifted = distance(f[UNSEEN])
-    again = (chapter.logistic_pairs if learn == "logistic" else chapter.ridge_pairs)(3 * f + 1, *given[1:])
-    close(again((3 * f + 1)[UNSEEN]), shifted, 1e-6)
+    close(learned(3 * f + 1)((3 * f + 1)[UNSEEN]), distance(f[UNSEEN]), 1e-6)
 
 
 # ---- scores ----
@@ -203,10 +206,8 @@ def test_threshold_by_trying_all():
         best = {tuple(distance > t) for t, a in zip(tries, accuracy, strict=True) if a == max(accuracy)}
         assert (distance > found).sum() == max(sum(b) for b in best)  # the smallest of equally good ones
     assert chapter.fit_threshold([0.2, 0.6], [False, True]) == pytest.approx(0.4)
-    assert (
-        chapter.fit_threshold([0.2, 0.6], [True, True]) == -math.inf
-        and chapter.fit_threshold([0.2, 0.6], [False, False]) == math.inf
-    )
+    assert chapter.fit_threshold([0.2, 0.6], [True, True]) == -math.inf
+    assert chapter.fit_threshold([0.2, 0.6], [False, False]) == math.inf
 
 
 def test_scores_of_pairs():

@@ -1,7 +1,7 @@
 """The table from the papers to the code: it is complete, and everything it names exists."""
 
 import ast
-import importlib
+import pkgutil
 import re
 import runpy
 from types import SimpleNamespace
@@ -24,16 +24,11 @@ def name(row):
 
 def exists(target):
     """A Python name: a module, then attributes."""
-    parts = target.split(".")
-    for n in range(len(parts), 0, -1):
-        try:
-            found = importlib.import_module(".".join(parts[:n]))
-        except ModuleNotFoundError:
-            continue
-        for part in parts[n:]:
-            found = getattr(found, part, None)
-        return found is not None
-    return False
+    try:
+        pkgutil.resolve_name(target)
+    except (ModuleNotFoundError, AttributeError):
+        return False
+    return True
 
 
 def functions(path):
@@ -73,10 +68,7 @@ def test_what_the_rows_name_exists():
 
 
 def test_what_is_not_there_is_found():
-    assert (
-        exists("fedlib.server.domain_graph.domain_adjacency")
-        and not exists("fedlib.server.domain_graph.nothing")
-        and not exists("nothing.at")
-    )
+    assert exists("fedlib.server.domain_graph.domain_adjacency")
+    assert not exists("fedlib.server.domain_graph.nothing") and not exists("nothing.at")
     assert place_exists("10_fedcg_graph#The equations") and place_exists("10_fedcg_graph#fig-graph")
     assert not any(map(place_exists, ("10_fedcg_graph#nothing", "99_nothing", "errata#nothing")))

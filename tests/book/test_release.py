@@ -22,9 +22,8 @@ PAGE = licences.PAGE.read_text(encoding="utf8")
 def check(schema, *files):
     """Compare files with a schema that check-jsonschema brings along."""
     command = (sys.executable, "-m", "check_jsonschema", "--default-filetype", "yaml", "--builtin-schema")
-    return subprocess.run(
-        [*command, f"vendor.{schema}", *map(str, files)], capture_output=True, text=True, check=False, cwd=ROOT
-    )
+    arguments = [*command, f"vendor.{schema}", *map(str, files)]
+    return subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=ROOT)
 
 
 @pytest.mark.parametrize(("schema", "patterns"), SCHEMAS.items(), ids=SCHEMAS)
@@ -56,11 +55,10 @@ def test_no_page_installs_the_package_of_somebody_else():
     listed = subprocess.run(["git", "ls-files", "-z"], capture_output=True, text=True, check=True, cwd=ROOT).stdout
     names = [n for n in listed.split("\0") if n.endswith((".py", ".md", ".ipynb", ".yml", ".txt", ".toml", "Makefile"))]
     assert len(names) > 100
+    asked = re.compile(r"pip3? install[^\n]*?[\s\"'](fedlib)(?![\w/.-])")
     for name in {*names} - {"tests/book/test_release.py"}:
         if (ROOT / name).exists():
-            found = re.search(
-                r"pip3? install[^\n]*?[\s\"'](fedlib)(?![\w/.-])", (ROOT / name).read_text(encoding="utf8")
-            )
+            found = asked.search((ROOT / name).read_text(encoding="utf8"))
             assert not found, f"{name}: {found[0]}"
     assert 'name = "fedlib-book"' in (ROOT / "pyproject.toml").read_text(encoding="utf8")
 

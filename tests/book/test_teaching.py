@@ -18,6 +18,11 @@ def text(page):
     return (PAGES / f"{page}.md").read_text(encoding="utf8")
 
 
+def of_chapters(page):
+    """The part of a page for each chapter, by its number."""
+    return {int(n): part for n, part in re.findall(r"^## Chapter (\d+):(.+?)(?=^## |\Z)", text(page), re.M | re.S)}
+
+
 def asked():
     """Each exercise of the book, by its number such as 3.2."""
     return {teaching.number(p, e): e for p in PATHS for e in exercises.of(notebooks.read(p))}
@@ -30,10 +35,8 @@ def weeks(page):
 
 def set_in(row):
     """Numbers of the exercises that a row of a syllabus sets."""
-    numbers = set()
-    (cell,) = [
-        c for c in row.strip(" |").split(" | ") if re.fullmatch(r"\d+\.\d( to \d+\.\d)?(, \d+\.\d( to \d+\.\d)?)*", c)
-    ]
+    numbers, given = set(), r"\d+\.\d( to \d+\.\d)?"
+    (cell,) = [c for c in row.strip(" |").split(" | ") if re.fullmatch(f"{given}(, {given})*", c)]
     for first, last in re.findall(r"(\d+\.\d)(?: to (\d+\.\d))?", cell):
         chapter, a = first.split(".")
         numbers |= {f"{chapter}.{i}" for i in range(int(a), int((last or first)[-1]) + 1)}
@@ -128,24 +131,24 @@ def test_hours_table():
 def test_classes_have_ninety_minutes_and_name_what_there_is():
     page, asked_of = text("hours"), questions()
     assert f"the {teaching.IN_CLASS} minutes of the class" in page and f"one class of {teaching.CLASS} minutes" in page
-    classes = re.findall(r"^## Chapter (\d+):(.+?)(?=^## |\Z)", page, re.M | re.S)
-    assert [int(n) for n, _ in classes] == NUMBERS
-    for n, plan in classes:
+    classes = of_chapters("hours")
+    assert [*classes] == NUMBERS
+    for n, plan in classes.items():
         blocks = re.findall(r"^\| (\d+) \| ([a-z ]+) \| (.+) \|$", plan, re.M)
         assert sum(int(minutes) for minutes, *_ in blocks) == teaching.CLASS, n
         assert [name for _, name, _ in blocks] == ["recall", "predict", "look", "by hand", "discuss", "exercises"]
         assert int(blocks[-1][0]) == teaching.IN_CLASS
         opened = int(re.match(r"Open with question (\d+)", blocks[1][2])[1])
-        assert opened in asked_of[int(n)], f"chapter {n} opens with a question about another one"
-        assert {int(q) for q in re.findall(r"[Qq]uestion (\d+)", plan)} >= set(asked_of[int(n)]), "each has its place"
-    named = re.findall(r"\b(\d+\.\d)\b", "".join(row for _, plan in classes for row in plan.splitlines()))
+        assert opened in asked_of[n], f"chapter {n} opens with a question about another one"
+        assert {int(q) for q in re.findall(r"[Qq]uestion (\d+)", plan)} >= set(asked_of[n]), "each has its place"
+    named = re.findall(r"\b(\d+\.\d)\b", " ".join(classes.values()))
     assert named and set(named) <= set(asked())
 
 
 def questions():
     """Numbers of the questions for each chapter."""
-    parts = re.findall(r"^## Chapter (\d+):(.+?)(?=^## |\Z)", text("questions"), re.M | re.S)
-    return {int(n): [int(q) for q in re.findall(r"^### Question (\d+):", part, re.M)] for n, part in parts}
+    parts = of_chapters("questions").items()
+    return {n: [int(q) for q in re.findall(r"^### Question (\d+):", part, re.M)] for n, part in parts}
 
 
 def test_questions():

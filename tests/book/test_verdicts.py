@@ -35,12 +35,6 @@ def copies(tmp_path, monkeypatch):
     verdicts._load.cache_clear()
 
 
-def edit(path, change):
-    record = json.loads(path.read_text(encoding="utf8"))
-    change(record)
-    path.write_text(json.dumps(record), encoding="utf8")
-
-
 # ---- the files ----
 
 
@@ -113,21 +107,11 @@ def test_a_row_is_judged_once_its_result_is_there(copies):
     verdicts.main()
     rows = verdicts.read()
     assert rows["verdict"][mine].tolist() == [
-        "undecided",  # .7472, and .70 is what we have, in one run
-        "undecided",
-        "undecided",
-        "undecided",  # .8341, and .715
-        "undecided",
-        "not reproduced",  # .842, and .6
-        "undecided",  # lambda
-        "not as in the paper",
-        "as in the paper",  # samples, as if all were here
-        "not as in the paper",
-        "not as in the paper",
-        "as in the paper",
-        "undecided",  # 5.6 points, and 1.5
-        "undecided",
-        "not reproduced",
+        *["undecided"] * 5,  # .7472, and .70 is what we have, in one run; .8341, and .715
+        *("not reproduced", "undecided"),  # .842, and .6; lambda
+        *("not as in the paper", "as in the paper"),  # samples, as if all were here
+        *("not as in the paper", "not as in the paper", "as in the paper"),
+        *("undecided", "undecided", "not reproduced"),  # 5.6 points, and 1.5
     ]
     assert (verdicts.table()["ours"][mine] != "").all()
 
@@ -138,11 +122,11 @@ def test_a_row_is_judged_once_its_result_is_there(copies):
 def test_ours_is_read_from_the_result_file(copies):
     before = verdicts.table()
 
-    def raise_it(record):
-        for seed in record["figures"]["Wine"]["Standalone"]["each cluster, own rows"]:
-            record["figures"]["Wine"]["Standalone"]["each cluster, own rows"][seed] = 0.125
-
-    edit(copies / "results/fedsgcnn_paper.json", raise_it)
+    path = copies / "results/fedsgcnn_paper.json"
+    record = json.loads(path.read_text(encoding="utf8"))
+    scores = record["figures"]["Wine"]["Standalone"]["each cluster, own rows"]
+    scores |= dict.fromkeys(scores, 0.125)
+    path.write_text(json.dumps(record), encoding="utf8")
     verdicts._load.cache_clear()
     after = verdicts.table()
     (place,) = np.flatnonzero(before["ours"] != after["ours"])
@@ -170,6 +154,12 @@ def judged(monkeypatch, ours, *cells):
     monkeypatch.setattr(verdicts, "ours", lambda result: np.array(ours[result], float))
     rows = pd.DataFrame(cells)
     return verdicts.judge(rows, rows.loc[0])
+
+
+def against_old(monkeypatch, new, old, *more, paper=45):
+    """Verdict and reason of 50 in the paper against 45, where we have these runs of both."""
+    cells = row(50, 1, against="old"), row(paper, 1, method="old"), *more
+    return judged(monkeypatch, {"new": new, "old": old}, *cells)
 
 
 @pytest.mark.parametrize(
@@ -204,8 +194,7 @@ def test_a_single_figure(monkeypatch, value, half, ours, word):
     ],
 )
 def test_a_direction(monkeypatch, new, old, word):
-    cells = row(50, 1, against="old"), row(45, 1, method="old")
-    found, reason = judged(monkeypatch, {"new": new, "old": old}, *cells)
+    found, reason = against_old(monkeypatch, new, old)
     assert found == word and "new is above old" in reason
 
 
@@ -219,20 +208,19 @@ def test_a_direction(monkeypatch, new, old, word):
     ],
 )
 def test_a_level_is_no_difference(monkeypatch, old, word):
-    cells = row(50, 1, against="old"), row(45, 1, method="old")
-    found, reason = judged(monkeypatch, {"new": [0.49, 0.50, 0.51], "old": old}, *cells)
+    found, reason = against_old(monkeypatch, [0.49, 0.50, 0.51], old)
     assert found == word and ("below" in reason) == (old[0] > 0.5) and ("margin" in reason) == (old[0] < 0.3)
 
 
 def test_the_order_of_the_paper_counts(monkeypatch):
-    ours = {"new": [0.81, 0.82, 0.83], "old": [0.91, 0.92, 0.93]}
-    assert judged(monkeypatch, ours, row(50, 1, against="old"), row(55, 1, method="old"))[0] == "direction holds"
+    found, _ = against_old(monkeypatch, [0.81, 0.82, 0.83], [0.91, 0.92, 0.93], paper=55)
+    assert found == "direction holds"
 
 
 def test_the_compared_row_is_that_of_the_same_setting(monkeypatch):
-    ours = {"new": [0.81, 0.82, 0.83], "old": [0.71, 0.72, 0.73]}
-    cells = row(50, 1, against="old"), row(45, 1, method="old"), row(99, 1, method="old", setting="other")
-    assert judged(monkeypatch, ours, *cells)[0] == "direction holds"
+    other = row(99, 1, method="old", setting="other")
+    found, _ = against_old(monkeypatch, [0.81, 0.82, 0.83], [0.71, 0.72, 0.73], other)
+    assert found == "direction holds"
 
 
 @pytest.mark.parametrize(
@@ -289,9 +277,8 @@ def test_settings_and_bounds(monkeypatch):
     settings = row(20, metric="clients", method="data")
     assert judged(monkeypatch, {"data": [20]}, settings)[0] == "as in the paper"
     assert judged(monkeypatch, {"data": [21]}, settings) == ("not as in the paper", "r")
-    assert judged(monkeypatch, {"new": [3.0]}, row(2, metric="ratio"))[0] == "undecided"
-    assert judged(monkeypatch, {"new": [3.0, 3.1]}, row(2, metric="ratio"))[0] == "reproduced"
-    assert judged(monkeypatch, {"new": [1.5]}, row(2, metric="ratio"))[0] == "not reproduced"
+    for ours, word in (([3.0], "undecided"), ([3.0, 3.1], "reproduced"), ([1.5], "not reproduced")):
+        assert judged(monkeypatch, {"new": ours}, row(2, metric="ratio"))[0] == word
 
 
 def test_derived_figures():

@@ -1,116 +1,79 @@
 """What chapter 3 says of its stored results."""
 
-from book.claiming import at, compare, mean, shows, values
+from functools import partial
+
+from book.claiming import UNDECIDED, between, compare, every, level, mean, shows, values
+
+from book import claiming
 
 PAGE = "notebooks/03_taming_drift.ipynb"
+NAME = "heterogeneity"
 FIRST, SCORE, LAST = "first twenty rounds", "chosen by validation", "last ten rounds"
-SAME = "SCAFFOLD, lr 0.1", "FedAvg, lr 0.1"
-OWN = "SCAFFOLD", "FedAvg"
-PRINTED = {("SCAFFOLD", 0.1): "0.889", ("FedAvg", 0.1): "0.864", ("FedAvg", 0.3): "0.885", ("SCAFFOLD", 0.3): "0.873"}
+beats, printed = partial(claiming.beats, NAME), partial(claiming.printed, NAME)
 
 
-def skew(read):
-    """Figures of label skew."""
-    return read("heterogeneity")
+def undecided(a, b, difference, half_width):
+    """Five seeds cannot tell, and this is the interval."""
+
+    def ask(read):
+        found = compare(read(NAME), (a, SCORE), (b, SCORE))
+        told = shows(found["difference"], difference) and shows(found["half_width"], half_width)
+        return told and found["verdict"] == UNDECIDED and found["seeds"] == 5
+
+    return ask
 
 
-def says(figures, a, b, score):
-    """The verdict of "a is larger than b", and in how many seeds it is."""
-    found = compare(figures, (a, score), (b, score))
-    assert found["seeds"] == 5
-    return found["verdict"], found["agree"]
-
-
-def undecided(figures, a, b, *scores):
-    """Five seeds cannot tell, for any of these scores, though both learn."""
-    learns = min(mean(figures, row, SCORE) for row in (a, b)) > 0.8
-    return learns and all(says(figures, a, b, score)[0] == "undecided" for score in scores)
-
-
-def crossing(read):
-    """SCAFFOLD is ahead at 0.1 and FedAvg at 0.3, each in all seeds."""
-    f = skew(read)
-    low = says(f, *SAME, SCORE) == ("holds", 5)
-    high = says(f, "FedAvg, lr 0.3", "SCAFFOLD, lr 0.3", SCORE) == ("holds", 5)
-    means = (mean(f, f"{name}, lr {lr}", SCORE) for name, lr in PRINTED)
-    return low and high and all(shows(m, text) for m, text in zip(means, PRINTED.values(), strict=True))
-
-
-def equal_bytes(read):
-    """SCAFFOLD with half of the rounds."""
-    found = compare(skew(read), ("SCAFFOLD, half the rounds", SCORE), ("FedAvg", SCORE))
-    printed = shows(found["difference"], "-0.005") and shows(found["half_width"], "0.016")
-    return printed and found["verdict"] == "undecided" and found["seeds"] == 5
-
-
-def fedprox_is_level(read):
-    """With rate and band by validation."""
-    f = skew(read)
-    found = compare(f, ("FedProx", SCORE), ("FedAvg", SCORE))
-    printed = shows(found["difference"], "-0.002") and shows(found["half_width"], "0.004")
-    return printed and undecided(f, "FedProx", "FedAvg", SCORE) and set(values(f, "FedProx", "mu")) == {0.01, 0.1}
-
-
-def own_rates(read):
-    """Each with the rate that validation chose in each seed: a third of the lead at 0.1."""
-    f = skew(read)
-    one, own = (mean(f, a, SCORE) - mean(f, b, SCORE) for a, b in (SAME, OWN))
-    printed = shows(mean(f, "FedAvg", SCORE), "0.885") and shows(mean(f, "SCAFFOLD", SCORE), "0.893")
-    return printed and undecided(f, *OWN, SCORE) and 0.3 < own / one < 0.37
+def a_third_of_the_lead(read):
+    """With the rate that validation chose in each seed, beside the lead of SCAFFOLD at 0.1."""
+    lead = [
+        mean(read(NAME), f"SCAFFOLD{rate}", SCORE) - mean(read(NAME), f"FedAvg{rate}", SCORE)
+        for rate in (", lr 0.1", "")
+    ]
+    return 0.3 < lead[1] / lead[0] < 0.37
 
 
 def best_in_the_middle(read):
     """On average over seeds, each method's best rate is neither the first nor the last of its list."""
-    f = skew(read)
     lists = {"FedAvg": (0.1, 0.3, 0.6), "SCAFFOLD": (0.03, 0.1, 0.3)}
-    best = {n: max(rates, key=lambda lr, n=n: mean(f, f"{n}, lr {lr}", SCORE)) for n, rates in lists.items()}
+    best = {n: max(rates, key=lambda lr, n=n: mean(read(NAME), f"{n}, lr {lr}", SCORE)) for n, rates in lists.items()}
     return best == {n: rates[1] for n, rates in lists.items()}
 
 
-def end_of_the_curve(read):
-    """Means over the last ten rounds."""
-    f = skew(read)
-    printed = shows(mean(f, "SCAFFOLD", LAST), "0.888") and shows(mean(f, "FedAvg", LAST), "0.865")
-    return printed and says(f, *OWN, LAST) == ("holds", 5)
-
-
-CLAIMS = [
-    (
-        "At 0.1, SCAFFOLD is ahead in all five seeds, with 0.889 against 0.864. At 0.3, FedAvg is ahead in all five, "
-        "with 0.885 against 0.873.",
-        crossing,
+CLAIMS = {
+    "At 0.1, SCAFFOLD is ahead in all five seeds, with 0.889 against 0.864. At 0.3, FedAvg is ahead in all five, "
+    "with 0.885 against 0.873.": every(
+        beats("SCAFFOLD, lr 0.1", "FedAvg, lr 0.1", SCORE),
+        beats("FedAvg, lr 0.3", "SCAFFOLD, lr 0.3", SCORE),
+        printed({"SCAFFOLD, lr 0.1": "0.889", "FedAvg, lr 0.1": "0.864"}, SCORE),
+        printed({"FedAvg, lr 0.3": "0.885", "SCAFFOLD, lr 0.3": "0.873"}, SCORE),
     ),
-    (
-        "FedAvg then reaches 0.885 and SCAFFOLD 0.893, a lead that is a third of that at 0.1 and not significant",
-        own_rates,
+    "FedAvg then reaches 0.885 and SCAFFOLD 0.893, a lead that is a third of that at 0.1 and not significant": every(
+        printed({"FedAvg": "0.885", "SCAFFOLD": "0.893"}, SCORE),
+        level(NAME, "SCAFFOLD", "FedAvg", SCORE),
+        a_third_of_the_lead,
     ),
-    ("on average each method's best rate is in the middle of its list", best_in_the_middle),
-    (
-        "The vertical axis begins at 0.83, and FedAvg at 0.6 is far below it.",
-        lambda read: mean(skew(read), "FedAvg, lr 0.6", SCORE) < 0.75,
+    "on average each method's best rate is in the middle of its list": best_in_the_middle,
+    "The vertical axis begins at 0.83, and FedAvg at 0.6 is far below it.": lambda read: (
+        mean(read(NAME), "FedAvg, lr 0.6", SCORE) < 0.75
     ),
-    (
-        "SCAFFOLD learns faster than FedAvg (first twenty rounds) in five of five seeds",
-        lambda read: says(skew(read), *SAME, FIRST) == ("holds", 5),
+    "SCAFFOLD learns faster than FedAvg (first twenty rounds) in five of five seeds": beats(
+        "SCAFFOLD, lr 0.1", "FedAvg, lr 0.1", FIRST
     ),
-    (
-        "Over the last ten rounds its mean is 0.888 against FedAvg's 0.865, and higher in every seed",
-        end_of_the_curve,
+    "Over the last ten rounds its mean is 0.888 against FedAvg's 0.865, and higher in every seed": every(
+        beats("SCAFFOLD", "FedAvg", LAST), printed({"SCAFFOLD": "0.888", "FedAvg": "0.865"}, LAST)
     ),
-    ("SCAFFOLD again does not differ significantly from FedAvg, −0.005 ± 0.016", equal_bytes),
-    (
-        "is level with FedAvg, −0.002 ± 0.004, and validation chose weak bands for it ($\\mu$ = 0.01 or 0.1)",
-        fedprox_is_level,
+    "SCAFFOLD again does not differ significantly from FedAvg, −0.005 ± 0.016": undecided(
+        "SCAFFOLD, half the rounds", "FedAvg", "-0.005", "0.016"
     ),
-    (
-        "On these digits, it remains usable.",
-        lambda read: min(at(skew(read), "FedAvg", "last round").values()) > 0.8,
+    "is level with FedAvg, −0.002 ± 0.004, and validation chose weak bands for it ($\\mu$ = 0.01 or 0.1)": every(
+        undecided("FedProx", "FedAvg", "-0.002", "0.004"),
+        lambda read: set(values(read(NAME), "FedProx", "mu")) == {0.01, 0.1},
     ),
-    (
-        "A stored experiment has the same federation with 60 rounds, five seeds, and other rates.",
-        lambda read: len(set(values(skew(read), "FedAvg", SCORE))) == 5,
+    "On these digits, it remains usable.": between(0.8, 1, NAME, "FedAvg", "last round"),
+    "A stored experiment has the same federation with 60 rounds, five seeds, and other rates.": lambda read: (
+        len(set(values(read(NAME), "FedAvg", SCORE))) == 5
     ),
-]
+}
 
 GIVEN = [
     "They start at $\\theta = 2$ and take $S = 2$ steps at $\\eta = 0.5$, with all control variates zero.",
