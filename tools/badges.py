@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
 ADDRESS = re.compile(
@@ -107,28 +108,31 @@ def notebook_with(text: str, chapter: str, url: str, version: str) -> str:
     for cell in notebook["cells"]:
         if cell["id"] in new:
             cell["source"] = new[cell["id"]].splitlines(keepends=True)
+    return as_text(notebook)
+
+
+def as_text(notebook: dict[str, Any]) -> str:
+    """A notebook as Jupyter writes it."""
     return json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
+
+
+def write(path: Path, text: str) -> None:
+    """Write a text file and say so, unless it is there just so."""
+    if text != path.read_text(encoding="utf8"):
+        path.write_text(text, encoding="utf8")
+        print(f"changed {path.relative_to(ROOT)}")
 
 
 def main() -> None:
     """Rewrite what is out of date, and say which files changed."""
     url, version = repository(), release()
     for path in [*sorted((ROOT / "notebooks").glob("*.ipynb")), *(ROOT / name for name in BESIDE)]:
-        old = path.read_text(encoding="utf8")
-        _write(path, old, notebook_with(old, path.stem, url, version))
+        write(path, notebook_with(path.read_text(encoding="utf8"), path.stem, url, version))
     for name in PAGES:
-        path = ROOT / name
-        old = path.read_text(encoding="utf8")
-        new = with_address(old, url)
+        text = with_address((ROOT / name).read_text(encoding="utf8"), url)
         if name == "CITATION.cff":
-            new = re.sub(r"^version: .*$", f"version: {version}", new, flags=re.M)
-        _write(path, old, new)
-
-
-def _write(path: Path, old: str, new: str) -> None:
-    if new != old:
-        path.write_text(new, encoding="utf8")
-        print(f"changed {path.relative_to(ROOT)}")
+            text = re.sub(r"^version: .*$", f"version: {version}", text, flags=re.M)
+        write(ROOT / name, text)
 
 
 if __name__ == "__main__":

@@ -12,7 +12,6 @@ slides/NN_slug.html
 """
 
 import re
-import tempfile
 import zipfile
 from collections.abc import Iterator
 from importlib.metadata import requires
@@ -23,7 +22,9 @@ from . import badges, notebooks, slides, student, teaching
 OUT = notebooks.ROOT / "_build/html/downloads"
 BOOK_ONLY = ("jupyter-book", "sphinx", "myst", "django", "papermill", "nbformat")  # what builds pages, runs no chapter
 STARTER, PAPERS = (notebooks.ROOT / name for name in badges.BESIDE)
-WHEN = (1980, 1, 1, 0, 0, 0)  # of all files in an archive: the same chapters make the same archive
+FOLDERS = ("fedlib", "book/figures", "book/experiments", "book/results")
+BESIDE = ("book/results.py", "book/paper/published.csv", "LICENSE", "LICENSE-TEXT")
+KINDS = {".py", ".typed", ".json", ".txt", ".js", ".css", ".html"}
 README = """This is {what} of "Heterogeneous federated learning", a book with a library, release {release}.
 
 On a machine with Python 3.10 or newer, once:
@@ -63,17 +64,9 @@ to grades.csv. With preset = "smoke" at the top of a chapter in source, grading 
 
 def library() -> Iterator[Path]:
     """The files that a chapter needs beside itself: fedlib, the stored results, the licence."""
-    for folder, kinds in (
-        ("fedlib", ("py", "py.typed", "json", "txt")),
-        ("book/figures", ("py", "js", "css", "html")),
-        ("book/experiments", ("py",)),
-        ("book/results", ("json",)),
-    ):
-        for path in sorted((notebooks.ROOT / folder).rglob("*")):
-            if path.is_file() and path.name.endswith(kinds):
-                yield path
-    beside = ("book/results.py", "book/paper/published.csv", "LICENSE", "LICENSE-TEXT")
-    yield from (notebooks.ROOT / name for name in beside)
+    for folder in FOLDERS:
+        yield from (path for path in sorted((notebooks.ROOT / folder).rglob("*.*")) if path.suffix in KINDS)
+    yield from (notebooks.ROOT / name for name in BESIDE)
 
 
 def requirements() -> str:
@@ -87,22 +80,17 @@ def requirements() -> str:
 
 
 def archive(out: Path, name: str, files: dict[str, str]) -> None:
-    """Write a zip file, whole or not at all: the library and some texts, in one folder."""
+    """Write a zip file: the library and some texts, in one folder; the same texts always make the same file."""
+    texts = {p.relative_to(notebooks.ROOT).as_posix(): p.read_text(encoding="utf8") for p in library()} | files
     out.mkdir(parents=True, exist_ok=True)
-    part = out / f"{name}.part"
-    with zipfile.ZipFile(part, "w", zipfile.ZIP_DEFLATED) as zipped:
-        texts = {p.relative_to(notebooks.ROOT).as_posix(): p.read_text(encoding="utf8") for p in library()} | files
+    with zipfile.ZipFile(out / f"{name}.zip", "w") as zipped:
         for place, text in texts.items():
-            zipped.writestr(zipfile.ZipInfo(f"fedlib-{name}/{place}", WHEN), text, zipfile.ZIP_DEFLATED)
-    part.replace(out / f"{name}.zip")
+            zipped.writestr(zipfile.ZipInfo(f"fedlib-{name}/{place}"), text, zipfile.ZIP_DEFLATED)
 
 
 def archives(out: Path = OUT) -> None:
     """Write student.zip and course.zip."""
-    with tempfile.TemporaryDirectory() as folder:
-        made = Path(folder)
-        student.write(made)
-        texts = {p.relative_to(made).as_posix(): p.read_text(encoding="utf8") for p in sorted(made.rglob("*.*"))}
+    texts = student.files()
     copies = {name: text for name, text in texts.items() if "/" not in name and name.endswith(".ipynb")}
     course = {name: text for name, text in texts.items() if name not in copies}
     copies |= {path.name: path.read_text(encoding="utf8") for path in (STARTER, PAPERS)}

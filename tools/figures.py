@@ -11,8 +11,6 @@ import sys
 import tempfile
 from pathlib import Path
 
-import nbformat
-
 from . import notebooks
 
 STATIC = notebooks.ROOT / "book/_static"
@@ -25,11 +23,10 @@ def cut(chapter: str, cell: str) -> str:
     path = notebooks.ROOT / f"_build/executed/notebooks/{chapter}.ipynb"
     if not path.exists():
         raise SystemExit(f"{path} is not there: type make book first")
-    outputs = next((c.outputs for c in nbformat.read(path, as_version=4).cells if c.id == cell), None)
-    if outputs is None:
-        raise SystemExit(f"chapter {chapter} has no cell {cell!r}: name another one in tools/figures.py")
-    (svg,) = [o.data["image/svg+xml"] for o in outputs if "image/svg+xml" in o.get("data", {})]
-    head, mark, rest = svg.partition("<svg ")
+    drawn = [svg for c in notebooks.read(path).cells if c.id == cell for svg in notebooks.shown(c, "image/svg+xml")]
+    if len(drawn) != 1:
+        raise SystemExit(f"chapter {chapter} has no cell {cell!r} with a figure: name another one in tools/figures.py")
+    head, mark, rest = drawn[0].partition("<svg ")
     return f"{head}<!-- notebooks/{chapter}.ipynb, cell {cell} -->\n{mark}{rest}"
 
 
@@ -47,18 +44,12 @@ def of_the_guide() -> bytes:
         return Path(folder, GUIDE_FIGURE).read_bytes()
 
 
-def _write(name: str, data: bytes) -> None:
-    part = STATIC / f"{name}.part"
-    part.write_bytes(data)
-    os.replace(part, STATIC / name)
-    print(f"wrote {Path(STATIC, name).relative_to(notebooks.ROOT)}, {len(data) / 1000:.0f} kB")
-
-
 def main() -> None:
-    """Draw both."""
+    """Draw both, and say where they are."""
     readme = cut(*README_FIGURE).encode()  # first: it may have to refuse
-    _write("readme.svg", readme)
-    _write(GUIDE_FIGURE, of_the_guide())
+    for path, data in ((STATIC / "readme.svg", readme), (STATIC / GUIDE_FIGURE, of_the_guide())):
+        path.write_bytes(data)
+        print(f"wrote {path.relative_to(notebooks.ROOT)}, {len(data) / 1000:.0f} kB")
 
 
 if __name__ == "__main__":

@@ -10,12 +10,9 @@ tells how these cells are used.
 
 import json
 import re
-from pathlib import Path
 from typing import Any
 
-from . import exercises
-
-ROOT = Path(__file__).resolve().parents[1]
+from . import badges, exercises, notebooks
 
 
 def folded(cell: dict[str, Any]) -> dict[str, Any]:
@@ -48,23 +45,15 @@ def with_answers(cells: list[dict[str, Any]]) -> list[dict[str, Any]]:
     return found
 
 
-def write(path: Path, notebook: dict[str, Any]) -> None:
-    """A notebook as Jupyter writes it."""
-    text = json.dumps(notebook, indent=1, ensure_ascii=False, sort_keys=True) + "\n"
-    if text != path.read_text(encoding="utf8"):
-        path.write_text(text, encoding="utf8")
-        print(f"changed {path.relative_to(ROOT)}")
-
-
 def main() -> None:
     """Fold all notebooks, add places for answers, and say which changed."""
-    for path in sorted((ROOT / "notebooks").glob("*.ipynb")):
+    for path in notebooks.paths():
         notebook = json.loads(path.read_text(encoding="utf8"))
         notebook["cells"] = with_answers(notebook["cells"])
         for cell in notebook["cells"]:
             if cell["cell_type"] == "code":
                 cell["metadata"] = folded(cell)
-        write(path, notebook)
+        badges.write(path, badges.as_text(notebook))
 
 
 if __name__ == "__main__":

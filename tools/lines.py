@@ -1,33 +1,27 @@
 """``make lines``: the library's lines of code, without docstrings, comments and blanks."""
 
-import ast
-import io
 import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
 BESIDE = ("__init__", "progress_bar")  # the other files at the top are one round
-_NO_CODE = {
-    tokenize.COMMENT,
-    tokenize.NL,
-    tokenize.NEWLINE,
-    tokenize.INDENT,
-    tokenize.DEDENT,
-    tokenize.ENDMARKER,
-}
+_NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.ENDMARKER}
+_BETWEEN = {tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}  # two statements
 
 
 def lines(path: Path) -> int:
-    """Lines of a file that hold code."""
-    text, documented = path.read_text(encoding="utf8"), set()
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
-            documented |= set(range(node.body[0].lineno, (node.body[0].end_lineno or 0) + 1))
+    """Lines of a file that hold code; a statement that is a text is a docstring."""
     code: set[int] = set()
-    for token in tokenize.generate_tokens(io.StringIO(text).readline):
-        if token.type not in _NO_CODE:
-            code |= set(range(token.start[0], token.end[0] + 1))
-    return len(code - documented)
+    begins = True
+    with tokenize.open(path) as file:
+        for token in tokenize.generate_tokens(file.readline):
+            if token.type in _BETWEEN:
+                begins = True
+            elif token.type not in _NO_CODE:
+                if token.type != tokenize.STRING or not begins:
+                    code |= set(range(token.start[0], token.end[0] + 1))
+                begins = False
+    return len(code)
 
 
 if __name__ == "__main__":

@@ -28,3 +28,8 @@ def code_cells(notebook: Any) -> list[Any]:
 def tagged(notebook: Any, tag: str) -> list[Any]:
     """Cells with a tag."""
     return [c for c in notebook.cells if tag in c.metadata.get("tags", [])]
+
+
+def shown(cell: Any, kind: str) -> list[str]:
+    """What a cell has put out of a kind, such as "image/svg+xml"."""
+    return [output.data[kind] for output in cell.get("outputs", ()) if kind in output.get("data", {})]

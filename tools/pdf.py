@@ -6,10 +6,12 @@ Of Jupyter Book's own builders of PDFs one needs LaTeX, and the other prints the
 """
 
 import html
+import re
 import shutil
 import sys
 import tempfile
 from collections.abc import Callable
+from itertools import accumulate
 from pathlib import Path
 
 import yaml
@@ -43,19 +45,7 @@ NUMBERS = "<style>@page { @bottom-center { content: counter(page); } } p { break
 
 def contents(toc: Path = notebooks.ROOT / "_toc.yml") -> list[str]:
     """The pages of the book, in order, but for those of the library's modules."""
-    found: list[str] = []
-
-    def walk(node: object) -> None:
-        if isinstance(node, list):
-            for each in node:
-                walk(each)
-        elif isinstance(node, dict):
-            found.extend(node[kind] for kind in ("root", "file") if kind in node)
-            for each in node.values():
-                walk(each)
-
-    walk(yaml.safe_load(toc.read_text(encoding="utf8")))
-    return found
+    return re.findall(r"^\s*(?:- file|root): (\S+)$", toc.read_text(encoding="utf8"), re.M)
 
 
 def printer(browser: Page, folder: Path) -> Callable[..., PdfReader]:
@@ -111,10 +101,9 @@ def lead_inside(book: PdfWriter, starts: dict[str, int]) -> None:
 
 
 def save(pdf: PdfWriter, path: Path, name: str) -> None:
-    """Write a PDF with its title and authors, whole or not at all."""
+    """Write a PDF with its title and authors."""
     pdf.metadata = {"/Title": name, "/Author": AUTHOR}
-    pdf.write(path.with_suffix(".part"))
-    path.with_suffix(".part").replace(path)
+    pdf.write(path)
 
 
 def main(out: Path = downloads.OUT) -> None:
@@ -136,9 +125,8 @@ def main(out: Path = downloads.OUT) -> None:
         browser = p.chromium.launch(executable_path=found, args=QUIET)
         printed = printer(browser.new_page(), Path(folder))
         each = {page: printed(page) for page in tqdm(pages, desc="pages", mininterval=5)}
-        starts, sheets = {}, 0
-        for page, pdf in each.items():
-            starts[page], sheets = sheets, sheets + len(pdf.pages)
+        *firsts, sheets = accumulate((len(pdf.pages) for pdf in each.values()), initial=0)
+        starts = dict(zip(each, firsts, strict=True))
         first = printed("front", front({page: title(pdf) for page, pdf in each.items()}, starts))
         numbers = printed("numbers", NUMBERS + "<p>&nbsp;</p>" * sheets)
         browser.close()

@@ -38,29 +38,18 @@ def contents(path: Path) -> str:
 
 def main(*numbers: str) -> None:
     """Build the preview of one chapter, or of the whole book, and say where it is."""
-    out, more = OUT, []
-    page = "book/index"
+    out, page, more = OUT, "book/index", []
     if numbers:
         path = chapter(*numbers)
         out, page = OUT / path.stem, f"notebooks/{path.stem}"
         out.mkdir(parents=True, exist_ok=True)
         toc = out / "_toc.yml"
-        if not toc.exists() or toc.read_text(encoding="utf8") != contents(path):
-            toc.write_text(contents(path), encoding="utf8")
-        more = ["--toc", str(toc)]
-    command = [
-        Path(sys.executable).with_name("jupyter-book"),
-        "build",
-        str(notebooks.ROOT),
-        "--path-output",
-        str(out),
-        *more,
-        "--quiet",
-    ]
-    preview = os.environ | {"FEDLIB_PREVIEW": "1"}
-    done = subprocess.run(command, env=preview, cwd=notebooks.ROOT, check=False)
-    if done.returncode:
-        sys.exit(done.returncode)
+        toc.write_text(contents(path), encoding="utf8")
+        more = ["--toc", toc]
+    program = Path(sys.executable).with_name("jupyter-book")
+    command = [program, "build", notebooks.ROOT, "--path-output", out, *more, "--quiet"]
+    if code := subprocess.call(command, env=os.environ | {"FEDLIB_PREVIEW": "1"}, cwd=notebooks.ROOT):
+        sys.exit(code)
     print(f"The preview is ready: open file://{out}/_build/html/{page}.html")
 
 

@@ -19,7 +19,6 @@ from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-import nbformat
 from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
@@ -164,11 +163,9 @@ def deck(notebook: Any) -> str:
     if points:
         slides.append(_slide("What holds, and what does not", _words(points)))
     slides.append(_slide("Recap", _words(recap)))
-    foot = "<footer>{}, {} of {}. CC BY 4.0. Arrows: next, back. N: notes.</footer>"
-    short = _inline(title)
-    body = "\n".join(
-        f"<section>{slide}{foot.format(short, i, len(slides))}</section>" for i, slide in enumerate(slides, 1)
-    )
+    foot = f"of {len(slides)}. CC BY 4.0. Arrows: next, back. N: notes.</footer></section>"
+    numbered = (f"<section>{slide}<footer>{_inline(title)}, {i} {foot}" for i, slide in enumerate(slides, 1))
+    body = "\n".join(numbered)
     script = (files("mathjax") / "static/mathjax/es5/tex-svg.js").read_text(encoding="utf8")
     packed = base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
     return PAGE.format(title=html.escape(title), mathjax=packed, slides=body)
@@ -244,15 +241,13 @@ def _figure(cell: Any, after: Any, before: str) -> str:
 
     A set-up that no question needed on a slide before comes first.
     """
-    pictures = [o.data["image/svg+xml"] for o in cell.outputs if "image/svg+xml" in o.get("data", {})]
+    pictures = notebooks.shown(cell, "image/svg+xml")
     if not pictures:
         raise ValueError(f"cell {cell.id} shows no SVG figure; run the chapter again with `make book`")
     meta = cell.metadata.mystnb
     alt = html.escape(meta.image.alt)
-    images = [
-        f'<img alt="{alt}" src="data:image/svg+xml;base64,{base64.b64encode(svg.encode()).decode()}">'
-        for svg in pictures
-    ]
+    data = [base64.b64encode(svg.encode()).decode() for svg in pictures]
+    images = "".join(f'<img alt="{alt}" src="data:image/svg+xml;base64,{svg}">' for svg in data)
     text = next((c.source for c in after if c.cell_type == "markdown" or "figure" in c.metadata.get("mystnb", {})), "")
     found = re.search(r"\*\*What to see\.\*\* (.+?)(?=^## |\*\*Predict|\Z)", text, re.M | re.S)
     caption, *others = _sentences(meta.figure.caption)
@@ -260,11 +255,10 @@ def _figure(cell: Any, after: Any, before: str) -> str:
     size = re.search(r'viewBox="\S+ \S+ (\S+) (\S+)"', pictures[0])
     place = "above" if size and float(size[1]) > WIDE * float(size[2]) else "beside"
     ask = "What do you see?" if before else "What do you see? Was your guess right?"
-    beside = (
-        f'{_words(before) if before else ""}<p class="ask">{ask}</p><div class="later">{_markdown.render(seen)}</div>'
-    )
+    words = _words(before) if before else ""
+    beside = f'{words}<p class="ask">{ask}</p><div class="later">{_markdown.render(seen)}</div>'
     notes = f"<aside>{_markdown.render(more)}</aside>" if more else ""
-    figure = f"<figure>{''.join(images)}<figcaption>{_inline(caption)}</figcaption></figure>"
+    figure = f"<figure>{images}<figcaption>{_inline(caption)}</figcaption></figure>"
     return f'<div class="{place}">{figure}<div>{beside}</div></div>{notes}'
 
 
@@ -275,9 +269,7 @@ def write(executed: Path, out: Path) -> None:
         done = executed / path.name
         if not done.exists():
             sys.exit(f"{path.stem} has not been run: there is no {done}; type `make book` first")
-        part = out / f"{path.stem}.part"
-        part.write_text(deck(nbformat.read(done, as_version=4)), encoding="utf8")
-        part.replace(out / f"{path.stem}.html")
+        (out / f"{path.stem}.html").write_text(deck(notebooks.read(done)), encoding="utf8")
 
 
 def main(executed: Path = teaching.EXECUTED, out: Path = OUT) -> None:

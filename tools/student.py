@@ -42,9 +42,9 @@ def marked(notebook: Any) -> Any:
         Without the badge, which opens the chapter with its solutions.
     """
     found = copy.deepcopy(notebook)
-    found.cells = [c for c in found.cells if "colab-badge.svg" not in c.source]
     asked = exercises.of(found)
-    found.cells = [c for c in found.cells if not any(c is e.answer for e in asked)]  # its place is the solution's
+    gone = notebooks.tagged(found, "answer")  # its place is the solution's
+    found.cells = [c for c in found.cells if "colab-badge.svg" not in c.source and c not in gone]
     for exercise in asked:
         exercise.solution.metadata = type(exercise.solution.metadata)(tags=["solution"])  # open, as its cell is theirs
         exercise.solution.source = re.sub(r"^# @title .*\n", "", exercise.solution.source)
@@ -100,8 +100,8 @@ def numbers() -> dict[str, Path]:
     return {teaching.number(p, e): p for p in notebooks.paths() for e in exercises.of(notebooks.read(p))}
 
 
-def write(out: Path, only: Collection[str] = ()) -> None:
-    """Write the copies of all chapters, or of those that have one of some exercises, in place of older ones.
+def files(only: Collection[str] = ()) -> dict[str, str]:
+    """Names and texts of the copies of all chapters, or of those that have one of some exercises.
 
     Raises
     ------
@@ -111,29 +111,25 @@ def write(out: Path, only: Collection[str] = ()) -> None:
     there = numbers()
     if unknown := sorted(set(only) - set(there)):
         sys.exit(f"there is no exercise {', '.join(unknown)}; there are {', '.join(there)}")
-    shutil.rmtree(out / "source", ignore_errors=True)
-    for old in out.glob("*.ipynb"):
-        old.unlink()
+    found = {"nbgrader_config.py": CONFIG}
     for path in notebooks.paths():
         if not only or path in {there[n] for n in only}:
             source = marked(chosen(path, only))
-            _write(out / "source" / path.stem / path.name, nbformat.writes(source))
-            _write(out / path.name, nbformat.writes(released(source)))
-    _write(out / "nbgrader_config.py", CONFIG)
+            found[f"source/{path.stem}/{path.name}"] = nbformat.writes(source) + "\n"
+            found[path.name] = nbformat.writes(released(source)) + "\n"
+    return found
 
 
 def main(out: Path = OUT, only: Collection[str] = ()) -> None:
-    """Write the copies and say where they are."""
-    write(out, only)
+    """Write the copies in place of older ones, and say where they are."""
+    made = files(only)
+    shutil.rmtree(out / "source", ignore_errors=True)
+    for old in out.glob("*.ipynb"):
+        old.unlink()
+    for name, text in made.items():
+        (out / name).parent.mkdir(parents=True, exist_ok=True)
+        (out / name).write_text(text, encoding="utf8")
     print(f"The students' copies are {out}/*.ipynb; {out} is also a course of nbgrader.")
-
-
-def _write(path: Path, text: str) -> None:
-    """A file, whole or not at all."""
-    path.parent.mkdir(parents=True, exist_ok=True)
-    part = path.with_suffix(".part")
-    part.write_text(text + "\n", encoding="utf8")
-    part.replace(path)
 
 
 if __name__ == "__main__":

@@ -2,8 +2,9 @@
 
 import json
 import re
-import sys
+import runpy
 from pathlib import Path
+from typing import Any
 
 from . import exercises, notebooks
 
@@ -45,16 +46,25 @@ def minutes_to_run(path: Path, executed: Path = EXECUTED) -> float:
     return json.loads(done.read_text(encoding="utf8"))["metadata"]["papermill"]["duration"] / 60
 
 
+def table(head: list[str], rows: list[list[Any]]) -> list[str]:
+    """Lines of a Markdown table."""
+    return [f"| {' | '.join(map(str, row))} |" for row in (head, ["---"] * len(head), *rows)]
+
+
+def link(path: Path) -> str:
+    """A link to a chapter."""
+    return f"{{doc}}`/notebooks/{path.stem}`"
+
+
 def minutes_table(executed: Path = EXECUTED) -> list[str]:
     """Lines of a Markdown table with a row for each chapter."""
-    lines = ["| Chapter | To read, about | To run | Exercises | Points |", "| --- | --- | --- | --- | --- |"]
+    rows = []
     for path in notebooks.paths():
         notebook = notebooks.read(path)
         asked = exercises.of(notebook)
-        run, points = minutes_to_run(path, executed), sum(e.points for e in asked)
-        link = f"{{doc}}`/notebooks/{path.stem}`"
-        lines.append(f"| {link} | {minutes_to_read(notebook)} min | {run:.1f} min | {len(asked)} | {points} |")
-    return lines
+        read, run = f"{minutes_to_read(notebook)} min", f"{minutes_to_run(path, executed):.1f} min"
+        rows.append([link(path), read, run, len(asked), sum(e.points for e in asked)])
+    return table(["Chapter", "To read, about", "To run", "Exercises", "Points"], rows)
 
 
 def hours(path: Path) -> list[float]:
@@ -66,40 +76,24 @@ def hours(path: Path) -> list[float]:
 
 def hours_table() -> list[str]:
     """Lines of a Markdown table with a row for each chapter, and a last one for all of them."""
-    lines = ["| Chapter | To read | Class | Exercises at home | In all |", "| --- | --- | --- | --- | --- |"]
-    total = [0.0, 0.0, 0.0]
-    for path in notebooks.paths():
-        chapter = hours(path)
-        total = [a + b for a, b in zip(total, chapter, strict=True)]
-        lines.append(_row(f"{{doc}}`/notebooks/{path.stem}`", chapter, 1))
-    return [*lines, _row("All chapters", total, 0)]
-
-
-def _row(name, parts, digits):
-    """A row of `hours_table`."""
-    return f"| {name} | {' | '.join(f'{part:.{digits}f} h' for part in [*parts, sum(parts)])} |"
+    chapters = {link(path): hours(path) for path in notebooks.paths()}
+    total = [sum(parts) for parts in zip(*chapters.values(), strict=True)]
+    rows = [[name, *(f"{part:.1f} h" for part in [*parts, sum(parts)])] for name, parts in chapters.items()]
+    rows.append(["All chapters", *(f"{part:.0f} h" for part in [*total, sum(total)])])
+    return table(["Chapter", "To read", "Class", "Exercises at home", "In all"], rows)
 
 
 def exercise_table(path: Path) -> list[str]:
     """Lines of a Markdown table with a row for each exercise of a chapter."""
-    lines = ["| Exercise | Level | Points | Mistakes that its check refuses |", "| --- | --- | --- | --- |"]
+    wrong = runpy.run_path(str(notebooks.ROOT / "tests/notebooks/wrong_answers.py"))["WRONG"].get(path.stem, {})
+    rows = []
     for e in exercises.of(notebooks.read(path)):
-        mistakes = "; ".join(mistake for mistake, *_ in wrong_answers().get(path.stem, {}).get(e.number, ()))
+        mistakes = "; ".join(mistake for mistake, *_ in wrong.get(e.number, ()))
         kind = "" if e.kind == e.level else f" ({e.kind})"
-        lines.append(f"| {number(path, e)}{kind} | {e.level} | {e.points} | {mistakes} |")
-    return lines
+        rows.append([f"{number(path, e)}{kind}", e.level, e.points, mistakes])
+    return table(["Exercise", "Level", "Points", "Mistakes that its check refuses"], rows)
 
 
 def number(path: Path, exercise: exercises.Exercise) -> str:
     """Chapter and exercise, such as 3.2."""
     return f"{int(path.stem[:2])}.{exercise.number}"
-
-
-def wrong_answers() -> dict:
-    """What the tests know of wrong answers."""
-    folder = str(notebooks.ROOT / "tests/notebooks")
-    if folder not in sys.path:
-        sys.path.append(folder)
-    from wrong_answers import WRONG
-
-    return WRONG

@@ -21,15 +21,25 @@ NAMED = {"white": "#ffffff", "black": "#000000"}
 GREY_FILL, GREY_LINE = 16, 40  # how far the channels of a grey may lie apart, of 255: pale blue is a fill's own colour
 DROPPED = {f"{SVG}{name}" for name in ("metadata", "style", "title")}
 LEGIBLE = 9  # pixels of the smallest text, on a phone too
+PAINTED = {f"{SVG}{name}" for name in ("path", "rect", "image")}
 NUMBER = r"-?\d*\.?\d+(?:e-?\d+)?"
+ET.register_namespace("", SVG[1:-1])
+ET.register_namespace("xlink", LINK[1:-5])
 
 
 def styles_of(element):
     """The declarations of an element's style, and its attributes of colour as declarations."""
     pairs = (part.split(":", 1) for part in element.get("style", "").split(";") if ":" in part)
-    return {name: element.get(name) for name in ("fill", "stroke") if element.get(name)} | {
-        name.strip(): value.strip() for name, value in pairs
-    }
+    given = {name: element.get(name) for name in ("fill", "stroke") if element.get(name)}
+    return given | {name.strip(): value.strip() for name, value in pairs}
+
+
+def restyle(element, style):
+    """Write the style of an element."""
+    for name in ("fill", "stroke"):
+        element.attrib.pop(name, None)
+    if style:
+        element.set("style", "; ".join(f"{name}: {value}" for name, value in style.items()))
 
 
 def on_page(colour, span):
@@ -51,43 +61,39 @@ def is_data(colour, span=GREY_FILL):
     return on_page(colour, span) == NAMED.get(colour, colour) and colour not in (None, "none", INK)
 
 
+def moved(element):
+    """How far an element is moved to the right and down; nothing where it is not."""
+    found = re.search(rf"translate\(({NUMBER})[ ,]+({NUMBER})\)", element.get("transform", ""))
+    return [float(n) for n in found.groups()] if found else []
+
+
 def box(element):
     """Left, top, right and bottom of what a path or an image covers; None where it is placed by a transformation."""
-    if element.tag == f"{SVG}image":
-        x, y, width, height = (float(re.match(NUMBER, element.get(k, "0"))[0]) for k in ("x", "y", "width", "height"))
-        if "scale(1 -1)" in element.get("transform", ""):  # Matplotlib's images stand on their head
-            shift = re.search(rf"translate\(0[ ,]+({NUMBER})\)", element.get("transform"))
-            y = -y - height - (float(shift[1]) if shift else 0)
-        return x, y, x + width, y + height
-    if element.tag == f"{SVG}rect":
-        x, y, width, height = (float(element.get(k, 0)) for k in ("x", "y", "width", "height"))
-        return x, y, x + width, y + height
-    numbers = [float(n) for n in re.findall(NUMBER, element.get("d", ""))]
-    xs, ys = numbers[::2], numbers[1::2]
-    return (min(xs), min(ys), max(xs), max(ys)) if xs and ys and not element.get("transform") else None
+    transform = element.get("transform", "")
+    if element.tag == f"{SVG}path":
+        numbers = [float(n) for n in re.findall(NUMBER, element.get("d", ""))]
+        xs, ys = numbers[::2], numbers[1::2]
+        return (min(xs), min(ys), max(xs), max(ys)) if ys and not transform else None
+    x, y, width, height = (float(re.match(NUMBER, element.get(k, "0"))[0]) for k in ("x", "y", "width", "height"))
+    if "scale(1 -1)" in transform:  # Matplotlib's images stand on their head
+        _, down = moved(element) or (0, 0)
+        y = -y - height - down
+    return x, y, x + width, y + height
 
 
 def place_of(text):
     """About the middle of a text: of the glyphs that Matplotlib draws, or where a text element begins; or None."""
-    if text.tag == f"{SVG}text":
-        turned = re.search(rf"translate\(({NUMBER})[ ,]+({NUMBER})\)", text.get("transform", ""))
-        x, y = turned.groups() if turned else (text.get("x", "0"), text.get("y", "0"))
-        return float(x), float(y) - 3
-    found = re.search(rf"translate\(({NUMBER})[ ,]+({NUMBER})\)", text.get("transform", ""))
-    if not found:
+    place = moved(text)
+    if text.tag == f"{SVG}text" and not place:
+        place = [float(text.get(at, 0)) for at in "xy"]
+    if not place:
         return None
-    x, y = map(float, found.groups())
-    scale = re.search(rf"scale\(({NUMBER})", text.get("transform"))
+    x, y = place
+    scale = re.search(rf"scale\(({NUMBER})", text.get("transform", ""))
     if scale and "rotate" not in text.get("transform"):
-        last = max((use_x(use) for use in text.iter(f"{SVG}use")), default=0)
-        x += float(scale[1]) * (last + 60) / 2
+        ends = [(moved(use) or [float(use.get("x", 0))])[0] for use in text.iter(f"{SVG}use")]
+        x += float(scale[1]) * (max(ends, default=0) + 60) / 2  # of 100 units, of which a glyph has about 60
     return x, y - 3
-
-
-def use_x(use):
-    """How far to the right a glyph stands."""
-    found = re.search(rf"translate\(({NUMBER})", use.get("transform", ""))
-    return float(found[1]) if found else float(use.get("x", 0))
 
 
 def is_text(element):
@@ -103,41 +109,34 @@ def recolour(element, covered, whole):
         return
     style = styles_of(element)
     if is_text(element):
-        place = place_of(element)
-        under = [data for (x0, y0, x1, y1), data in covered if place and x0 <= place[0] <= x1 and y0 <= place[1] <= y1]
-        if under and under[-1]:
-            style["fill"] = style.get("fill", "#000000")
-        else:
-            style["fill"] = on_page(style.get("fill", "#000000"), GREY_LINE)
-            element.set("class", "ink")
-        finish(element, style)
-        for part in element.iter():
-            if part is not element and part.get("style"):  # a path of a formula
-                finish(part, {name: value for name, value in styles_of(part).items() if name != "fill"})
+        recolour_text(element, style, covered)
         return
-    if element.tag in (f"{SVG}path", f"{SVG}rect", f"{SVG}image") and style.get("fill") != "none":
-        opacity = float(style.get("opacity", 1)) * float(style.get("fill-opacity", 1))
+    if element.tag in PAINTED and style.get("fill") != "none":
         area = box(element)
-        if area and opacity >= 0.5:
-            data = element.tag == f"{SVG}image" or is_data(style.get("fill"))
-            covered.append((area, data))
+        if area and float(style.get("opacity", 1)) * float(style.get("fill-opacity", 1)) >= 0.5:
+            covered.append((area, element.tag == f"{SVG}image" or is_data(style.get("fill"))))
             if area == whole and on_page(style.get("fill"), GREY_FILL) == PAPER:
                 style["fill"] = "none"  # the ground of the figure
-    if "fill" in style:
-        style["fill"] = on_page(style["fill"], GREY_FILL)
-    if "stroke" in style:
-        style["stroke"] = on_page(style["stroke"], GREY_LINE)
-    finish(element, style)
+    for name, span in (("fill", GREY_FILL), ("stroke", GREY_LINE)):
+        if name in style:
+            style[name] = on_page(style[name], span)
+    restyle(element, style)
     for child in element:
         recolour(child, covered, whole)
 
 
-def finish(element, style):
-    """Write the style of an element."""
-    for name in ("fill", "stroke"):
-        element.attrib.pop(name, None)
-    if style:
-        element.set("style", "; ".join(f"{name}: {value}" for name, value in style.items()))
+def recolour_text(element, style, covered):
+    """Give a text the colour of the page, unless it stands on data."""
+    place = place_of(element)
+    style.setdefault("fill", "#000000")
+    under = [data for (x0, y0, x1, y1), data in covered if place and x0 <= place[0] <= x1 and y0 <= place[1] <= y1]
+    if not (under and under[-1]):
+        style["fill"] = on_page(style["fill"], GREY_LINE)
+        element.set("class", "ink")
+    restyle(element, style)
+    for part in element.iter():
+        if part is not element and part.get("style"):  # a path of a formula
+            restyle(part, {name: value for name, value in styles_of(part).items() if name != "fill"})
 
 
 def least_width(root, width):
@@ -150,9 +149,10 @@ def least_width(root, width):
     return round(width * LEGIBLE / min(sizes))
 
 
-def rounded(text):
+def rounded(coordinates):
     """Coordinates to a tenth of a point; a factor below 1 to three digits."""
-    return re.sub(r"-?\d+\.\d{2,}", lambda n: f"{float(n[0]):.{1 if abs(float(n[0])) >= 1 else 3}f}", text)
+    digits = re.compile(r"-?\d+\.\d{2,}")
+    return digits.sub(lambda n: f"{float(n[0]):.{1 if abs(float(n[0])) >= 1 else 3}f}", coordinates[0])
 
 
 def inlined(svg, name, alt, classes=()):
@@ -166,44 +166,30 @@ def inlined(svg, name, alt, classes=()):
     alt : str
     classes : sequence of str
     """
-    ET.register_namespace("", SVG[1:-1])
     root = ET.fromstring(svg)
     for parent in [*root.iter()]:
         for child in [c for c in parent if c.tag in DROPPED]:
             parent.remove(child)
     left, top, width, height = (float(n) for n in root.get("viewBox").split())
-    for parent in root.iter(f"{SVG}defs"):
-        for child in parent.iter():
-            if child.get("style"):
-                finish(child, {k: on_page(v, GREY_LINE) for k, v in styles_of(child).items()})
+    for child in root.iterfind(".//{*}defs//*[@style]"):
+        restyle(child, {k: on_page(v, GREY_LINE) for k, v in styles_of(child).items()})
     covered = []
     for child in root:
         recolour(child, covered, (left, top, left + width, top + height))
-    text = ET.tostring(root, encoding="unicode")
-    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', text))
-    for element in root.iter():
-        if element.get("id") in used:
-            element.set("id", f"{name}-{element.get('id')}")
-        else:
-            element.attrib.pop("id", None)
-        for key, value in [*element.attrib.items()]:
-            if key == LINK:
-                del element.attrib[key]
-                element.set("href", value)
-            if key in ("d", "x", "y", "width", "height", "transform", "points") and element is not root:
-                element.set(key, rounded(value))
-        if element.get("href", "").startswith("#"):
-            element.set("href", f"#{name}-{element.get('href')[1:]}")
-        for key in ("clip-path", "style", "fill"):
-            if "url(#" in element.get(key, ""):
-                element.set(key, element.get(key).replace("url(#", f"url(#{name}-"))
-    root.set("style", f"--least: {least_width(root, width)}px")
-    root.set("fill", INK)
-    root.set("stroke-linejoin", "round")  # Matplotlib's style sheet would hold for the whole page
-    root.set("role", "img")
-    root.set("aria-label", alt)
-    root.set("class", " ".join(["drawn", *classes]))
-    return re.sub(r">\s+<", "><", ET.tostring(root, encoding="unicode"))
+    root.attrib |= {
+        "style": f"--least: {least_width(root, width)}px",
+        "fill": INK,
+        "stroke-linejoin": "round",  # Matplotlib's style sheet would hold for the whole page
+        "role": "img",
+        "aria-label": alt,
+        "class": " ".join(["drawn", *classes]),
+    }
+    head, end, inner = ET.tostring(root, encoding="unicode").partition(">")
+    used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', inner))
+    inner = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", inner)
+    inner = re.sub(r'(href="#|url\(#)', rf"\1{name}-", inner).replace(" xlink:href=", " href=")
+    inner = re.sub(r' (?:d|x|y|width|height|transform|points)="[^"]*"', rounded, inner)
+    return re.sub(r">\s+<", "><", head.replace(f' xmlns:xlink="{LINK[1:-5]}"', "") + end + inner)
 
 
 def draw(app, doctree, docname):

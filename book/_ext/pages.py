@@ -4,18 +4,22 @@
 figure if it draws one, else to the heading above it. ``paper-map`` is the table of one paper in ``book/paper``,
 ``data-sets`` the table of the data sets that fedlib knows, ``stored`` a table of a stored result. What is not there is
 a warning, so the build fails.
+
+On the teaching pages ``minutes-table`` shows how long each chapter takes; ``hours-table`` shows how many hours a
+student needs; ``exercise-table`` lists the exercises of the chapter it names; ``deck-links`` and ``pdf-links`` lead to
+the downloads.
 """
 
 import csv
-import json
 import re
 from pathlib import Path
-from typing import ClassVar
 
 from docutils import nodes
-from docutils.parsers.rst import Directive
 from sphinx.roles import XRefRole
 from sphinx.util.nodes import make_refnode
+
+from book._ext.directives import directive, shares
+from tools import notebooks, teaching
 
 HEADINGS = re.compile(r"^#+ (.+)$", re.M)
 
@@ -26,76 +30,44 @@ def rows_of(path):
         return list(csv.DictReader(file))
 
 
-def label(cell):
-    """Name of the figure that a cell draws, if any."""
-    return cell["metadata"].get("mystnb", {}).get("figure", {}).get("name")
-
-
 def find(cells, place):
     """The heading at or above a place, which is a heading or the id of a cell, and the figure that the cell draws."""
     above = None
     for cell in cells:
-        markdown = cell["cell_type"] == "markdown"
-        headings = HEADINGS.findall("".join(cell["source"])) if markdown else []
+        headings = HEADINGS.findall(cell["source"]) if cell["cell_type"] == "markdown" else []
         if place in headings:
             return place, None
-        above = headings[0] if headings and cell["id"] == place else above
         if cell["id"] == place:
-            return above, label(cell)
-        above = headings[-1] if headings else above
+            return (headings or [above])[0], cell["metadata"].get("mystnb", {}).get("figure", {}).get("name")
+        above = (headings or [above])[-1]
     return None
 
 
 def resolve(app, env, node, contnode):
     """The link of a ``chapter`` role."""
-    if node["reftype"] != "chapter":
-        return None
     name, _, place = node["reftarget"].partition("#")
-    for doc in (f"notebooks/{name}", f"book/{name}"):
-        if doc in env.found_docs:
-            break
-    else:
+    doc = next((doc for doc in (f"notebooks/{name}", f"book/{name}") if doc in env.found_docs), None)
+    if node["reftype"] != "chapter" or doc is None:
         return None
-    title, heading, figure = env.titles[doc].astext().replace("’", "'"), place or None, None
+    found = place, None
     if place and doc.startswith("notebooks/"):
-        cells = json.loads(Path(env.doc2path(doc)).read_text(encoding="utf8"))["cells"]
-        heading, figure = find(cells, place) or ("", None)
-    wanted = title if heading is None else re.sub(r"[*`$]", "", heading)
+        found = find(notebooks.read(Path(env.doc2path(doc))).cells, place)
+        if found is None:
+            return None
+    title = env.titles[doc].astext().replace("’", "'")
+    heading, figure = found[0] or title, found[1]
     links = reversed([*env.tocs[doc].findall(nodes.reference)])
     anchors = {a.astext().replace("’", "'"): a["anchorname"][1:] for a in links}  # Sphinx has made the quotes round
     # A figure without a label has not been drawn: its chapter has not been run.
-    target = env.domains["std"].anonlabels.get(figure, (None, None))[1] if figure else anchors.get(wanted)
+    labels = env.domains["std"].anonlabels
+    target = labels.get(figure, (None, None))[1] if figure else anchors.get(re.sub(r"[*`$]", "", heading))
     if target is None:
         return None
-    if not node["refexplicit"]:
-        chapter = re.match(r"(\d+)\.", title)
-        above = f"chapter {chapter[1]}" if chapter else title
-        contnode = nodes.inline("", f"{above}: {heading}" if heading not in (None, title) else title)
-    else:
-        contnode = nodes.inline("", contnode.astext())
-    return make_refnode(app.builder, node["refdoc"], doc, target, contnode)
-
-
-class Table(Directive):
-    """A table whose cells are inline Markdown; None continues the cell above."""
-
-    def table(self, head, body, widths):
-        """The table as a node."""
-        group = nodes.tgroup("", *(nodes.colspec(colwidth=w) for w in widths), cols=len(head))
-        group += nodes.thead("", self.row([head], 0))
-        group += nodes.tbody("", *(self.row(body, i) for i in range(len(body))))
-        return nodes.table("", group, classes=["colwidths-given"])
-
-    def row(self, rows, i):
-        """Row `i` as a node."""
-        row = nodes.row()
-        for column, text in enumerate(rows[i]):
-            if text is None:
-                continue
-            more = next((j for j, r in enumerate(rows[i + 1 :]) if r[column] is not None), len(rows) - i - 1)
-            inline, _ = self.state.inline_text(text, self.lineno)
-            row += nodes.entry("", nodes.paragraph("", "", *inline), **({"morerows": more} if more else {}))
-        return row
+    chapter = re.match(r"(\d+)\.", title)
+    above = f"chapter {chapter[1]}" if chapter else title
+    words = title if heading == title else f"{above}: {heading}"
+    shown = nodes.inline("", contnode.astext() if node["refexplicit"] else words)
+    return make_refnode(app.builder, node["refdoc"], doc, target, shown)
 
 
 def function(name):
@@ -109,50 +81,42 @@ def in_words(test):
     return f"{Path(path).name}: {name.removeprefix('test_').replace('_', ' ')}"
 
 
-class PaperMap(Table):
+def paper_map(page, paper):
     """Where each equation, figure and table of one paper stands."""
-
-    required_arguments = 1
-
-    def run(self):
-        """The table."""
-        folder = Path(self.state.document.settings.env.srcdir, "book/paper")
-        targets = {}
-        for line in rows_of(folder / "map.csv"):
-            targets.setdefault((line["paper"], line["kind"], line["number"]), []).append(line)
-        body = []
-        for item in rows_of(folder / "inventory.csv"):
-            key = item["paper"], item["kind"], item["number"]
-            if key[0] != self.arguments[0]:
-                continue
-            name = f"equation in {item['place']}" if key[2].startswith("u") else f"{key[1]} {key[2]}"
-            for i, line in enumerate(targets[key]):
-                where = f"{line['how']}: {{chapter}}`{line['chapter']}`. {line['note']}"
-                names = ", ".join(map(function, line["target"].split()))
-                tests = "; ".join(map(in_words, line["test"].split()))
-                tested = f"tested in {tests}" if tests else ""
-                what = None if i else f"**{name[0].upper()}{name[1:]}.** {item['what'][0].upper()}{item['what'][1:]}"
-                body.append([what, where, f"{names} {tested}"])
-        return [self.table(["In the paper", "In the book", "Function and test"], body, (36, 30, 34))]
+    folder = Path(page.env.srcdir, "book/paper")
+    targets = {}
+    for line in rows_of(folder / "map.csv"):
+        targets.setdefault((line["paper"], line["kind"], line["number"]), []).append(line)
+    body = []
+    for item in rows_of(folder / "inventory.csv"):
+        kind, number = item["kind"], item["number"]
+        if item["paper"] != paper:
+            continue
+        name = f"equation in {item['place']}" if number.startswith("u") else f"{kind} {number}"
+        what = f"**{name[0].upper()}{name[1:]}.** {item['what'][0].upper()}{item['what'][1:]}"
+        for line in targets[paper, kind, number]:
+            where = f"{line['how']}: {{chapter}}`{line['chapter']}`. {line['note']}"
+            names = ", ".join(map(function, line["target"].split()))
+            tests = "; ".join(map(in_words, line["test"].split()))
+            body.append([what, where, f"{names} {'tested in ' if tests else ''}{tests}"])
+            what = None
+    return [page.table(["In the paper", "In the book", "Function and test"], body, (36, 30, 34))]
 
 
-class DataSets(Table):
+def data_sets(page):
     """What fedlib's data sets state about themselves."""
+    from book.experiments import faces
+    from fedlib import datasets
 
-    def run(self):
-        """The table."""
-        from book.experiments import faces
-        from fedlib import datasets
-
-        every = {f"`{name}`": datasets.stats(name) for name in datasets.names()} | {"CelebA": faces.STATS}
-        body = []
-        for name, s in every.items():
-            size = f"{s.rows:,}" + (f" and {s.test_rows:,}" if s.test_rows else "")
-            task = f"{s.classes} classes" if s.classes else "regression"
-            source = re.sub(r"https?://([^/ ]+)[^ ]*", r"[\1](\g<0>)", s.source)
-            body.append([name, size, f"{' × '.join(map(str, s.shape))}, {task}", s.licence, source, s.note])
-        head = ["Name", "Rows (train, test)", "A row, and the task", "Licence", "Source", "Note"]
-        return [self.table(head, body, (16, 12, 15, 15, 15, 27))]
+    every = {f"`{name}`": datasets.stats(name) for name in datasets.names()} | {"CelebA": faces.STATS}
+    body = []
+    for name, s in every.items():
+        size = f"{s.rows:,}" + (f" and {s.test_rows:,}" if s.test_rows else "")
+        task = f"{s.classes} classes" if s.classes else "regression"
+        source = re.sub(r"https?://([^/ ]+)[^ ]*", r"[\1](\g<0>)", s.source)
+        body.append([name, size, f"{' × '.join(map(str, s.shape))}, {task}", s.licence, source, s.note])
+    head = ["Name", "Rows (train, test)", "A row, and the task", "Licence", "Source", "Note"]
+    return [page.table(head, body, (16, 12, 15, 15, 15, 27))]
 
 
 def labelled(text):
@@ -161,32 +125,61 @@ def labelled(text):
     return label or name, name
 
 
-class Stored(Table):
+def stored(page, result, rows, scores, at=None):
     """Means of a stored result, with their intervals: for rows at a place of its figures, or at its top, some scores.
 
     The names of rows and of scores are separated by semicolons. ``NAME | LABEL`` shows a row or a score under a label.
     """
+    from book import results
 
-    required_arguments = 1
-    option_spec: ClassVar = dict.fromkeys(("at", "rows", "scores"), str)
+    rows, scores = (dict(map(labelled, re.split(r"; *", names))) for names in (rows, scores))
+    top = [at] if at else []
+    means = results.table(result, {label: (*top, r) for label, r in rows.items()}, scores)
+    body = [[row, *cells] for row, cells in zip(rows, means.to_numpy().tolist(), strict=True)]
+    return [page.table(["", *scores], body, shares(28, len(scores)))]
 
-    def run(self):
-        """The table."""
-        from book import results
 
-        named = (dict(map(labelled, re.split(r"; *", self.options[which]))) for which in ("rows", "scores"))
-        rows, scores = named
-        at = [self.options["at"]] if "at" in self.options else []
-        means = results.table(self.arguments[0], {label: (*at, r) for label, r in rows.items()}, scores)
-        body = [[row, *cells] for row, cells in zip(rows, means.to_numpy().tolist(), strict=True)]
-        return [self.table(["", *scores], body, (28, *[72 // len(scores)] * len(scores)))]
+def minutes_table(page):
+    """Minutes, exercises and points of each chapter."""
+    page.reads(*notebooks.paths(), *(teaching.EXECUTED / path.name for path in notebooks.paths()))
+    return page.markdown(*teaching.minutes_table())
+
+
+def hours_table(page):
+    """Hours that each chapter takes a student, and all of them together."""
+    page.reads(*notebooks.paths())
+    return page.markdown(*teaching.hours_table())
+
+
+def exercise_table(page, chapter):
+    """The exercises of one chapter."""
+    path = notebooks.ROOT / f"notebooks/{chapter}.ipynb"
+    page.reads(path, notebooks.ROOT / "tests/notebooks/wrong_answers.py")
+    return page.markdown(*teaching.exercise_table(path))
+
+
+def links(page):
+    """Links to one download for each chapter, named by its number: to a deck, or to a PDF."""
+    home = "../" * page.env.docname.count("/") + "downloads"
+    found = {path.stem: f"chapter {int(path.stem[:2])}" for path in notebooks.paths()}
+    place, hidden = "slides/{}.html", ""
+    if page.name == "pdf-links":
+        found["book"] = "the whole book"
+        place, hidden = "{}.pdf", " hidden"  # until `make pdf` has printed them
+    links = ", ".join(f'<a href="{home}/{place.format(stem)}">{words}</a>' for stem, words in found.items())
+    return page.html(f'<p class="{page.name}"{hidden}>{links}</p>')
 
 
 def setup(app):
     """Connect the extension."""
     app.add_role("chapter", XRefRole())
-    app.add_directive("paper-map", PaperMap)
-    app.add_directive("data-sets", DataSets)
-    app.add_directive("stored", Stored)
+    app.add_directive("paper-map", directive(paper_map, 1))
+    app.add_directive("data-sets", directive(data_sets))
+    app.add_directive("stored", directive(stored, 1, ["at", "rows", "scores"]))
+    app.add_directive("minutes-table", directive(minutes_table))
+    app.add_directive("hours-table", directive(hours_table))
+    app.add_directive("exercise-table", directive(exercise_table, 1))
+    app.add_directive("deck-links", directive(links))
+    app.add_directive("pdf-links", directive(links))
     app.connect("missing-reference", resolve)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

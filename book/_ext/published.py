@@ -5,15 +5,13 @@ page 404 have eight lines and three, for which no further package is asked.
 """
 
 import re
-import sys
 from html import escape
 from pathlib import Path
 from urllib.parse import urlsplit
 
 from docutils import nodes
 
-sys.path.append(str(Path(__file__).parents[2]))
-from tools import badges  # noqa: E402
+from tools import badges
 
 SYNONYMS = {  # what readers also search for, where it is not written so
     "02_clients_differ": "noniid, heterogeneity, heterogeneous",
@@ -45,10 +43,9 @@ def button(app, doctree):
 def description(doctree):
     """The first sentences of a page's running text, until they say enough; nothing where it has no such text."""
     text = ""
-    for paragraph in doctree.findall(nodes.paragraph):
-        if not isinstance(paragraph.parent, nodes.section):
-            continue
-        plain = re.sub(r"\s+", " ", re.sub(r"\s*\[[^]]*\]", "", paragraph.astext())).strip()
+    running = (p.astext() for p in doctree.findall(nodes.paragraph) if isinstance(p.parent, nodes.section))
+    for paragraph in running:
+        plain = " ".join(re.sub(r"\s*\[[^]]*\]", "", paragraph).split())
         for sentence in re.split(r"(?<=[.!?])\s+(?=[A-Z])", plain):
             text = f"{text} {sentence}".strip()
             if len(text) > ENOUGH:
@@ -75,10 +72,9 @@ def not_found(app):
 
 def write_sitemap(app, error):
     """List the addresses of all pages in sitemap.xml, as search engines ask for it."""
-    base = app.config.html_baseurl
-    if error or app.builder.format != "html" or not base:
+    if error or app.builder.format != "html":
         return
-    pages = sorted(base + app.builder.get_target_uri(doc) for doc in app.env.found_docs)
+    pages = sorted(app.config.html_baseurl + app.builder.get_target_uri(doc) for doc in app.env.found_docs)
     urls = "".join(f"<url><loc>{escape(page)}</loc></url>\n" for page in pages)
     head = '<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n'
     Path(app.outdir, "sitemap.xml").write_text(f"{head}{urls}</urlset>\n", encoding="utf8")

@@ -13,9 +13,7 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-from docutils import nodes
-from docutils.statemachine import StringList
-from sphinx.util.docutils import SphinxDirective
+from book._ext.directives import directive
 
 PAGE = "# {name}\n\n```{{module-page}} {name}\n```\n"
 MEMBERS = {  # where not all public names are for readers
@@ -24,50 +22,25 @@ MEMBERS = {  # where not all public names are for readers
     "fedlib.progress_bar": "progress",
     "fedlib.recurrent": "GRU, LSTM, RNN",
 }
-MOST_USED = [
-    "federation.fit",
-    "federation.new_clients",
-    "evaluation.evaluate",
-    "data.ClientData",
-    "data.stack_clients",
-    "keys.Key",
-    "datasets.load",
-    "datasets.stats",
-    "partition.iid",
-    "partition.dirichlet",
-    "partition.label_permutation",
-    "models.MLP",
-    "losses.cross_entropy",
-    "algorithms.fedavg.FedAvg",
-    "algorithms.fedprox.FedProx",
-    "algorithms.local_only.LocalOnly",
-    "algorithms.finetune.FineTunedFedAvg",
-    "algorithms.cfl.CFL",
-    "augment.flip",
-    "statistics.interval",
-]  # their docstrings have examples, which a test runs
 HIDDEN = {"fedlib.algorithm": "optimizer"}
 CHAPTERS = re.compile(r"[Cc]hapters? (\d\d(?:(?:, | and )\d\d)*)")
 
 
 def public(path):
     """The names in the ``__all__`` of a file; none where it makes no name of its own public."""
-    for statement in ast.parse(path.read_text(encoding="utf8")).body:
-        if isinstance(statement, ast.Assign) and getattr(statement.targets[0], "id", "") == "__all__":
-            return ast.literal_eval(statement.value)
-    return []
+    found = re.search(r"^__all__ = (\[.*?\])", path.read_text(encoding="utf8"), re.M | re.S)
+    return ast.literal_eval(found[1]) if found else []
 
 
 def modules_of(root, package="fedlib"):
     """The modules below a package that have public names, in order; what a package exports belongs to itself."""
-    folder, found = Path(root, *package.split(".")), []
-    exported = set(public(folder / "__init__.py"))
-    if exported and package != "fedlib":
-        found.append(package)
+    folder = Path(root, *package.split("."))
+    exported = public(folder / "__init__.py") if package != "fedlib" else []
+    found = [package] if exported else []
     for path in sorted([*folder.glob("[a-z]*.py"), *folder.glob("*/__init__.py")]):
         if path.name == "__init__.py":
             found += modules_of(root, f"{package}.{path.parent.name}")
-        elif set(public(path)) - (exported if package != "fedlib" else set()):
+        elif {*public(path)} - {*exported}:
             found.append(f"{package}.{path.stem}")
     return found
 
@@ -76,12 +49,10 @@ def write_pages(app, config):
     """Write the file of each module, where it is not so already; remove those of modules that are gone."""
     folder = Path(app.srcdir, "book/api")
     folder.mkdir(exist_ok=True)
-    pages = {f"{name}.md": PAGE.format(name=name) for name in modules_of(app.srcdir)}
-    for path in folder.glob("*.md"):
-        if path.name not in pages:
-            path.unlink()
-    for name, text in pages.items():
-        path = folder / name
+    pages = {folder / f"{name}.md": PAGE.format(name=name) for name in modules_of(app.srcdir)}
+    for gone in {*folder.glob("*.md")} - {*pages}:
+        gone.unlink()
+    for path, text in pages.items():
         if not path.exists() or path.read_text(encoding="utf8") != text:
             path.write_text(text, encoding="utf8")
 
@@ -90,81 +61,50 @@ def chapters_of(module):
     """Numbers of the chapters that the docstrings of a module name."""
     documented = [module, *(getattr(module, name) for name in module.__all__)]
     sentences = CHAPTERS.findall("\n".join(p.__doc__ or "" for p in documented))
-    return sorted({number for sentence in sentences for number in re.findall(r"\d\d", sentence)})
+    return sorted({*re.findall(r"\d\d", " ".join(sentences))})
 
 
-class Parsed(SphinxDirective):
-    """A directive that writes Markdown."""
-
-    def parsed(self, lines):
-        """Nodes of some lines of Markdown."""
-        node = nodes.Element()
-        self.state.nested_parse(StringList(lines, self.env.docname), self.content_offset, node)
-        return node.children
-
-
-class Module(Parsed):
+def module_page(page, name):
     """What one module makes public, and the chapters that use it."""
-
-    required_arguments = 1
-
-    def run(self):
-        """The links and the docstrings."""
-        name = self.arguments[0]
-        module = import_module(name)
-        self.env.note_dependency(module.__file__)
-        root = Path(self.env.srcdir, "notebooks")
-        links = [f"{{doc}}`/notebooks/{p.stem}`" for n in chapters_of(module) for p in root.glob(f"{n}_*.ipynb")]
-        members, hidden = MEMBERS.get(name, ""), HIDDEN.get(name)
-        lines = ["```{eval-rst}", f".. automodule:: {name}", f"   :members: {members}", "   :show-inheritance:"]
-        lines += [f"   :exclude-members: {hidden}"] if hidden else []
-        after = ["", f"In the book: {', '.join(links)}."] if links else []
-        return self.parsed([*lines, "```", *after])
+    module = import_module(name)
+    page.reads(module.__file__)
+    root = Path(page.env.srcdir, "notebooks")
+    links = [f"{{doc}}`/notebooks/{p.stem}`" for n in chapters_of(module) for p in root.glob(f"{n}_*.ipynb")]
+    return page.markdown(
+        "```{eval-rst}",
+        f".. automodule:: {name}",
+        f"   :members: {MEMBERS.get(name, '')}",
+        f"   :exclude-members: {HIDDEN.get(name, '')}",
+        "   :show-inheritance:",
+        "```",
+        f"\nIn the book: {', '.join(links)}." if links else "",
+    )
 
 
-class Modules(Parsed):
+def modules(page, names):
     """A table of modules: a link to the page of each, and the first sentence that it says of itself."""
-
-    required_arguments = 1
-    final_argument_whitespace = True
-
-    def run(self):
-        """The table."""
-        names = []
-        for name in self.arguments[0].split():
-            below = modules_of(self.env.srcdir, name) if Path(self.env.srcdir, *name.split(".")).is_dir() else []
-            names += below or [name]
-        lines = ["| Module | What it has |", "| --- | --- |"]
-        for name in names:
-            said = " ".join((import_module(name).__doc__ or "").split("\n\n")[0].split())
+    lines = ["| Module | What it has |", "| --- | --- |"]
+    for name in names.split():
+        is_package = Path(page.env.srcdir, *name.split(".")).is_dir()
+        for module in (modules_of(page.env.srcdir, name) if is_package else []) or [name]:
+            said = " ".join((import_module(module).__doc__ or "").split("\n\n")[0].split())
             said = re.sub(r"``([^`]+)``", r"`\1`", said)
-            lines.append(f"| [`{name}`](/book/api/{name}.md) | {said} |")
-        return self.parsed(lines)
-
-
-class MostUsed(Parsed):
-    """A list of the names that most programs use."""
-
-    def run(self):
-        """The list."""
-        names = (f"{{py:obj}}`{name.split('.')[-1]} <fedlib.{name}>`" for name in MOST_USED)
-        return self.parsed([", ".join(names)])
+            lines.append(f"| [`{module}`](/book/api/{module}.md) | {said} |")
+    return page.markdown(*lines)
 
 
 def without_edit_button(app, pagename, templatename, context, doctree):
     """A page that was written by this extension has no file that a reader could edit."""
     if pagename.startswith("book/api/"):
         for group in context.get("header_buttons", ()):
-            buttons = [b for b in group.get("buttons", ()) if b.get("label") != "source-edit-button"]
             if "buttons" in group:
-                group["buttons"] = buttons
+                group["buttons"] = [b for b in group["buttons"] if b.get("label") != "source-edit-button"]
 
 
 def setup(app):
     """Connect the extension."""
-    app.add_directive("module-page", Module)
-    app.add_directive("modules", Modules)
-    app.add_directive("most-used", MostUsed)
+    app.add_directive("module-page", directive(module_page, 1))
+    app.add_directive("modules", directive(modules, 1))
     app.connect("config-inited", write_pages, priority=100)  # before the table of contents is read
     app.connect("html-page-context", without_edit_button, priority=900)
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -7,18 +7,11 @@
 """
 
 import re
-import sys
-from pathlib import Path
-from typing import ClassVar
 
-from docutils import nodes
-from docutils.parsers.rst import directives
-from sphinx.util.docutils import SphinxDirective
+import pandas as pd
 
-sys.path += [str(Path(__file__).parents[2]), str(Path(__file__).parent)]
-from pages import Table  # noqa: E402
-
-from book.experiments import verdicts  # noqa: E402
+from book._ext.directives import directive, shares
+from book.experiments import verdicts
 
 NAMES = {"cfl": "CFL", "fedcg": "FedCG", "fedsgcnn": "FedSGCNN"}
 NOT_AS_PRINTED = {("fedcg", "FEMNIST", "FedCG"): "ours with 16 inner numbers in W"}
@@ -50,27 +43,29 @@ def plain(text):
     return re.sub(r"([\\`*_$<>\[\]{}|^~])", r"\\\1", text)
 
 
+def cells(table):
+    """The rows of a data frame as texts, each with its name at the front."""
+    return table.reset_index().astype(str).to_numpy().tolist()
+
+
 def counts():
     """Head and body of the table of verdicts on results, a row for each paper, and a sentence on the settings."""
     rows = verdicts.read()
-    settings = rows["method"] == "data"
-    body = []
-    for paper, name in NAMES.items():
-        found = rows["verdict"][~settings & (rows["paper"] == paper)]
-        body.append([name, *(str((found == w).sum()) for w in verdicts.WORDS), str(len(found))])
-    total = [sum(int(line[i]) for line in body) for i in range(1, len(verdicts.WORDS) + 2)]
-    used, other, unread = ((rows["verdict"][settings] == word).sum() for word in verdicts.SETTING)
+    results, settings = rows[rows["method"] != "data"], rows[rows["method"] == "data"]
+    found = pd.crosstab(results["paper"].map(NAMES), results["verdict"], margins=True, margins_name="all")
+    found = found.reindex(columns=[*verdicts.WORDS, "all"], fill_value=0)
+    used, other, unread = ((settings["verdict"] == word).sum() for word in verdicts.SETTING)
     told = (
-        f"{settings.sum()} more rows are no results but settings, which the papers state of their data. "
+        f"{len(settings)} more rows are no results but settings, which the papers state of their data. "
         f"Of these, {used} are as in the paper in our runs, {other} are not, and {unread} belong to data that we lack."
     )
-    return ["", *verdicts.WORDS, "all"], [*body, ["all", *map(str, total)]], told
+    return ["", *found], cells(found), told
 
 
 def readings():
     """Head and body of the table of readings."""
     found = verdicts.readings()
-    return ["Read as", *found], [[name, *map(str, line)] for name, line in zip(found.index, found.values, strict=True)]
+    return ["Read as", *found], cells(found)
 
 
 def beside(paper, table, dataset=None):
@@ -88,12 +83,10 @@ def beside(paper, table, dataset=None):
     ValueError
         There is no such table; names those that there are.
     """
-    every = verdicts.table()
-    mine = every[every["paper"] == paper]
-    rows = mine[mine["table"] == table]
-    rows = rows if dataset is None else rows[rows["dataset"] == dataset]
+    mine = verdicts.table().query("paper == @paper")
+    rows = mine[(mine["table"] == table) & (mine["dataset"] == (dataset or mine["dataset"]))]
     if not len(rows):
-        there = sorted({(t, d) for t, d in zip(mine["table"], mine["dataset"], strict=True)})
+        there = sorted({*zip(mine["table"], mine["dataset"], strict=True)})
         raise ValueError(f"no rows of {paper}, {table}, {dataset}; there are {there}")
     run, body = (rows["ours"] != "").any(), []
     for _, row in rows.iterrows():
@@ -110,62 +103,35 @@ def beside(paper, table, dataset=None):
     return head, body, (28, 14, 14, 15, 29) if run else (42, 15, 43), sorted({f for f in rows["file"] if f})
 
 
-class Beside(Table, SphinxDirective):
-    """One published table beside ours."""
-
-    required_arguments = 2
-    option_spec: ClassVar = {"dataset": directives.unchanged}
-
-    def depends_on(self, files=()):
-        """Build the page again when one of these has changed."""
-        stored = [verdicts.RESULTS / f for f in files if f.endswith(".json")]
-        for path in (verdicts.FOLDER / "published.csv", verdicts.FOLDER / "verdicts.csv", *stored):
-            self.env.note_dependency(str(path))
-
-    def run(self):
-        """The table, and below it where ours comes from."""
-        try:
-            head, body, widths, files = beside(*self.arguments, self.options.get("dataset"))
-        except ValueError as error:
-            raise self.error(str(error)) from error
-        self.depends_on(files)
-        found = [self.table(head, body, widths)]
-        if files:
-            inline, _ = self.state.inline_text("Ours: " + ", ".join(f"`{f}`" for f in files) + ".", self.lineno)
-            found.append(nodes.paragraph("", "", *inline))
-        return found
+def shown(page, head, body, widths, files=()):
+    """A table of verdicts, on a page that is built again when a file behind it has changed."""
+    stored = [verdicts.RESULTS / f for f in files if f.endswith(".json")]
+    page.reads(verdicts.FOLDER / "published.csv", verdicts.FOLDER / "verdicts.csv", *stored)
+    return page.table(head, body, widths)
 
 
-class Counts(Beside):
-    """How often each verdict was given."""
-
-    required_arguments = 0
-    option_spec: ClassVar = {}
-
-    def run(self):
-        """The table, and the sentence on settings."""
-        self.depends_on()
-        head, body, told = counts()
-        table = self.table(head, body, (16, *[84 // (len(head) - 1)] * (len(head) - 1)))
-        return [table, nodes.paragraph("", told)]
+def beside_ours(page, paper, table, dataset=None):
+    """One published table beside ours, and below it where ours comes from."""
+    *parts, files = beside(paper, table, dataset)
+    below = [page.inline("Ours: " + ", ".join(f"`{f}`" for f in files) + ".")] if files else []
+    return [shown(page, *parts, files), *below]
 
 
-class Readings(Beside):
+def verdict_counts(page):
+    """How often each verdict was given, and the sentence on settings."""
+    head, body, told = counts()
+    return [shown(page, head, body, shares(16, len(head) - 1)), page.inline(told)]
+
+
+def readings_table(page):
     """How often each verdict is given to FedSGCNN's Table 5, for each reading of its score."""
-
-    required_arguments = 0
-    option_spec: ClassVar = {}
-
-    def run(self):
-        """The table."""
-        self.depends_on(["fedsgcnn_paper.json"])
-        head, body = readings()
-        return [self.table(head, body, (40, *[60 // (len(head) - 1)] * (len(head) - 1)))]
+    head, body = readings()
+    return [shown(page, head, body, shares(40, len(head) - 1), ["fedsgcnn_paper.json"])]
 
 
 def setup(app):
     """Connect the extension."""
-    app.add_directive("beside-ours", Beside)
-    app.add_directive("verdict-counts", Counts)
-    app.add_directive("readings", Readings)
+    app.add_directive("beside-ours", directive(beside_ours, 2, ["dataset"]))
+    app.add_directive("verdict-counts", directive(verdict_counts))
+    app.add_directive("readings", directive(readings_table))
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
