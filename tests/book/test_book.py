@@ -46,12 +46,11 @@ def test_one_address():
         assert badges.notebook_with(text, path.stem, url, fedlib.__version__) == text, f"{path.stem}: run make badges"
 
 
-def bare(*command, cwd):
-    """Run Python without any installed package."""
-    return subprocess.run([sys.executable, "-I", "-S", *command], cwd=cwd, capture_output=True, text=True, check=False)
-
-
-BADGES = "import sys; sys.path.insert(0, '.'); from tools import badges; badges.main()"
+def make_badges(folder):
+    """As Python does without any installed package."""
+    code = "import sys; sys.path.insert(0, '.'); from tools import badges; badges.main()"
+    command = [sys.executable, "-I", "-S", "-c", code]
+    return subprocess.run(command, cwd=folder, capture_output=True, text=True, check=False)
 
 
 @pytest.fixture
@@ -68,16 +67,14 @@ def fork(tmp_path):
 
 
 def test_a_fork_has_its_address_everywhere(fork):
-    run = bare("-c", BADGES, cwd=fork)
+    run = make_badges(fork)
     assert run.returncode == 0, run.stderr
     for path in [*fork.glob("notebooks/*.ipynb"), *(fork / name for name in badges.PAGES)]:
         assert "ORG" not in path.read_text(encoding="utf8"), path.name
-    assert bare("-c", BADGES, cwd=fork).stdout == "", "a second time there is nothing to do"
+    assert make_badges(fork).stdout == "", "a second time there is nothing to do"
     for path in notebooks.paths():
-        cells = {
-            c["id"]: "".join(c["source"]) for c in json.loads((fork / "notebooks" / path.name).read_text())["cells"]
-        }
-        assert cells["setup"] == badges.setup_cell(path.stem, "https://github.com/someone/else", fedlib.__version__)
+        setup = notebooks.read(fork / "notebooks" / path.name).cells[1]
+        assert setup.source == badges.setup_cell(path.stem, "https://github.com/someone/else", fedlib.__version__)
     results = {p.name: p.read_bytes() for p in (ROOT / "book/results").glob("*.json")}
     assert {p.name: p.read_bytes() for p in (fork / "book/results").glob("*.json")} == results, "none is stale by it"
 
@@ -85,7 +82,7 @@ def test_a_fork_has_its_address_everywhere(fork):
 def test_an_address_that_is_not_githubs_is_explained(fork):
     config = fork / "_config.yml"
     config.write_text(config.read_text().replace("github.com/someone", "example.org/someone"))
-    run = bare("-c", BADGES, cwd=fork)
+    run = make_badges(fork)
     assert run.returncode == 1 and "must look like https://github.com/OWNER/NAME, got https://example.org" in run.stderr
     assert "Traceback" not in run.stderr
 
@@ -110,9 +107,8 @@ def test_readme_names_commands_that_exist():
 
 def test_the_page_on_set_up_has_every_command():
     targets = re.findall(r"^([a-z][a-z-]*):.*## ", (ROOT / "Makefile").read_text(encoding="utf8"), re.M)
-    listed = re.findall(
-        r"^\| `make ([a-z-]+)(?: [A-Z]+=\w+)?` \|", (ROOT / "book/setup.md").read_text(encoding="utf8"), re.M
-    )
+    page = (ROOT / "book/setup.md").read_text(encoding="utf8")
+    listed = re.findall(r"^\| `make ([a-z-]+)(?: [A-Z]+=\w+)?` \|", page, re.M)
     assert sorted(listed) == sorted(set(targets) - {"help"})
 
 

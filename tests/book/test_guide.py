@@ -11,6 +11,7 @@ from statistics import mean
 
 import pytest
 
+from tools.lines import lines
 from tools.notebooks import ROOT
 
 PAGE = (ROOT / "book/add_algorithm.md").read_text(encoding="utf8")
@@ -73,19 +74,9 @@ print(json.dumps({"code": int(code), "fedlib": fedlib.__file__}))
 
 def changed(text, hunk, path):
     """A file's text after a hunk: lines that begin with a blank stand there, those with + are new, those with - go."""
-    lines = hunk.split("\n")
-    old, new = ("".join(f"{line[1:]}\n" for line in lines if line[:1] in marks) for marks in (" -", " +"))
+    old, new = ("".join(f"{line[1:]}\n" for line in hunk.split("\n") if line[:1] in marks) for marks in (" -", " +"))
     assert text.count(old) == 1, f"{path}: not just once there; adapt the page book/add_algorithm.md:\n{old}"
     return text.replace(old, new)
-
-
-def lines_of_code(text):
-    """Lines that are neither blank nor part of a docstring."""
-    blank = {i for i, line in enumerate(text.splitlines(), 1) if not line.strip()}
-    for node in ast.walk(ast.parse(text)):
-        if isinstance(node, (ast.Module, ast.ClassDef, ast.FunctionDef)) and ast.get_docstring(node) is not None:
-            blank |= set(range(node.body[0].lineno, node.body[0].end_lineno + 1))
-    return len(text.splitlines()) - len(blank)
 
 
 # Whoever follows the page in a clone runs these tests too.
@@ -95,9 +86,8 @@ followed = pytest.mark.skipif((ROOT / "fedlib/algorithms/apfl.py").exists(), rea
 def python(*command, cwd, path):
     """What Python prints, run with nothing of the project but what lies in `path`."""
     environment = os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{cwd}", "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
-    run = subprocess.run(
-        [sys.executable, *command], cwd=cwd, env=environment, capture_output=True, text=True, check=False
-    )
+    said = {"capture_output": True, "text": True, "check": False}
+    run = subprocess.run([sys.executable, *command], cwd=cwd, env=environment, **said)
     assert run.returncode == 0, run.stdout + run.stderr
     return run.stdout
 
@@ -133,9 +123,9 @@ def test_the_page_is_read_whole():
     assert COPIES == [("apfl.py", "fedlib/algorithms/"), ("test_apfl.py", "tests/algorithms/")]
 
 
-def test_under_140_lines_of_code():
+def test_under_140_lines_of_code(mine):
     added = [line for path, hunk in CHANGES if path.endswith(".py") for line in hunk.split("\n") if line[0] == "+"]
-    assert sum(map(lines_of_code, FILES.values())) + len(added) < 140 and "fewer than 140 lines" in PAGE
+    assert sum(lines(mine / name) for name in OWN) + len(added) < 140 and "fewer than 140 lines" in PAGE
 
 
 def test_ones_own_files_use_public_names_only():
@@ -195,15 +185,8 @@ def test_into_the_library(tmp_path):
     shutil.copytree(ROOT / "fedlib", tmp_path / "fedlib", ignore=ignored)
     shutil.copytree(ROOT / "book/experiments", tmp_path / "book/experiments", ignore=ignored)
     (tmp_path / "tests/algorithms").mkdir(parents=True)
-    for name in (
-        "cfl_worlds",
-        "conftest",
-        "emulated_device",
-        "every",
-        "twins",
-        "test_invariances",
-        "test_second_device",
-    ):
+    helpers = "cfl_worlds", "conftest", "emulated_device", "every", "twins"
+    for name in (*helpers, "test_invariances", "test_second_device"):
         shutil.copy(ROOT / f"tests/{name}.py", tmp_path / "tests")
     for name in ("pyproject.toml", "book/atlas.md"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

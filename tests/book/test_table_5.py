@@ -46,20 +46,15 @@ def test_mmd_and_its_gradient():
 
 
 def test_side_by_side_is_one_after_another(task):
-    arms = {
-        "+ clusters": GROUPS,
-        "Standalone": torch.arange(6),
-        "LG-FedAvg": ONE,
-        "+ MMD": ONE,
-        "alone": torch.arange(6),
-    }
+    each = torch.arange(6)
+    arms = {"+ clusters": GROUPS, "Standalone": each, "LG-FedAvg": ONE, "+ MMD": ONE, "alone": each}
     curves = chapter.side_by_side(task, arms, start_of(task), 3, 3)
     alone = {
         "+ clusters": LGFedAvg(task.loss, mmd=0.5, assignment=GROUPS, **task.how),
         "Standalone": LocalOnly(task.loss, **task.how),
         "LG-FedAvg": LGFedAvg(task.loss, **task.how),
         "+ MMD": LGFedAvg(task.loss, mmd=0.5, **task.how),
-        "alone": LGFedAvg(task.loss, mmd=0.5, assignment=torch.arange(6), **task.how),
+        "alone": LGFedAvg(task.loss, mmd=0.5, assignment=each, **task.how),
     }
     scores = []
     for name, algorithm in alone.items():

@@ -58,6 +58,23 @@ def browser():
         browser.close()
 
 
+@pytest.fixture
+def opened(browser, base):
+    """Opens a page of the book; at the end all are closed."""
+    pages = []
+
+    def visit(path, until="load", width=1280, height=900, **how):
+        page = browser.new_page(viewport={"width": width, "height": height}, **how)
+        pages.append(page)
+        page.set_default_timeout(PATIENCE)
+        page.goto(base + path, wait_until=until)
+        return page
+
+    yield visit
+    for page in pages:
+        page.close()
+
+
 # What of a page cannot be seen without scrolling sideways: code cells, and tables with their last columns.
 CUT = """() => {
     const wide = e => e.scrollWidth > e.clientWidth + 1;
@@ -199,10 +216,8 @@ def test_page(page, base, path):
     assert page.problems == []
 
 
-def test_links_lead_somewhere(browser, base):
-    page = browser.new_page()
-    page.set_default_timeout(PATIENCE)
-    broken, external = [], set()
+def test_links_lead_somewhere(opened, base):
+    page, broken, external = opened(PAGES[0]), [], set()
     for path in PAGES:
         page.goto(base + path, wait_until="load")
         shown = page.locator("article a[href]").evaluate_all("links => links.map(a => a.href)")
@@ -215,7 +230,6 @@ def test_links_lead_somewhere(browser, base):
                 file /= "index.html"
             if not file.exists() or (anchor and f'id="{anchor}"' not in file.read_text(encoding="utf8")):
                 broken.append(f"{path} -> {link}")
-    page.close()
     # For those who may ask other hosts, as the weekly job does.
     (SITE.parent / "external-links.txt").write_text("".join(f"{x}\n" for x in sorted(external)), encoding="utf8")
     assert broken == []
@@ -234,14 +248,11 @@ def test_links_lead_somewhere(browser, base):
         ("personalized", "04_personal_models", 3),
     ],
 )
-def test_search_finds(browser, base, words, chapter, places):
-    page = browser.new_page()
-    page.set_default_timeout(PATIENCE)
-    page.goto(f"{base}search.html?q={words}")
+def test_search_finds(opened, words, chapter, places):
+    page = opened(f"search.html?q={words}")
     page.get_by_text("Search finished").first.wait_for()  # hits come in one by one
     links = page.locator("#search-results li a").evaluate_all("links => links.map(a => a.getAttribute('href'))")
     assert any(chapter in link for link in links[:places]), links
-    page.close()
 
 
 CHAPTER = "notebooks/01_fedavg.html"
@@ -255,14 +266,11 @@ STOP = """() => {
 
 
 @pytest.fixture
-def chapter(browser, base):
+def chapter(opened):
     """A chapter on a desktop, in the dark, with its formulas set."""
-    page = browser.new_page(viewport={"width": 1280, "height": 900}, color_scheme="dark")
-    page.set_default_timeout(PATIENCE)
-    page.goto(base + CHAPTER, wait_until="load")
+    page = opened(CHAPTER, color_scheme="dark")
     page.wait_for_function("() => MathJax.startup.promise.then(() => document.querySelector('mjx-container') !== null)")
-    yield page
-    page.close()
+    return page
 
 
 def test_the_tab_key_reaches_everything(chapter):
@@ -321,11 +329,9 @@ def test_the_enter_key_works_the_controls(chapter):
     assert chapter.url.endswith("#main-content")
 
 
-def test_tables_on_a_phone(browser, base):
+def test_tables_on_a_phone(opened):
     """One that is too wide becomes a block for each row, which says the name of the column before each cell."""
-    page = browser.new_page(viewport={"width": 390, "height": 844})
-    page.set_default_timeout(PATIENCE)
-    page.goto(base + "notebooks/07_clustering_rivals.html", wait_until="load")
+    page = opened("notebooks/07_clustering_rivals.html", width=390, height=844)
     look = """tables => tables.filter(t => t.checkVisibility()).map(table => ({
         fits: table.getBoundingClientRect().right <= innerWidth,
         stacked: table.matches(".stacked"),
@@ -341,7 +347,6 @@ def test_tables_on_a_phone(browser, base):
             assert t["named"] and set(t["roles"]) <= {"row", "rowheader", "cell"}, t
     page.set_viewport_size(WIDE)
     tables = page.locator("article table").evaluate_all(look)
-    page.close()
     assert not any(t["stacked"] for t in tables), "there is room again"
 
 
@@ -355,40 +360,30 @@ def drawn_width(button):
 
 @pytest.mark.parametrize("width", [1280, 390])
 @pytest.mark.parametrize("path", ["book/index.html", CHAPTER, "book/api/fedlib.federation.html"])
-def test_every_button_shows_a_text_or_a_picture(browser, base, path, width):
+def test_every_button_shows_a_text_or_a_picture(opened, path, width):
     """In the pixels, so that it does not matter how an icon is drawn."""
-    page = browser.new_page(viewport={"width": width, "height": 900})
-    page.set_default_timeout(PATIENCE)
-    page.goto(base + path, wait_until="networkidle")
+    page = opened(path, "networkidle", width)
     seen = "e => e.checkVisibility({ opacityProperty: true, visibilityProperty: true }) && e.offsetWidth > 1"
     buttons = [e for e in page.locator("button, .btn, article a.button").all() if e.evaluate(seen)]
     bare = {e.evaluate("e => e.outerHTML.slice(0, 150)"): drawn_width(e) for e in buttons}
-    page.close()
     assert len(bare) > 3 and {name: pixels for name, pixels in bare.items() if pixels < 12} == {}
 
 
 @pytest.mark.parametrize("width", [1280, 390])
-def test_the_menu_opens_the_contents(browser, base, width):
+def test_the_menu_opens_the_contents(opened, width):
     """On a phone the bars at the top do; on a desktop they close it."""
-    page = browser.new_page(viewport={"width": width, "height": 844})
-    page.set_default_timeout(PATIENCE)
-    page.goto(base + CHAPTER, wait_until="load")
+    page = opened(CHAPTER, width=width, height=844)
     seventh = page.locator(".bd-sidebar-primary a[href='07_clustering_rivals.html'], dialog a[href*='07_']").first
     before = seventh.is_visible()
     page.locator("button.primary-toggle:visible").first.click()
     page.wait_for_timeout(500)
     in_sight = "e => e.checkVisibility() && e.getBoundingClientRect().right > 0"
     assert before == (width == 1280) and seventh.evaluate(in_sight) != before
-    page.close()
 
 
 @pytest.mark.parametrize(("width", "place"), [(1280, 500), (390, 844)])
-def test_reading_starts_in_sight(browser, base, width, place):
-    page = browser.new_page(viewport={"width": width, "height": 844})
-    page.set_default_timeout(PATIENCE)
-    page.goto(base + "book/index.html", wait_until="load")
-    start = page.get_by_role("link", name="Start reading").bounding_box()
-    page.close()
+def test_reading_starts_in_sight(opened, width, place):
+    start = opened("book/index.html", width=width, height=844).get_by_role("link", name="Start reading").bounding_box()
     assert start["y"] + start["height"] <= place
 
 
@@ -466,15 +461,10 @@ def test_paper(chapter):
     assert [e.evaluate("e => e.outerHTML") for e in chapter.locator(controls).all() if e.is_visible()] == []
     assert cells.nth(0).locator("pre").first.is_visible() and not cells.nth(1).is_visible()
     cut = "all => all.filter(e => e.scrollWidth > e.clientWidth + 1 || e.getBoundingClientRect().right > innerWidth)"
-    assert (
-        chapter.locator("article :is(pre, .output, div.math):visible, article :is(img, svg.drawn)").evaluate_all(
-            f"all => ({cut})(all).map(e => e.outerHTML.slice(0, 200))"
-        )
-        == []
-    )
-    chapter.evaluate(
-        "addEventListener('beforeprint', () => { window.printed = document.documentElement.dataset.theme })"
-    )
+    wide = chapter.locator("article :is(pre, .output, div.math):visible, article :is(img, svg.drawn)")
+    assert wide.evaluate_all(f"all => ({cut})(all).map(e => e.outerHTML.slice(0, 200))") == []
+    theme = "window.printed = document.documentElement.dataset.theme"
+    chapter.evaluate(f"addEventListener('beforeprint', () => {{ {theme} }})")
     assert chapter.pdf(format="A4").startswith(b"%PDF")
     assert chapter.evaluate("window.printed") == "light"
     assert chapter.locator("html").get_attribute("data-theme") == "dark"
