@@ -1,6 +1,7 @@
 """Experiments run, resume, and are stale exactly when what the code computes has changed."""
 
 import dataclasses
+import importlib
 import itertools
 import json
 import re
@@ -13,6 +14,8 @@ from every import federation
 
 from book import results
 from book.experiments import running
+
+fedavg = importlib.import_module("fedlib.algorithms.fedavg")  # the module, not the class of this name
 
 
 def scores(seed):
@@ -38,11 +41,8 @@ def test_runs_and_stores(experiment, capsys):
     assert running.state(experiment) == "missing"
     running.run(experiment)
     stored = results.load(experiment.path)
-    assert (
-        stored["figures"] == {"a": {"1": 0.1, "2": 0.2, "3": 0.3}}
-        and stored["data"]
-        and stored["probe"]["other"] == [1]
-    )
+    assert stored["figures"] == {"a": {"1": 0.1, "2": 0.2, "3": 0.3}}
+    assert stored["data"] and stored["probe"]["other"] == [1]
     assert running.state(experiment) == "current" and "seed 3: 0.0 s" in capsys.readouterr().out
     assert not (running.ROOT / "_build/experiments/99_x.json").exists()
 
@@ -118,23 +118,24 @@ def test_an_arm_is_measured_alone(tmp_path, monkeypatch):
 
 def test_the_same_numbers_written_otherwise_are_not_stale(experiment, monkeypatch):
     running.run(experiment)
-    means = __import__("fedlib.algorithms.fedavg", fromlist=["x"]).cluster_means
+    means = fedavg.cluster_means
 
     def moved_elsewhere(sums, previous):  # a comment, another name, another place
         answer = means(sums, previous=previous)
         return {name: p + 0 for name, p in answer.items()}
 
-    monkeypatch.setattr("fedlib.algorithms.fedavg.cluster_means", moved_elsewhere)
+    monkeypatch.setattr(fedavg, "cluster_means", moved_elsewhere)
     assert running.state(experiment) == "current"
 
 
 def test_other_weights_make_exactly_what_averages_stale(experiment, monkeypatch):
     running.run(experiment)
-    sums = __import__("fedlib.algorithms.fedavg", fromlist=["x"]).cluster_sums
-    monkeypatch.setattr(
-        "fedlib.algorithms.fedavg.cluster_sums",
-        lambda stack, clusters, n, models: sums(stack, clusters, torch.ones_like(n), models=models),
-    )
+    sums = fedavg.cluster_sums
+
+    def unweighted(stack, clusters, n, models):
+        return sums(stack, clusters, torch.ones_like(n), models=models)
+
+    monkeypatch.setattr(fedavg, "cluster_sums", unweighted)
     assert running.state(experiment) == "stale (FedAvg)"
 
 
@@ -145,15 +146,12 @@ def test_small_differences_of_rounding_do_not_count():
 
 
 def test_the_command_says_what_is_current(monkeypatch):
-    run = subprocess.run(
-        [sys.executable, "-m", "book.experiments.cfl_geometry"], cwd=running.ROOT, capture_output=True, text=True
-    )
-    assert run.returncode == 0, run.stderr
-    assert re.fullmatch(r"cfl_geometry: current; it took [\d.]+ minutes on .+\n", run.stdout)
+    command = [sys.executable, "-m", "book.experiments.cfl_geometry"]
+    said = subprocess.check_output(command, cwd=running.ROOT, text=True)
+    assert re.fullmatch(r"cfl_geometry: current; it took [\d.]+ minutes on .+\n", said)
 
 
 def test_a_stored_result_is_json_of_plain_numbers():
     for path in (running.ROOT / "book/results").glob("*.json"):
-        json.loads(
-            path.read_text(encoding="utf8"), parse_constant=lambda name: pytest.fail(f"{path.name} holds {name}")
-        )
+        text = path.read_text(encoding="utf8")
+        json.loads(text, parse_constant=lambda name: pytest.fail(f"{path.name} holds {name}"))

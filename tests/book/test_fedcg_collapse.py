@@ -26,13 +26,8 @@ def test_pairs_side_by_side_are_fedcgs(kind, head):
         plain, layer = trained[place % 2]
         local = {"lr": 0.2, "batch_size": SETTINGS["batch_size"], "refresh": every, "student_lr": rate}
         rule = chapter.fedcg(here, net, plain, layer, **local)
-        state = chapter.quiet(
-            fedlib.fit,
-            *(rule, rule.net.init(7), here.train, SETTINGS["rounds"], SETTINGS["cohort"]),
-            seed=7,
-            dtype=torch.float64,
-            progress=False,
-        ).state
+        run = rule, rule.net.init(7), here.train, SETTINGS["rounds"], SETTINGS["cohort"]
+        state = chapter.quiet(fedlib.fit, *run, seed=7, dtype=torch.float64, progress=False).state
         for ours, theirs in ((students, state.student), (teachers, state.teacher)):
             for name, p in ours.items():
                 torch.testing.assert_close(p[place], theirs[f"student.{name}"][0], atol=1e-12, rtol=1e-9)
@@ -45,9 +40,8 @@ def test_the_grid_of_4_by_4_sees_means_of_parts():
     flat = chapter.classifier((1, 16, 16), "flatten")
     params = {n: p.double() for n, p in net.init(1).items()}
     wide = {n: p.double() for n, p in flat.init(1).items()}
-    spread = (
-        params["dense1.weight"].view(4, chapter.FILTERS[-1], 4, 4).repeat_interleave(2, 2).repeat_interleave(2, 3) / 4
-    )
+    grid = params["dense1.weight"].view(4, chapter.FILTERS[-1], 4, 4)
+    spread = grid.repeat_interleave(2, 2).repeat_interleave(2, 3) / 4
     x = torch.rand(3, 1, 16, 16, dtype=torch.float64)
     same = flat(wide | {"dense1.weight": spread.flatten(1), "dense1.bias": params["dense1.bias"]}, x)
     torch.testing.assert_close(net(params, x), same)
@@ -61,12 +55,10 @@ def test_worlds(kind):
     assert here.train.x.shape[1:] == ((3, 16, 16) if kind.startswith("photos") else (1, 16, 16))
     assert len(np.concatenate(here.truth)) == 64
     assert not torch.equal(here.train.x, other.train.x)
+    domains = [1] * 4 + [2] * 4 if kind.endswith("turned") else [1] * 8
+    assert sorted(len(set(t)) for t in here.truth) == domains
     if kind == "FEMNIST":
-        assert [len(set(t)) for t in here.truth] == [1] * 8 and len({t[0] for t in here.truth}) == 8
-    if kind == "digits, styles":
-        assert [len(set(t)) for t in here.truth] == [1] * 8
-    if kind.endswith("turned"):
-        assert sorted(len(set(t)) for t in here.truth) == [1] * 4 + [2] * 4
+        assert len({t[0] for t in here.truth}) == 8
     if kind.startswith("photos"):
         x = here.train.all_rows(torch.float64)[0]
         assert x.mean((0, 1, 3, 4)).abs().max() < 1e-6

@@ -65,11 +65,15 @@ for cell in (typed, setup, "import fedlib.data; print(fedlib.__file__)"):
 """
 
 
+def python(*command, cwd, env=None):
+    return subprocess.run(
+        [sys.executable, "-P", *command], cwd=cwd, env=env, capture_output=True, text=True, check=False
+    )
+
+
 def on_colab(setup, machine, folder, then=""):
     code = f"import google.colab\n{setup}\n{setup}\nimport fedlib\nprint(fedlib.__file__)\n{then}"
-    return subprocess.run(
-        [sys.executable, "-P", "-c", code], cwd=folder, env=machine, capture_output=True, text=True, check=False
-    )
+    return python("-c", code, cwd=folder, env=machine)
 
 
 def test_setup_fetches_the_release_once(machine, tmp_path):
@@ -112,9 +116,7 @@ def test_without_an_address_setup_says_what_to_type_and_that_works(chapter, mach
     (tmp_path / "session.py").write_text(PASTED, encoding="utf8")
     (tmp_path / "setup.py").write_text(badges.setup_cell(chapter, badges.PLACEHOLDER, "1"), encoding="utf8")
     there = machine | {"PYTHONPATH": f"{machine['PYTHONPATH']}{os.pathsep}{tmp_path}/site"}
-    run = subprocess.run(
-        [sys.executable, "-P", "session.py"], cwd=tmp_path, env=there, capture_output=True, text=True, check=False
-    )
+    run = python("session.py", cwd=tmp_path, env=there)
     assert run.returncode == 0, run.stderr[-3000:]
     assert run.stdout.split()[-1] == str(tmp_path / "fedlib-book/fedlib/__init__.py")
     assert ("%pip" in run.stdout) == (chapter in badges.GRAPHS)
@@ -123,13 +125,7 @@ def test_without_an_address_setup_says_what_to_type_and_that_works(chapter, mach
 def test_setup_finds_the_clone_from_any_folder_in_it(tmp_path):
     code = f"{badges.setup_cell('01_fedavg', ADDRESS, '1')}\nimport fedlib; print(fedlib.__file__)"
     for folder in ("notebooks", "book/results", "."):
-        run = subprocess.run(
-            [sys.executable, "-P", "-c", code],
-            cwd=notebooks.ROOT / folder,
-            capture_output=True,
-            text=True,
-            check=True,
-        )
+        run = python("-c", code, cwd=notebooks.ROOT / folder)
         assert run.stdout.split() == [str(notebooks.ROOT / "fedlib/__init__.py")]
 
 
@@ -140,15 +136,8 @@ def test_a_whole_chapter_runs_as_a_students_copy(machine, tmp_path, monkeypatch)
     notebook = student.marked(notebooks.read(PATHS[6]))
     notebook.cells[0].source = badges.setup_cell(PATHS[6].stem, ADDRESS, badges.release())
     notebook.cells.insert(0, nbformat.v4.new_code_cell("import google.colab  # Colab's kernel has done so"))
-    papermill.execute_notebook(
-        notebook,
-        None,
-        {"preset": "smoke"},
-        cwd=tmp_path,
-        kernel_name="python3",
-        progress_bar=False,
-        execution_timeout=300,
-    )
+    how = {"kernel_name": "python3", "progress_bar": False, "execution_timeout": 300}
+    papermill.execute_notebook(notebook, None, {"preset": "smoke"}, cwd=tmp_path, **how)
     assert [p.name for p in tmp_path.iterdir()] == ["fedlib-book"]
 
 

@@ -4,10 +4,10 @@ import copy
 import json
 import os
 import re
+import shutil
 import subprocess
 import symtable
 import sys
-import zipfile
 from itertools import product
 from pathlib import Path
 
@@ -146,9 +146,7 @@ def test_a_teacher_grades_with_the_published_archive_alone(tmp_path):
     assert commands == {"generate_assignment", "autograde", "generate_feedback", "export"}
     assert commands <= set(NbGraderApp.subcommands)
     for which in ("course", "student"):
-        with zipfile.ZipFile(tmp_path / f"{which}.zip") as packed:
-            assert packed.testzip() is None
-            packed.extractall(tmp_path)
+        shutil.unpack_archive(tmp_path / f"{which}.zip", tmp_path)
     home, copies = tmp_path / "fedlib-course", tmp_path / "fedlib-student"
     assert {p.stem for p in copies.glob("*.ipynb")} == {p.stem for p in PATHS} | {"capstone_starter", "papers_on_a_gpu"}
     for folder in (home, copies):
