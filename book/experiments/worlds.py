@@ -16,7 +16,6 @@ from torch import Tensor
 from book.experiments.running import ROOT
 from fedlib import datasets
 from fedlib.checks import whole
-from fedlib.data import Pixels
 from fedlib.losses import cross_entropy, mse
 from fedlib.params import Params
 from fedlib.server.domain_graph import DomainGCN, glorot
@@ -119,17 +118,6 @@ def small_characters() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     """The same, shrunk, and white on black as MNIST's."""
     x, y, writer = femnist()
     return shrunk(255 - x), y, writer
-
-
-def generated(y: np.ndarray, shape: tuple[int, int, int], noise: int, step: np.ndarray) -> np.ndarray:
-    """Random images for probes, each brighter by the step of its label than its noise."""
-    x = np.random.RandomState(0).randint(0, noise, (len(y), *shape)) + step[:, None, None, None]
-    return x.astype(np.uint8).view(Pixels)
-
-
-def last_left_out(n: Tensor, most: int) -> Tensor:
-    """Numbers of examples that are unequal, so that means must be weighted: up to `most` fewer."""
-    return n - torch.arange(len(n)) % (most + 1)
 
 
 # ---- variants of FedCG ----
