@@ -131,23 +131,22 @@ SETTINGS = {
     "seed": 0,
     "seeds": 3,
 }
+GROUP = SETTINGS | {"examples": 12_500, "clients": 5, "groups": 1, "rounds": 60, "schedule": [], "seeds": 1}
+
+
+def probe() -> running.Probe:
+    """Every arm."""
+    return {arm: probe_arm(arm) for arm in ARMS}
+
+
+def probe_group() -> running.Probe:
+    """The arms of the smaller network."""
+    return {arm: probe_arm(arm) for arm in ARMS[:4]}
+
+
 PRESETS = {
-    "full": Experiment(
-        result="cfl_figure3",
-        settings=SETTINGS,
-        measure=measure,
-        probe=lambda: {arm: probe_arm(arm) for arm in ARMS},
-        data=("cifar10_jpeg",),
-        by_arm=True,
-    ),
-    "group": Experiment(
-        result="cfl_figure3_group",
-        settings=SETTINGS | {"examples": 12_500, "clients": 5, "groups": 1, "rounds": 60, "schedule": [], "seeds": 1},
-        measure=measure,
-        probe=lambda: {arm: probe_arm(arm) for arm in ARMS[:4]},
-        data=("cifar10_jpeg",),
-        by_arm=True,
-    ),
+    "full": Experiment("cfl_figure3", SETTINGS, measure, probe, ("cifar10_jpeg",), by_arm=True),
+    "group": Experiment("cfl_figure3_group", GROUP, measure, probe_group, ("cifar10_jpeg",), by_arm=True),
 }
 
 if __name__ == "__main__":

@@ -148,21 +148,22 @@ SETTINGS = {
     "arms": list(ARMS),
     "one round": [],
 }
+SOME = SETTINGS | {"arms": list(ARMS[:5]), "one round": list(ONCE)}
+
+
+def probe() -> running.Probe:
+    """Every arm."""
+    return {arm: probe_arm(arm) for arm in ARMS}
+
+
+def probe_some() -> running.Probe:
+    """The arms of preset ``some``."""
+    return {arm: probe_arm(arm) for arm in (*ARMS[:5], *ONCE)}
+
+
 PRESETS = {
-    "paper": Experiment(
-        result="cfl_photos",
-        settings=SETTINGS,
-        measure=measure,
-        probe=lambda: {arm: probe_arm(arm) for arm in ARMS},
-        data=("cifar10_jpeg",),
-    ),
-    "some": Experiment(
-        result="cfl_photos_some",
-        settings=SETTINGS | {"arms": list(ARMS[:5]), "one round": list(ONCE)},
-        measure=measure,
-        probe=lambda: {arm: probe_arm(arm) for arm in (*ARMS[:5], *ONCE)},
-        data=("cifar10_jpeg",),
-    ),
+    "paper": Experiment("cfl_photos", SETTINGS, measure, probe, ("cifar10_jpeg",)),
+    "some": Experiment("cfl_photos_some", SOME, measure, probe_some, ("cifar10_jpeg",)),
 }
 
 if __name__ == "__main__":

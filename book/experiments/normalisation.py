@@ -192,16 +192,12 @@ def probe_arm(arm: str) -> list[float]:
     return running.numbers_of(algorithm, end) + [accuracy(algorithm, end.state, here["own digits"])]
 
 
-PRESETS = {
-    "full": Experiment(
-        result="normalisation",
-        settings=SETTINGS,
-        measure=measure,
-        probe=lambda: {arm: probe_arm(arm) for arm in ARMS},
-        data=("mnist5k",),
-        by_arm=True,
-    ),
-}
+def probe() -> running.Probe:
+    """Every arm."""
+    return {arm: probe_arm(arm) for arm in ARMS}
+
+
+PRESETS = {"full": Experiment("normalisation", SETTINGS, measure, probe, ("mnist5k",), by_arm=True)}
 
 if __name__ == "__main__":
     running.main(PRESETS)

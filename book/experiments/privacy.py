@@ -145,22 +145,15 @@ def probe() -> running.Probe:
     return arms | {"rebuilt": [*rebuilt(0, 64, 8, 2, 2).values()]}
 
 
-PRESETS = {
-    "full": Experiment(
-        result="privacy",
-        settings={
-            "examples": 4000,
-            "rounds": 30,
-            "local": {"lr": 0.5, "epochs": 5, "batch_size": None},
-            "attacked": 20,
-            "seeds": 5,
-            "seed": 0,
-        },
-        measure=measure,
-        probe=probe,
-        data=("mnist5k",),
-    ),
+SETTINGS = {
+    "examples": 4000,
+    "rounds": 30,
+    "local": {"lr": 0.5, "epochs": 5, "batch_size": None},
+    "attacked": 20,
+    "seeds": 5,
+    "seed": 0,
 }
+PRESETS = {"full": Experiment("privacy", SETTINGS, measure, probe, ("mnist5k",))}
 
 if __name__ == "__main__":
     running.main(PRESETS)
