@@ -23,7 +23,7 @@ import torch
 import fedlib
 from book.experiments import running
 from book.experiments.cfl_variants import RELATIVE, RelativeCFL
-from book.experiments.worlds import Rows, claims_of, enter, loss_of, rounded, seeds_of
+from book.experiments.worlds import ON_CPU, Rows, claims_of, enter, loss_of, rounded, seeds_of
 from fedlib import ClientData, Key, models, statistics
 from fedlib.params import norm
 from fedlib.server.clusters import bipartition, cosine_similarity
@@ -73,17 +73,9 @@ def algorithm_of(hidden: str, **settings: Any) -> tuple[RelativeCFL, models.MLP]
 def run(kind: str, hidden: str, seed: int, rounds: int, **settings: Any) -> tuple[RelativeCFL, fedlib.Result]:
     """One federation, tested on new draws."""
     algorithm, model = algorithm_of(hidden, **settings)
-    result = fedlib.fit(
-        algorithm,
-        model.init(seed),
-        clients_of(kind, seed),
-        rounds,
-        seed=seed,
-        eval_data=clients_of(kind, seed + 1_000_000),
-        eval_every=10,
-        device="cpu",
-        progress=False,
-    )
+    tested = {"eval_data": clients_of(kind, seed + 1_000_000), "eval_every": 10}
+    data, start = clients_of(kind, seed), model.init(seed)
+    result = fedlib.fit(algorithm, start, data, rounds, seed=seed, **tested, **ON_CPU)
     return algorithm, result
 
 

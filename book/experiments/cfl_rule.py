@@ -33,7 +33,7 @@ from torch import Tensor
 import fedlib
 from book.experiments import running
 from book.experiments.cfl_variants import SteppedSplitHalfCFL
-from book.experiments.worlds import EXACT, femnist, loss_of, seeds_of
+from book.experiments.worlds import EXACT, enter, femnist, loss_of, seeds_of
 from fedlib import datasets, models, partition, statistics
 from fedlib.data import ClientData, Pixels
 from fedlib.extensions.split_half_cfl import SplitHalfCFLState
@@ -276,11 +276,13 @@ def measure(settings: Mapping[str, Any], keep: running.Keep) -> dict[str, Any]:
     for seed in seeds_of(settings):
         for data in settings["data"]:
             for case in cases(settings, data, seed):
-                entry = figures.setdefault(data, {}).setdefault(f"{case.net}, {case.kind}, {case.rows} rows", {})
+                parts = {}
                 for what in settings["parts"]:
                     arms = [f"{net}, {what}" for net in ("linear", "CNN")]
-                    kept = keep(f"{case.name}: {what}", {"rules": watched, "whole": whole}[what], case, arms=arms)
-                    entry.setdefault(what, {})[str(seed)] = kept
+                    function = {"rules": watched, "whole": whole}[what]
+                    parts[what] = keep(f"{case.name}: {what}", function, case, arms=arms)
+                row = f"{case.net}, {case.kind}, {case.rows} rows"
+                enter(figures.setdefault(data, {}), seed, {row: parts})
     return figures
 
 

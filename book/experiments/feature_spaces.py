@@ -18,7 +18,7 @@ from torch import Tensor
 
 import fedlib
 from book.experiments import running, tabular
-from book.experiments.worlds import Rows, claims_of, enter, seeds_of
+from book.experiments.worlds import ON_CPU, Rows, claims_of, enter, seeds_of
 from fedlib import Key, evaluation, models, statistics
 from fedlib.algorithm import Algorithm
 from fedlib.algorithms import FedAvg, LGFedAvg, LocalOnly
@@ -329,16 +329,8 @@ def trained(world: World, algorithm: Algorithm, seed: int, rounds: int, every: i
             if name == "test":
                 clients[t] = table
 
-    end = fedlib.fit(
-        algorithm,
-        world.net.init(seed),
-        world.sets["train"],
-        rounds,
-        seed=seed,
-        callbacks=[watch],
-        progress=False,
-        device="cpu",
-    )
+    data, start = world.sets["train"], world.net.init(seed)
+    end = fedlib.fit(algorithm, start, data, rounds, seed=seed, callbacks=[watch], **ON_CPU)
     return Run(world, algorithm, end.state, end.history, clients)
 
 

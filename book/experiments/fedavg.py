@@ -138,16 +138,9 @@ def rounds_to(settings: dict[str, Any], seed: int, name: str, **local: Any) -> l
         if accuracy >= max(targets) or (t == HOPELESS[0] and accuracy < HOPELESS[1]):
             raise StopIteration
 
-    fedlib.fit(
-        FedAvg(loss, **LOCAL | local),
-        model.init(seed),
-        federation(settings, name, seed),
-        settings["most rounds"],
-        settings["cohort"],
-        seed=seed,
-        callbacks=[stop],
-        progress=False,
-    )
+    algorithm, data = FedAvg(loss, **LOCAL | local), federation(settings, name, seed)
+    how = {"seed": seed, "callbacks": [stop], "progress": False}
+    fedlib.fit(algorithm, model.init(seed), data, settings["most rounds"], settings["cohort"], **how)
     return found
 
 

@@ -283,15 +283,8 @@ def rules(here: World, settings: Settings) -> dict[str, tuple[Any, Any]]:
         found[label(every, rate)] = rule.net, rule
     alone = DomainNet(plain, 1, ("dense2",), DomainClassifier(student.image, 1, "pooled", (1,), (7,)))
 
-    one = FedCGKnownDomains(
-        loss_of(alone),
-        net=alone,
-        predict=alone,
-        gcn=None,
-        weights="teacher",
-        teacher=lambda data, key: torch.ones(*data.index.shape, 1),
-        **local,
-    )
+    told = {"weights": "teacher", "teacher": lambda data, key: torch.ones(*data.index.shape, 1)}
+    one = FedCGKnownDomains(loss_of(alone), net=alone, predict=alone, gcn=None, **told, **local)
     return found | {"one domain": (alone, one)}
 
 
@@ -299,18 +292,9 @@ def accuracy(settings: Settings, kind: str, name: str, seed: int) -> Scores:
     """A run's accuracy on held-out images, and how one-sided its domains are at the end."""
     here = world(kind, settings, seed)
     net, rule = rules(here, settings)[name]
-    end = fedlib.fit(
-        rule,
-        net.init(seed),
-        here.train,
-        settings["rounds"],
-        settings["cohort"],
-        eval_data=here.test,
-        eval_every=settings["rounds"] // 10,
-        seed=seed,
-        progress=False,
-        device="cpu",
-    )
+    rounds, cohort = settings["rounds"], settings["cohort"]
+    tested = {"eval_data": here.test, "eval_every": rounds // 10, "seed": seed}
+    end = fedlib.fit(rule, net.init(seed), here.train, rounds, cohort, **tested, **worlds.ON_CPU)
     late = end.history["test_accuracy"].dropna().tail(3)
     found = {"accuracy": float(late.iloc[-1]), "accuracy, last three": float(late.mean())}
     if isinstance(rule, FedCG) and not isinstance(rule, FedCGKnownDomains):

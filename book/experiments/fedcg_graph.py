@@ -377,8 +377,7 @@ def right_answers(algorithm: FedAvg | FedCG, state: Any, test: ClientData, w: Te
 
 def score(right: Tensor, test: ClientData, domains: Sequence[np.ndarray]) -> dict[str, float]:
     """Accuracy on all held-out images, on each domain, and their plain mean."""
-    real = torch.arange(right.shape[1]) < test.n[:, None]
-    hit, d = right[real].double().numpy(), np.concatenate(domains)
+    hit, d = right[test.real].double().numpy(), np.concatenate(domains)
     by = {f"domain {i}": float(hit[d == i].mean()) for i in np.unique(d)}
     return {"accuracy": float(hit.mean()), "mean over domains": float(np.mean(list(by.values())))} | by
 
@@ -531,15 +530,10 @@ def on_new_clients(
     how = {"lr": settings["lr"], "batch_size": settings["batch_size"], "chunk_size": chunk}
     out = {}
     for title, (network, algorithm) in printed(plain, net, settings["rounds"], gcn, **how).items():
-        result = fedlib.fit(
-            algorithm,
-            network.init(seed),
-            train,
-            settings["rounds"],
-            settings["cohort"],
-            seed=seed,
-            checkpoint=Checkpoint(checkpoints() / f"06_{name.lower()}_{title}_{seed}.safetensors", every_seconds=600),
-        )
+        path = checkpoints() / f"06_{name.lower()}_{title}_{seed}.safetensors"
+        saved = {"seed": seed, "checkpoint": Checkpoint(path, every_seconds=600)}
+        rounds, cohort = settings["rounds"], settings["cohort"]
+        result = fedlib.fit(algorithm, network.init(seed), train, rounds, cohort, **saved)
         served = fedlib.new_clients(algorithm, result, test, seed=seed)
         if isinstance(plain, CelebACNN):  # as in LEAF, all photos of a client are one batch
             scores = scores_by_client(network, algorithm, served, test)

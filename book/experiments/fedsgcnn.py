@@ -88,17 +88,8 @@ class World:
 
 def world_of(settings: Settings, table: str, plant: str, h: float, seed: int) -> World:
     """Clients with five columns and a few rows each; half of them have another target."""
-    dealt = tabular.deal(
-        tabular.table(table),
-        settings["clients"],
-        settings["rows"],
-        5,
-        validation=settings["validation"],
-        overlap=True,
-        plant=plant,
-        strength=h,
-        seed=seed,
-    )
+    planted = {"plant": plant, "strength": h, "overlap": True, "validation": settings["validation"]}
+    dealt = tabular.deal(tabular.table(table), settings["clients"], settings["rows"], 5, seed=seed, **planted)
     net = models.MLP((5, 32, 16, 1))
     return World(dealt, net, training(net), [net.init(1000 * seed + r) for r in range(settings["repeats"])])
 
@@ -117,16 +108,8 @@ def training(net: models.Model) -> dict[str, Any]:
 
 def gains(settings: Settings, world: World, seed: int, pairs: Tensor) -> transfer.Transfer:
     """What pairs gain in R2, from each start."""
-    return transfer.positive_transfer(
-        LGFedAvg(**world.how),
-        world.starts,
-        world.clients.train,
-        world.clients.validation,
-        settings["rounds"],
-        pairs,
-        "r2",
-        seed,
-    )
+    c, rounds, rule = world.clients, settings["rounds"], LGFedAvg(**world.how)
+    return transfer.positive_transfer(rule, world.starts, c.train, c.validation, rounds, pairs, "r2", seed)
 
 
 def judged_pairs(clients: int, trainers: int) -> Tensor:

@@ -119,18 +119,11 @@ def row_of_clients(scores: pd.DataFrame, negative_transfer: float = 0.0) -> dict
 def runs_of(settings: Settings, data: Split, name: str, seed: int) -> list[Run]:
     """A method with each setting of its grid."""
     train, validation, test = data
+    how = {"seed": seed, "eval_data": {"validation": validation, "test": test}}
     runs = []
     for given in GRID[name]:
         algorithm = algorithm_of(name, given)
-        result = fedlib.fit(
-            algorithm,
-            model.init(seed),
-            train,
-            settings["rounds"],
-            settings["cohort"],
-            seed=seed,
-            eval_data={"validation": validation, "test": test},
-        )
+        result = fedlib.fit(algorithm, model.init(seed), train, settings["rounds"], settings["cohort"], **how)
         runs.append((given, algorithm, result))
     return runs
 

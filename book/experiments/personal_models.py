@@ -12,6 +12,7 @@ Preset ``full`` has label skew, and names; ``writers`` needs femnist300, see `fe
 same writers what three times the rounds change, and a longer list of rates for the epochs at home.
 """
 
+import json
 import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -169,17 +170,15 @@ def world_of_writers(settings: Settings, seed: int) -> World:
 
 
 @lru_cache(maxsize=2)
-def world_by_key(key: tuple[tuple[str, Any], ...], kind: str, seed: int) -> World:
+def world_by_key(key: str, kind: str, seed: int) -> World:
     """`world`, once."""
-    settings = dict(key)
+    settings = json.loads(key)
     return world_of_writers(settings, seed) if kind == "writers" else dealt_world(settings, kind, seed)
 
 
 def world(settings: Settings, kind: str, seed: int) -> World:
     """The federation of a kind that a seed draws."""
-    known = ("clients", "new clients", "clients of the seed that chooses", "seed that chooses rates")
-    needed = {k: settings[k] for k in (*known, "tests of a class", "parts") if k in settings}
-    return world_by_key(tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in needed.items()), kind, seed)
+    return world_by_key(json.dumps(settings), kind, seed)
 
 
 # ---- one run ----
@@ -273,16 +272,8 @@ def trained(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # CFL that tests no cluster
-            end = fedlib.fit(
-                algorithm,
-                here.model.init(seed),
-                here.train,
-                rounds,
-                seed=seed,
-                progress=False,
-                callbacks=[keep_state],
-                **more,
-            )
+            how = {"seed": seed, "progress": False, "callbacks": [keep_state], **more}
+            end = fedlib.fit(algorithm, here.model.init(seed), here.train, rounds, **how)
     except FloatingPointError:
         return trained(settings, here, name, seed, rate / 3, own, at_home and at_home / 3, **more)
     if not kept:

@@ -23,7 +23,6 @@ import torch
 from scipy.stats import norm, rankdata
 from torch import Tensor, nn
 
-import fedlib
 from book.experiments import pair_predictors as predictors
 from book.experiments import running, tabular
 from fedlib import ClientData, Key, models, statistics
@@ -179,18 +178,10 @@ class LGPFedGraph(PFedGraph):
 
 def federate(settings: Settings, world: Any, algorithm: Algorithm, seed: int) -> Result:
     """Train with all clients from the first start, scored from time to time."""
-    return fedlib.fit(
-        algorithm,
-        world.starts[0],
-        world.clients.train,
-        settings["rounds"],
-        seed=seed,
-        eval_data={"validation": world.clients.validation, "test": world.clients.test},
-        eval_every=settings["every"],
-        dtype=next(iter(world.starts[0].values())).dtype,
-        device="cpu",
-        progress=False,
-    )
+    c = world.clients
+    tested = {"eval_data": {"validation": c.validation, "test": c.test}, "eval_every": settings["every"]}
+    dtype = next(iter(world.starts[0].values())).dtype
+    return chapter.federate(settings, world, algorithm, seed, **tested, dtype=dtype, device="cpu")
 
 
 def scored(world: Any, end: Result, assignment: Tensor | None = None) -> Scores:
@@ -347,18 +338,13 @@ CLAIMS: dict[str, Any] = {}
 for where in (f"dose {dose:g}" for dose in SETTINGS["doses"]):
     CLAIMS |= beats(AGAINST, "R2", where, label=f"{where}, R2: ")
 
+NEEDED = ("clients", "trainers", "rows", "features", "validation", "repeats", "snapshots")
+LENGTHS = {name: SETTINGS[name] for name in NEEDED} | {"doses": [0.5, 1.0], "seeds": list(range(200, 240))}
+measure_lengths = functools.partial(measure, table=told_apart)
 PRESETS = {
     "full": running.Experiment("planted_transfer", SETTINGS, measure, probe, ("breast_cancer",), CLAIMS),
     "lengths": running.Experiment(
-        "planted_transfer_lengths",
-        {
-            name: SETTINGS[name]
-            for name in ("clients", "trainers", "rows", "features", "validation", "repeats", "snapshots")
-        }
-        | {"doses": [0.5, 1.0], "seeds": list(range(200, 240))},
-        functools.partial(measure, table=told_apart),
-        probe_distances,
-        ("breast_cancer",),
+        "planted_transfer_lengths", LENGTHS, measure_lengths, probe_distances, ("breast_cancer",)
     ),
 }
 
