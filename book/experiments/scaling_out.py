@@ -226,18 +226,14 @@ CONTENDERS: dict[str, Callable[[Work, torch.dtype], Run]] = {
 }
 
 
-def gap(a: Iterable[Tensor], b: Iterable[Tensor]) -> float:
-    """Largest difference of any parameter of any client."""
-    return max(float((p - q).abs().max()) for p, q in zip(a, b, strict=True))
-
-
 def gaps(some: dict[str, Work]) -> dict[str, float]:
     """How far any contender's parameters lie from the naive loop's, in 64-bit numbers."""
     found = {}
     for name, work in some.items():
         small = work if name == "W2" else replace(work, clients=2, rows=20)
         ends = {c: make(small, torch.float64)() for c, make in CONTENDERS.items()}
-        found[name] = max(gap(ends[NAIVE], end) for end in ends.values())
+        apart = [(p - q).abs().max() for end in ends.values() for p, q in zip(ends[NAIVE], end, strict=True)]
+        found[name] = float(max(apart))
     return found
 
 

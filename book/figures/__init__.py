@@ -25,25 +25,6 @@ from fedlib.statistics import compare, interval
 from .. import results
 from . import drawings, places
 
-__all__ = [
-    "LENGTHS",
-    "Figure",
-    "Rule",
-    "cfl_rules",
-    "chooser",
-    "local_steps",
-    "modules_and_graph",
-    "network_as_graph",
-    "partition",
-    "playground",
-    "scoreboard",
-    "split_front",
-    "split_slider",
-    "teachers_t",
-    "who_helps_whom",
-    "who_shares_what",
-]
-
 LENGTHS = {"eps1": 0.15, "eps2": 0.4}  # of the rule with relative lengths, which the playground shows
 
 _LEFT, _RIGHT, _WIDTH = 34, 340, 460  # of the curves: where the first and the last round stand, and all with labels
