@@ -337,12 +337,13 @@ def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
     for seed in settings["seeds"]:
         here = world(settings, seed)
         with quiet():
-            rows = keep(f"seed {seed}: mends", mends, here, settings["mends"], seed)
-            rows |= keep(f"seed {seed}: mixtures", mixtures, here, seed)
-            rows |= keep(f"seed {seed}: students", students, here, settings["student"], seed)
-            teachers = settings["teachers"], settings["images"]
-            rows |= keep(f"seed {seed}: random teachers", random_teachers, here, *teachers, seed)
-        enter(figures, seed, rows, 4)
+            for name, function, more in (
+                ("mends", mends, (settings["mends"],)),
+                ("mixtures", mixtures, ()),
+                ("students", students, (settings["student"],)),
+                ("random teachers", random_teachers, (settings["teachers"], settings["images"])),
+            ):
+                enter(figures, seed, keep(f"seed {seed}: {name}", function, here, *more, seed), 4)
     return figures
 
 
@@ -354,12 +355,8 @@ def measure_paper(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any
         for head in HEADS:
             rule = printed(classifier(head, small=False), settings["literal"])
             with quiet():
-                shares = keep(
-                    f"seed {seed}: {head}",
-                    largest_shares,
-                    *(rule, here.train, settings["literal"], settings["cohort"], seed),
-                    device="auto",
-                )
+                how = rule, here.train, settings["literal"], settings["cohort"], seed
+                shares = keep(f"seed {seed}: {head}", largest_shares, *how, device="auto")
             enter(figures, seed, {f"recipe: literal, {head}": shares}, 4)
     return figures
 
