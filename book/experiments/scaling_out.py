@@ -345,12 +345,12 @@ def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
         name: pd.DataFrame(keep(f"the contenders on {name}", race, work, settings["pairs"]))
         for name, work in some.items()
     }
-    settings_of_chunks = settings["clients"], settings["chunks"]
+    sizes = settings["clients"], settings["chunks"]
     return {
         "gains": {name: {against: gains(t, against) for against in (NAIVE, TUNED)} for name, t in times.items()},
         "seconds": {name: t.median().to_dict() for name, t in times.items()},
         "gaps": keep("gaps", gaps, some),
-        "chunks": keep("chunks", in_a_new_process, all_chunk_costs, *settings_of_chunks, some["W2"].epochs),
+        "chunks": keep("chunks", in_a_new_process, all_chunk_costs, *sizes, some["W2"].epochs),
     }
 
 

@@ -1,4 +1,4 @@
-"""Losses, data and variants that several experiments share; it is no experiment itself."""
+"""Tables of figures, claims, losses, data and variants that several experiments share; it is no experiment itself."""
 
 import os
 import warnings
