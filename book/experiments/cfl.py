@@ -1,10 +1,9 @@
 """Split-half CFL where groups of clients give the same images other names, its rivals, and where it should not split.
 
 Preset ``full``: five seeds of 3,600 digits with 20 clients. Every method on four groups, the control with one group,
-clients with few digits and with label skew, new clients, and a grid of both thresholds: 18 minutes on one core.
+clients with few digits and with label skew, and new clients: a quarter of an hour on one core.
 """
 
-import functools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -16,55 +15,28 @@ from torch import Tensor, nn
 
 import fedlib
 from book.experiments import running
-from book.experiments.cfl_variants import (
-    OURS,
-    RELATIVE,
-    GivenClusters,
-    RelativeCFL,
-    ScheduledCFL,
-    SteppedSplitHalfCFL,
-    replay,
-)
 from book.experiments.running import Experiment, Keep
-from fedlib import datasets, models, partition, statistics
+from book.experiments.worlds import claims_of, enter, loss_of, rounded, seeds_of
+from book.experiments.worlds import small_digits as shrunk
+from fedlib import models, partition, statistics
 from fedlib.algorithms import CFL, IFCA, PACFL, ClusteredKMeans, FedAvg, FedEM, FedGroup, FeSEM, LocalOnly
 from fedlib.algorithms.fedem import Mixture
-from fedlib.losses import cross_entropy
 from fedlib.params import row
+
+from .cfl_variants import OURS, RELATIVE, GivenClusters, RelativeCFL, ScheduledCFL, SteppedSplitHalfCFL, replay
 
 GROUPS = 4
 MLP = models.MLP((196, 64, 10))
 LOCAL: dict[str, Any] = {"lr": 0.1, "batch_size": 100, "epochs": 3, "predict": MLP}
 SMALL = LOCAL | {"batch_size": 25}  # of clients with fifty digits each
-EPS1, EPS2 = (0.05, 0.1, 0.15, 0.25, 0.4), (0.0, 0.2, 0.4, 0.6, 0.8)  # of the grid
 LENGTHS = {"eps1": 0.15, "eps2": 0.4}  # of the rule with relative lengths
 FEW = "small clients"
 
 Row = dict[str, float]
-
-
-def loss_of(model: Any) -> Callable[..., Tensor]:
-    """Cross-entropy of one client's batch."""
-
-    def loss(params: Any, batch: Any) -> Tensor:
-        inputs, labels, w = batch
-        return cross_entropy(model(params, inputs), labels, w)
-
-    return loss
-
-
 LOSS = loss_of(MLP)
-MIXTURE = Mixture(MLP)  # for FedEM
 
 
 # the clients
-
-
-@functools.cache
-def shrunk() -> tuple[np.ndarray, np.ndarray]:
-    """5,000 digits of 14 x 14 pixels, and their labels."""
-    arrays = datasets.load("mnist5k")
-    return arrays.x.reshape(-1, 1, 14, 2, 14, 2).mean((3, 5)).astype(np.uint8), arrays.y
 
 
 @dataclass(frozen=True)
@@ -154,22 +126,23 @@ def run(algorithm: Any, drawn: Digits, dealt: partition.Partition, rounds: int, 
 # four groups
 
 
-def contenders(group: np.ndarray, seed: int, clusters: int = GROUPS) -> dict[str, Any]:
+def contenders(group: np.ndarray, seed: int, clusters: int = GROUPS, network: models.Model = MLP) -> dict[str, Any]:
     """Every method with the same local training."""
     chance = np.random.RandomState(seed).permutation(group)
+    how, mixture = LOCAL | {"loss": loss_of(network), "predict": network}, Mixture(network)
     return {
-        "FedAvg": FedAvg(LOSS, **LOCAL),
-        "alone": LocalOnly(LOSS, **LOCAL),
-        OURS: SteppedSplitHalfCFL(LOSS, **LOCAL),
-        "CFL, paper's schedule": ScheduledCFL(LOSS, **LOCAL),
-        "IFCA": IFCA(LOSS, **LOCAL, clusters=clusters),
-        "FeSEM": FeSEM(LOSS, **LOCAL, clusters=clusters),
-        "FedGroup": FedGroup(LOSS, **LOCAL, clusters=clusters),
-        "k-means on updates": ClusteredKMeans(LOSS, **LOCAL, clusters=clusters),
-        "PACFL": PACFL(LOSS, **LOCAL),
-        "FedEM": FedEM(loss_of(MIXTURE), **LOCAL | {"predict": MIXTURE}, components=clusters),
-        "true groups": GivenClusters(LOSS, **LOCAL, given=tuple(group.tolist())),
-        "random clusters": GivenClusters(LOSS, **LOCAL, given=tuple(chance.tolist())),
+        "FedAvg": FedAvg(**how),
+        "alone": LocalOnly(**how),
+        OURS: SteppedSplitHalfCFL(**how),
+        "CFL, paper's schedule": ScheduledCFL(**how),
+        "IFCA": IFCA(**how, clusters=clusters),
+        "FeSEM": FeSEM(**how, clusters=clusters),
+        "FedGroup": FedGroup(**how, clusters=clusters),
+        "k-means on updates": ClusteredKMeans(**how, clusters=clusters),
+        "PACFL": PACFL(**how),
+        "FedEM": FedEM(**how | {"loss": loss_of(mixture), "predict": mixture}, components=clusters),
+        "true groups": GivenClusters(**how, given=tuple(group.tolist())),
+        "random clusters": GivenClusters(**how, given=tuple(chance.tolist())),
     }
 
 
@@ -190,18 +163,16 @@ def rival(settings: Mapping[str, Any], seed: int, name: str) -> dict[str, Row]:
 
 
 def four_groups(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
-    """Split-half CFL, before and after its splits, and what becomes of clients who come after the training."""
+    """Split-half CFL, and what becomes of clients who come after the training."""
     drawn = digits(seed, settings["examples"])
     dealt = deal(drawn.train[1], settings["clients"], seed)
     algorithm = SteppedSplitHalfCFL(LOSS, **LOCAL)
     end = run(algorithm, drawn, dealt, settings["rounds"], seed)
-    splits, accuracy = end.state.splits, end.history.set_index("round")["test_accuracy"]
-    found = scored(end.history)
-    found["before the first split"] = accuracy[splits[0].round if splits else settings["rounds"]]
-    found["gain"] = found["test accuracy"] - found["before the first split"]
-    found |= {f"split {i}": c.round for i, c in enumerate(splits, 1)}
     right, scores = welcome(algorithm, end, drawn, dealt, seed)
-    return {OURS: found, "new clients": {"right cluster": right.sum(), "test accuracy": scores.accuracy.mean()}}
+    return {
+        OURS: scored(end.history),
+        "new clients": {"right cluster": right.sum(), "test accuracy": scores.accuracy.mean()},
+    }
 
 
 def welcome(
@@ -225,11 +196,8 @@ def one_group(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
     drawn = digits(seed, settings["examples"])
     dealt = deal(drawn.train[1], settings["clients"], seed, groups=1)
     calm = run(SteppedSplitHalfCFL(LOSS, **LOCAL), drawn, dealt, settings["without groups"], seed)
-    found = {"splits": len(calm.state.splits)}
-    for name, rule in {"without Eq. 5": LENGTHS | {"eps2": 0.0}, "by lengths": LENGTHS}.items():
-        if not calm.state.splits and (departs := replay(RelativeCFL(LOSS, **LOCAL, **rule), calm.state)):
-            found[f"first split {name}"] = departs[0]
-    return {"one group": found | {"test accuracy": calm.history["test_accuracy"].iloc[-1]}}
+    accuracy = calm.history["test_accuracy"].iloc[-1]
+    return {"one group": {"splits": len(calm.state.splits), "test accuracy": accuracy}}
 
 
 def finite_data(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
@@ -253,43 +221,14 @@ def finite_data(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
     return found
 
 
-def grid(settings: Mapping[str, Any], seed: int, kind: str) -> dict[str, Row]:
-    """Where CFL with relative lengths ends with each pair of thresholds; `replay` spares most runs."""
-    drawn, several = digits(seed, settings["examples"]), kind == "four groups"
-    dealt = deal(drawn.train[1], settings["clients"], seed, GROUPS if several else 1)
-    rounds = settings["rounds" if several else "without groups"]
-    ends = [run(RelativeCFL(LOSS, **LOCAL, **LENGTHS), drawn, dealt, rounds, seed).state]
-    found: dict[str, Row] = {}
-    for eps1 in EPS1:
-        for eps2 in EPS2:
-            rule = RelativeCFL(LOSS, **LOCAL, eps1=eps1, eps2=eps2)
-            same = [state for state in ends if replay(rule, state) is None]
-            if not same:
-                same = [run(rule, drawn, dealt, rounds, seed).state]
-                ends += same
-            scores = statistics.cluster_scores(dealt.group, same[0].assignment.cpu())
-            found[f"{kind}, thresholds {eps1} {eps2}"] = {"ARI": scores["ari"], "splits": len(same[0].splits)}
-    return found | {f"{kind}, thresholds": {"runs": len(ends)}}
-
-
-def plain(rows: Mapping[str, Row]) -> dict[str, Row]:
-    """Numbers as JSON can hold them."""
-    return {name: {what: round(float(v), 4) for what, v in one.items()} for name, one in rows.items()}
-
-
 def measure(settings: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
     """Setting -> score -> seed -> number."""
     figures: dict[str, Any] = {}
-    for s in range(settings["seed"], settings["seed"] + settings["seeds"]):
-        parts = [(name, rival, (name,)) for name in contenders(np.zeros(1, int), 0) if name != OURS]
-        parts += [(f"{OURS}, new clients", four_groups, ()), ("one group", one_group, ()), (FEW, finite_data, ())]
-        if s == settings["seed"]:
-            parts += [(f"thresholds, {kind}", grid, (kind,)) for kind in ("four groups", "one group")]
+    parts = [(name, rival, (name,)) for name in contenders(np.zeros(1, int), 0) if name != OURS]
+    parts += [(f"{OURS}, new clients", four_groups, ()), ("one group", one_group, ()), (FEW, finite_data, ())]
+    for s in seeds_of(settings):
         for name, function, more in parts:
-            found = keep(f"seed {s}: {name}", lambda f, *a: plain(f(*a)), function, settings, s, *more)
-            for setting, scores in found.items():
-                for what, value in scores.items():
-                    figures.setdefault(setting, {}).setdefault(what, {})[str(s)] = value
+            enter(figures, s, keep(f"seed {s}: {name}", lambda f, *a: rounded(f(*a)), function, settings, s, *more))
     return figures
 
 
@@ -337,45 +276,29 @@ def probe() -> running.Probe:
     return arms
 
 
-def _small(kind: str) -> tuple[str, str]:
-    return f"{OURS}, {FEW}, {kind}", f"FedAvg, {FEW}, {kind}"
-
-
-def _claims() -> dict[str, tuple[list[str], list[str]]]:
-    skew = f"{OURS}, label skew", "FedAvg, label skew"
-    lengths = f"{RELATIVE}, {FEW}, one group"
-    asked = {  # sentence: what is larger, what is smaller, by which score
-        f"four groups: {OURS} beats FedAvg": (OURS, "FedAvg", "test accuracy"),
-        f"four groups: {OURS} beats random clusters": (OURS, "random clusters", "test accuracy"),
-        f"four groups: {OURS} beats every client alone": (OURS, "alone", "test accuracy"),
-        f"four groups, 50 digits: {OURS} beats FedAvg": (*_small("four groups"), "test accuracy"),
-        f"one group, 50 digits: {OURS} beats FedAvg": (*_small("one group"), "test accuracy"),
-        f"one group, 50 digits: {OURS} beats relative lengths": (_small("one group")[0], lengths, "test accuracy"),
-        f"label skew, all digits: {OURS} beats FedAvg": (*skew, "test accuracy"),
-        f"label skew, own mix: {OURS} beats FedAvg": (*skew, "on its own mix"),
-    }
-    return {sentence: ([a, score], [b, score]) for sentence, (a, b, score) in asked.items()}
-
-
-PRESETS = {
-    "full": Experiment(
-        result="cfl",
-        settings={
-            "examples": 3600,
-            "clients": 20,
-            "rounds": 160,
-            "without groups": 300,
-            "rivals": 160,
-            "small": 110,
-            "seeds": 5,
-            "seed": 0,
-        },
-        measure=measure,
-        probe=probe,
-        data=("mnist5k",),
-        claims=_claims(),
-    ),
+ONE, FOUR = f"{FEW}, one group", f"{FEW}, four groups"
+ASKED = {  # what is larger, what is smaller, by which score
+    f"four groups: {OURS} beats FedAvg": (OURS, "FedAvg", "test accuracy"),
+    f"four groups: {OURS} beats random clusters": (OURS, "random clusters", "test accuracy"),
+    f"four groups: {OURS} beats every client alone": (OURS, "alone", "test accuracy"),
+    f"four groups, 50 digits: {OURS} beats FedAvg": (f"{OURS}, {FOUR}", f"FedAvg, {FOUR}", "test accuracy"),
+    f"one group, 50 digits: {OURS} beats FedAvg": (f"{OURS}, {ONE}", f"FedAvg, {ONE}", "test accuracy"),
+    f"one group, 50 digits: {OURS} beats relative lengths": (f"{OURS}, {ONE}", f"{RELATIVE}, {ONE}", "test accuracy"),
+    f"label skew, all digits: {OURS} beats FedAvg": (f"{OURS}, label skew", "FedAvg, label skew", "test accuracy"),
+    f"label skew, own mix: {OURS} beats FedAvg": (f"{OURS}, label skew", "FedAvg, label skew", "on its own mix"),
 }
+
+SETTINGS = {
+    "examples": 3600,
+    "clients": 20,
+    "rounds": 160,
+    "without groups": 300,
+    "rivals": 160,
+    "small": 110,
+    "seeds": 5,
+    "seed": 0,
+}
+PRESETS = {"full": Experiment("cfl", SETTINGS, measure, probe, ("mnist5k",), claims_of(ASKED))}
 
 if __name__ == "__main__":
     running.main(PRESETS)

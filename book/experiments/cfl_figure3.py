@@ -9,8 +9,6 @@ Preset ``group``: the five clients of one group by themselves, as if it had been
 says what the preparation of the photos does to the models that CFL ends with: ten minutes an arm on one core.
 """
 
-import os
-import pathlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -21,11 +19,12 @@ from torch import Tensor
 import fedlib
 from book.experiments import running
 from book.experiments.running import Experiment, Keep
+from book.experiments.worlds import EXACT, checkpoints, seeds_of
 from fedlib import augment, datasets, losses, partition, statistics
 from fedlib.engines.checkpoint import Checkpoint
 
 from . import cfl as digits
-from .cfl_photos import NETWORKS, WatchedSchedule
+from .cfl_photos import NETWORKS, WatchedSchedule, made_photos, watched
 
 MEAN, STD = (0.4914, 0.4822, 0.4465), (0.2470, 0.2435, 0.2616)  # of the channels of CIFAR-10's training photos
 PREPARED = {  # what is done to the photos: crop and flip, normalise
@@ -82,9 +81,8 @@ def run(arm: str, photos: datasets.Arrays, settings: Mapping[str, Any], seed: in
 
 def over_rounds(arm: str, photos: datasets.Arrays, settings: Mapping[str, Any], seed: int) -> dict[str, Any]:
     """Accuracy every few rounds, and what was split; goes on from its checkpoint."""
-    folder = os.environ.get("FEDLIB_CHECKPOINTS", running.ROOT / "_build" / "experiments")
     file = f"cfl_figure3_{settings['data']}_{settings['clients']}_{ARMS.index(arm)}_{seed}.safetensors"
-    checkpoint = Checkpoint(pathlib.Path(folder, file), every_seconds=120.0)
+    checkpoint = Checkpoint(checkpoints() / file, every_seconds=120.0)
     dealt, _, end = run(arm, photos, settings, seed, checkpoint=checkpoint)
     history = end.history.dropna(subset=["client 0"])
     accuracy, t = history.filter(regex="^client ").to_numpy(), history["round"].to_numpy()
@@ -98,11 +96,7 @@ def over_rounds(arm: str, photos: datasets.Arrays, settings: Mapping[str, Any], 
         "device": torch.cuda.get_device_name() if end.state.models["dense1.bias"].is_cuda else "CPU",
     }
     if arm == DRAWN and seed == settings["seed"]:
-        i, j = np.triu_indices(settings["clients"], 1)
-        figures["groups"] = dealt.group.tolist()
-        figures["clients"] = accuracy.round(3).tolist()
-        figures["cosines"] = end.state.cosines[t - 1][:, i, j].double().cpu().numpy().round(2).tolist()
-        figures["clusters"] = end.state.clusters[t - 1].tolist()
+        figures |= {"groups": dealt.group.tolist(), "clients": accuracy.round(3).tolist(), **watched(end.state, t)}
     checkpoint.path.unlink(missing_ok=True)  # the figures are kept
     return figures
 
@@ -110,21 +104,19 @@ def over_rounds(arm: str, photos: datasets.Arrays, settings: Mapping[str, Any], 
 def measure(settings: Mapping[str, Any], keep: Keep, arms: Sequence[str]) -> dict[str, Any]:
     """Arm -> seed -> accuracy over rounds, splits, groups found."""
     photos = datasets.load(settings["data"])  # before anything is trained
-    seeds = range(settings["seed"], settings["seed"] + settings["seeds"])
     return {
-        arm: {str(s): keep(f"{arm}, seed {s}", over_rounds, arm, photos, settings, s, arms=[arm]) for s in seeds}
+        arm: {
+            str(s): keep(f"{arm}, seed {s}", over_rounds, arm, photos, settings, s, arms=[arm])
+            for s in seeds_of(settings)
+        }
         for arm in arms
     }
 
 
 def probe_arm(arm: str) -> list[float]:
     """Two rounds of an arm with eight clients of five or six made photos, cut after the first."""
-    draw = np.random.RandomState(0)
-    x, y = draw.randint(0, 256, (60, 3, 32, 32), np.uint8), draw.randint(0, 10, 60)
-    photos = datasets.Arrays(x[:44], y[:44], x[44:], y[44:], stats=datasets.stats("cifar10"))
-    small: dict[str, Any] = {"dtype": torch.float64, "device": "cpu", "progress": False}
     settings = {"examples": 44, "clients": 8, "groups": 4, "rounds": 2, "schedule": (1,), "every": 5}
-    _, algorithm, end = run(arm, photos, settings, 0, **small)
+    _, algorithm, end = run(arm, made_photos(), settings, 0, **EXACT)
     return digits.numbers(algorithm, end) + end.state.cosines.double().sum((1, 2)).tolist()
 
 
@@ -139,23 +131,22 @@ SETTINGS = {
     "seed": 0,
     "seeds": 3,
 }
+GROUP = SETTINGS | {"examples": 12_500, "clients": 5, "groups": 1, "rounds": 60, "schedule": [], "seeds": 1}
+
+
+def probe() -> running.Probe:
+    """Every arm."""
+    return {arm: probe_arm(arm) for arm in ARMS}
+
+
+def probe_group() -> running.Probe:
+    """The arms of the smaller network."""
+    return {arm: probe_arm(arm) for arm in ARMS[:4]}
+
+
 PRESETS = {
-    "full": Experiment(
-        result="cfl_figure3",
-        settings=SETTINGS,
-        measure=measure,
-        probe=lambda: {arm: probe_arm(arm) for arm in ARMS},
-        data=("cifar10_jpeg",),
-        by_arm=True,
-    ),
-    "group": Experiment(
-        result="cfl_figure3_group",
-        settings=SETTINGS | {"examples": 12_500, "clients": 5, "groups": 1, "rounds": 60, "schedule": [], "seeds": 1},
-        measure=measure,
-        probe=lambda: {arm: probe_arm(arm) for arm in ARMS[:4]},
-        data=("cifar10_jpeg",),
-        by_arm=True,
-    ),
+    "full": Experiment("cfl_figure3", SETTINGS, measure, probe, ("cifar10_jpeg",), by_arm=True),
+    "group": Experiment("cfl_figure3_group", GROUP, measure, probe_group, ("cifar10_jpeg",), by_arm=True),
 }
 
 if __name__ == "__main__":

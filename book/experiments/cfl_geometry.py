@@ -23,8 +23,8 @@ import torch
 import fedlib
 from book.experiments import running
 from book.experiments.cfl_variants import RELATIVE, RelativeCFL
+from book.experiments.worlds import ON_CPU, Rows, claims_of, enter, loss_of, rounded, seeds_of
 from fedlib import ClientData, Key, models, statistics
-from fedlib.losses import cross_entropy
 from fedlib.params import norm
 from fedlib.server.clusters import bipartition, cosine_similarity
 
@@ -40,8 +40,6 @@ LINKAGES = ("exact", "complete", "average")
 NOISE = (0.5, 1.0, 1.5, 2.0, 3.0)
 PLANTED10 = np.repeat([0, 1], 5)
 PAIRS = np.triu_indices(10, 1)
-
-Rows = dict[str, dict[str, float]]
 
 
 def toy(kind: str, seed: int, size: tuple[int, int] = SIZE, spread: float = 0.72) -> tuple[list, list]:
@@ -69,28 +67,15 @@ def clients_of(kind: str, seed: int, size: tuple[int, int] = SIZE) -> ClientData
 def algorithm_of(hidden: str, **settings: Any) -> tuple[RelativeCFL, models.MLP]:
     """CFL with relative lengths, and a network for the toys."""
     model = models.MLP(HIDDEN[hidden])
-
-    def loss(params: fedlib.Params, batch: Sequence[torch.Tensor]) -> torch.Tensor:
-        x, y, w = batch
-        return cross_entropy(model(params, x), y, w)
-
-    return RelativeCFL(loss, predict=model, **LOCAL | settings), model
+    return RelativeCFL(loss_of(model), predict=model, **LOCAL | settings), model
 
 
 def run(kind: str, hidden: str, seed: int, rounds: int, **settings: Any) -> tuple[RelativeCFL, fedlib.Result]:
     """One federation, tested on new draws."""
     algorithm, model = algorithm_of(hidden, **settings)
-    result = fedlib.fit(
-        algorithm,
-        model.init(seed),
-        clients_of(kind, seed),
-        rounds,
-        seed=seed,
-        eval_data=clients_of(kind, seed + 1_000_000),
-        eval_every=10,
-        device="cpu",
-        progress=False,
-    )
+    tested = {"eval_data": clients_of(kind, seed + 1_000_000), "eval_every": 10}
+    data, start = clients_of(kind, seed), model.init(seed)
+    result = fedlib.fit(algorithm, start, data, rounds, seed=seed, **tested, **ON_CPU)
     return algorithm, result
 
 
@@ -204,23 +189,13 @@ def linkage_study(seed: int, draws: int) -> Rows:
     return rounded(rows)
 
 
-def rounded(rows: dict[str, dict[str, Any]]) -> Rows:
-    """Plain numbers with four digits."""
-    return {row: {column: round(float(v), 4) for column, v in columns.items()} for row, columns in rows.items()}
-
-
 def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
     """All three studies, seed by seed."""
     figures: dict[str, Any] = {}
-    for seed in range(settings["seed"], settings["seed"] + settings["seeds"]):
-        for rows in (
-            keep(f"toys, seed {seed}", toys, seed, settings["rounds"]),
-            keep(f"noise, seed {seed}", noise_study, seed, settings["draws"]),
-            keep(f"linkages, seed {seed}", linkage_study, seed, settings["draws"]),
-        ):
-            for row, columns in rows.items():
-                for column, value in columns.items():
-                    figures.setdefault(row, {}).setdefault(column, {})[str(seed)] = value
+    for seed in seeds_of(settings):
+        enter(figures, seed, keep(f"toys, seed {seed}", toys, seed, settings["rounds"]))
+        enter(figures, seed, keep(f"noise, seed {seed}", noise_study, seed, settings["draws"]))
+        enter(figures, seed, keep(f"linkages, seed {seed}", linkage_study, seed, settings["draws"]))
     return figures
 
 
@@ -258,15 +233,10 @@ def probe() -> running.Probe:
 SETTINGS = {"rounds": 100, "draws": 200, "seeds": 10, "seed": 0}
 PAPER = SETTINGS | {"draws": 1000}
 
-CLAIMS = {
-    f"noise {level}: {method} beats exact": (
-        (f"{method}, noise {level}", "true clusters"),
-        (f"exact, noise {level}", "true clusters"),
-    )
-    for level in NOISE[2:]
-    for method in ("complete", "average")
-}
-
+CLAIMS: dict[str, Any] = {}
+for level, method in itertools.product(NOISE[2:], ("complete", "average")):
+    at = f"noise {level}"
+    CLAIMS |= claims_of({f"{at}: {method} beats exact": (f"{method}, {at}", f"exact, {at}", "true clusters")})
 PRESETS = {
     "full": running.Experiment("cfl_geometry", SETTINGS, measure, probe, claims=CLAIMS),
     "paper": running.Experiment("cfl_geometry_paper", PAPER, measure, probe, claims=CLAIMS),

@@ -12,21 +12,18 @@ Preset ``some``: Figure 3's run with either network, clusters given from the sta
 of the methods that sort clients once, before round 1, how they sort them: seven hours.
 """
 
-import os
-import pathlib
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
-import torch
 
 import fedlib
 from book.experiments import running
-from book.experiments.cfl_variants import OURS, GivenClusters, ScheduledCFL, SteppedSplitHalfCFL, Watched
+from book.experiments.cfl_variants import OURS, ScheduledCFL, Watched
 from book.experiments.running import Experiment, Keep
+from book.experiments.worlds import EXACT, checkpoints, loss_of
 from fedlib import datasets, models, partition, statistics
-from fedlib.algorithms import IFCA, PACFL, ClusteredKMeans, FedAvg, FedGroup, FeSEM
 from fedlib.engines.checkpoint import Checkpoint
 
 from . import cfl as digits  # the same experiment with digits
@@ -59,19 +56,9 @@ class WatchedSchedule(Watched, ScheduledCFL):
 
 def method(name: str, network: models.Model, group: np.ndarray, schedule: tuple[int, ...]) -> Any:
     """The algorithm of an arm, by the second half of its name."""
-    loss, how = digits.loss_of(network), digits.LOCAL | {"predict": network}
-    clusters = len(np.unique(group))
-    return {
-        "CFL, paper's schedule": lambda: WatchedSchedule(loss, **how, schedule=schedule),
-        OURS: lambda: SteppedSplitHalfCFL(loss, **how),
-        "FedAvg": lambda: FedAvg(loss, **how),
-        "true groups": lambda: GivenClusters(loss, **how, given=tuple(group.tolist())),
-        "IFCA": lambda: IFCA(loss, **how, clusters=clusters),
-        "k-means on updates": lambda: ClusteredKMeans(loss, **how, clusters=clusters),
-        "PACFL": lambda: PACFL(loss, **how),
-        "FedGroup": lambda: FedGroup(loss, **how, clusters=clusters),
-        "FeSEM": lambda: FeSEM(loss, **how, clusters=clusters),
-    }[name]()
+    if name == "CFL, paper's schedule":
+        return WatchedSchedule(loss_of(network), **digits.LOCAL | {"predict": network}, schedule=schedule)
+    return digits.contenders(group, 0, len(np.unique(group)), network)[name]
 
 
 def run(
@@ -89,22 +76,26 @@ def run(
     return dealt, algorithm, end
 
 
+def watched(state: Any, rounds: np.ndarray) -> dict[str, Any]:
+    """Cosines of all pairs and clusters in some rounds, of a run that kept them."""
+    i, j = np.triu_indices(state.cosines.shape[1], 1)
+    cosines = state.cosines[rounds - 1][:, i, j].double().cpu().numpy().round(2)
+    return {"cosines": cosines.tolist(), "clusters": state.clusters[rounds - 1].tolist()}
+
+
 def over_rounds(arm: str, photos: datasets.Arrays, settings: Mapping[str, Any]) -> dict[str, Any]:
     """Accuracy of each client every few rounds, and of Figure 3's run the cosines; goes on from its checkpoint."""
     seed, examples = settings["seed"], settings["examples"]
-    folder = os.environ.get("FEDLIB_CHECKPOINTS", running.ROOT / "_build" / "experiments")
     file = f"cfl_{settings['data']}_{examples}_{seed}_{ARMS.index(arm)}.safetensors"
-    checkpoint = Checkpoint(pathlib.Path(folder, file), every_seconds=120.0)
+    checkpoint = Checkpoint(checkpoints() / file, every_seconds=120.0)
     rows = np.random.RandomState(seed).permutation(len(photos.x))[:examples]
     dealt, _, end = run(arm, photos, rows, settings, checkpoint=checkpoint)
     history = end.history.dropna(subset=["client 0"])
     accuracy = history[[c for c in history if c.startswith("client ")]].to_numpy()
     figures: dict[str, Any] = {"rounds": history["round"].tolist(), "groups": dealt.group.tolist()}
     if arm == MAIN:
-        t, (i, j) = history["round"].to_numpy(), np.triu_indices(settings["clients"], 1)
         figures["accuracy"] = accuracy.round(3).tolist()
-        figures["cosines"] = end.state.cosines[t - 1][:, i, j].double().cpu().numpy().round(2).tolist()
-        figures["clusters"] = end.state.clusters[t - 1].tolist()
+        figures |= watched(end.state, history["round"].to_numpy())
     else:
         figures["accuracy"] = accuracy.mean(1).round(4).tolist()
     figures["megabytes"] = float(end.history[["bytes_down", "bytes_up"]].sum().sum() / 1e6)
@@ -124,20 +115,23 @@ def measure(settings: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
     return found[MAIN] | {"others": {arm: one for arm, one in found.items() if arm != MAIN}}
 
 
-def probe_arm(arm: str) -> list[float]:
-    """Two rounds of an arm with eight clients of five or six made photos, cut after the first."""
+def made_photos() -> datasets.Arrays:
+    """Sixty photos of noise, 44 of which are for training."""
     draw = np.random.RandomState(0)
     x, y = draw.randint(0, 256, (60, 3, 32, 32), np.uint8), draw.randint(0, 10, 60)
-    photos = datasets.Arrays(x[:44], y[:44], x[44:], y[44:], stats=datasets.stats("cifar10"))
-    small: dict[str, Any] = {"dtype": torch.float64, "device": "cpu", "progress": False}
-    settings = {"clients": 8, "seed": 0, "rounds": 2, "schedule": (1,), "every": 5}
-    dealt, algorithm, end = run(arm, photos, np.arange(44), settings, **small)
+    return datasets.Arrays(x[:44], y[:44], x[44:], y[44:], stats=datasets.stats("cifar10"))
+
+
+def probe_arm(arm: str) -> list[float]:
+    """Two rounds of an arm with eight clients of five or six made photos, cut after the first."""
+    photos, settings = made_photos(), {"clients": 8, "seed": 0, "rounds": 2, "schedule": (1,), "every": 5}
+    dealt, algorithm, end = run(arm, photos, np.arange(44), settings, **EXACT)
     found = digits.numbers(algorithm, end)
     if arm == MAIN:
         found += end.state.cosines.double().sum((1, 2)).tolist()
     if arm == f"five layers: {OURS}":  # which has no test in its first rounds
         tested, data = replace(algorithm, level=0.9, every=1, min_size=1), dealt.clients(photos.x, photos.y, classes=10)
-        end = fedlib.fit(tested, NETWORKS["five layers"].init(0), data, 3, seed=0, **small)
+        end = fedlib.fit(tested, NETWORKS["five layers"].init(0), data, 3, seed=0, **EXACT)
         found += digits.numbers(tested, end) + end.state.norms[:, 5].tolist()
         found += [algorithm.level, algorithm.every, algorithm.test_epochs]
     return found
@@ -154,21 +148,22 @@ SETTINGS = {
     "arms": list(ARMS),
     "one round": [],
 }
+SOME = SETTINGS | {"arms": list(ARMS[:5]), "one round": list(ONCE)}
+
+
+def probe() -> running.Probe:
+    """Every arm."""
+    return {arm: probe_arm(arm) for arm in ARMS}
+
+
+def probe_some() -> running.Probe:
+    """The arms of preset ``some``."""
+    return {arm: probe_arm(arm) for arm in (*ARMS[:5], *ONCE)}
+
+
 PRESETS = {
-    "paper": Experiment(
-        result="cfl_photos",
-        settings=SETTINGS,
-        measure=measure,
-        probe=lambda: {arm: probe_arm(arm) for arm in ARMS},
-        data=("cifar10_jpeg",),
-    ),
-    "some": Experiment(
-        result="cfl_photos_some",
-        settings=SETTINGS | {"arms": list(ARMS[:5]), "one round": list(ONCE)},
-        measure=measure,
-        probe=lambda: {arm: probe_arm(arm) for arm in (*ARMS[:5], *ONCE)},
-        data=("cifar10_jpeg",),
-    ),
+    "paper": Experiment("cfl_photos", SETTINGS, measure, probe, ("cifar10_jpeg",)),
+    "some": Experiment("cfl_photos_some", SOME, measure, probe_some, ("cifar10_jpeg",)),
 }
 
 if __name__ == "__main__":

@@ -11,6 +11,11 @@ condition. Preset ``unseen`` is for these: other photos of CIFAR-10 and scikit-l
 were looked at once before the very end, and their two other seeds and new photos, looked at once after it. ``longer``
 trains clients that agree until they know their rows by heart; ``skew`` has clients that differ though one model may
 serve all.
+
+Beside split-half CFL three rules are asked: lengths, the sign of Equation 6's objective, and the condition of CFL's
+longer paper. Others were tried and rejected, and their verdicts stand in the stored results only: the sign with
+lengths, the gap, halves that agree more than the parts of the cut do, permutations of the halves or of the cut, and the
+test on halves without the sign, with another linkage, or without the question for groups.
 """
 
 import zlib
@@ -20,7 +25,6 @@ from functools import cache
 from typing import Any
 
 import numpy as np
-import torch
 import torch.nn.functional as F
 from scipy import stats
 from sklearn.datasets import load_digits
@@ -29,19 +33,16 @@ from torch import Tensor
 import fedlib
 from book.experiments import running
 from book.experiments.cfl_variants import SteppedSplitHalfCFL
+from book.experiments.worlds import EXACT, enter, femnist, loss_of, seeds_of
 from fedlib import datasets, models, partition, statistics
 from fedlib.data import ClientData, Pixels
 from fedlib.extensions.split_half_cfl import SplitHalfCFLState
-from fedlib.losses import cross_entropy
 from fedlib.params import norm, to_matrix
 from fedlib.server import clusters
 
 TABLES = "wine", "obesity"
 PHOTOS = {name: slice(a, a + 12_000) for name, a in (("cifar10", 0), ("other photos", 12_000), ("new photos", 24_000))}
-LEVEL, EVERY = (
-    1e-3,
-    5,
-)  # of the tests among the rules, not of split-half CFL; rounds between looks at rules without a test
+EVERY = 5  # rounds between looks at rules without a test
 
 
 # ---- clients ----
@@ -52,10 +53,7 @@ def rows_of(data: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
     """Features, labels from 0, and writers if there are any, of a whole set; images at half their size."""
     writer = None
     if data == "femnist":
-        people = datasets.load("femnist300")
-        x, y, writer = (
-            np.concatenate([getattr(people, a), getattr(people, f"{a}_test")]) for a in ("x", "y", "writer")
-        )
+        x, y, writer = femnist()
         x = 255 - x
     elif data in TABLES:
         table = datasets.load("wine_quality" if data == "wine" else data)
@@ -86,16 +84,6 @@ def network(data: str, name: str) -> models.Model:
     if name == "CNN":
         return models.CNN(x.shape[1:], (4, 8), (classes,), kernel=3, padding=1)
     return models.MLP((inputs, classes) if name == "linear" else (inputs, 32, classes))
-
-
-def loss_of(model: models.Model) -> Any:
-    """Cross-entropy of one client's batch."""
-
-    def loss(params: Any, batch: Any) -> Tensor:
-        inputs, labels, w = batch
-        return cross_entropy(model(params, inputs), labels, w)
-
-    return loss
 
 
 @dataclass(frozen=True)
@@ -151,29 +139,6 @@ def clients_of(case: Case) -> tuple[ClientData, np.ndarray]:
 # ---- one run of FedAvg, and what every rule sees of it ----
 
 
-def matched(gram: np.ndarray, random: np.random.RandomState, draws: int = 1000) -> float:
-    """Share of random matchings of the halves that agree at least as well as the clients' own halves."""
-    m = len(gram) // 2
-    order = np.argsort(random.rand(draws, 2 * m), 1)
-    chance = gram[order[:, :m], order[:, m:]].sum(1)
-    own = gram[np.arange(m), np.arange(m) + m].sum()
-    return float((1 + (chance >= own - 1e-12 * abs(own)).sum()) / (draws + 1))
-
-
-def confirmed(first: np.ndarray, second: np.ndarray, random: np.random.RandomState, draws: int = 1000) -> float:
-    """Share of random cuts that part the second halves as well as the cut that the first halves give."""
-    part = clusters.bipartition(first).assignment.numpy()
-    if min(part.sum(), len(part) - part.sum()) < 2:
-        return 1.0
-
-    def parted(part: np.ndarray) -> float:
-        same, other = part[:, None] == part, ~np.eye(len(part), dtype=bool)
-        return float(second[same & other].mean() - second[~same].mean())
-
-    own = parted(part)
-    return float((1 + sum(parted(random.permutation(part)) >= own - 1e-12 for _ in range(draws))) / (draws + 1))
-
-
 def chance_of_a_cut(first: Tensor, second: Tensor, in_groups: bool = False) -> float:
     """Whether a cut of one half shows in the other, by a single test; with the question for groups, or without."""
     found, own = [0.5], float(F.cosine_similarity(first, second).mean())
@@ -189,41 +154,27 @@ def chance_of_a_cut(first: Tensor, second: Tensor, in_groups: bool = False) -> f
     return 2 * min(found)
 
 
-def verdicts(update: fedlib.Update, mean: float, lr: float, t: int) -> dict[str, tuple[bool, np.ndarray]]:
-    """What each rule says in a round: whether the clients are to be split, and the cut."""
-    delta, m = update.per_client["update"], len(update.clients)
-    lengths, cosine = norm(delta).double(), clusters.cosine_similarity(delta)
-    cut, steps = clusters.bipartition(cosine), update.per_client["steps"]
-    part = cut.assignment.numpy()
-    still, long = mean < 0.15 * float(lengths.max()), float((lengths / (lr * steps)).max()) >= 0.4
-    found = {
-        "lengths": (still and long, part),
-        "sign": (still and cut.objective < 0, part),
-        "sign and lengths": (still and long and cut.objective < 0, part),
-        "gap": (still and cut.gap > 0, part),
+def halves_of(update: fedlib.Update) -> list[Tensor]:
+    """The updates of both halves of the clients' rows, as matrices."""
+    return [to_matrix(update.per_client[f"{which} half"]).double() for which in ("first", "second")]
+
+
+def verdicts(update: fedlib.Update, mean: float, lr: float) -> tuple[list[str], np.ndarray]:
+    """The rules that would split the clients in a round, and the cut, which is the same for all."""
+    delta = update.per_client["update"]
+    lengths, cut = norm(delta).double(), clusters.bipartition(clusters.cosine_similarity(delta))
+    still = mean < 0.15 * float(lengths.max())
+    due = {
+        "lengths": still and float((lengths / (lr * update.per_client["steps"])).max()) >= 0.4,
+        "sign": still and cut.objective < 0,
     }
     if "first half" in update.per_client:
-        pair = [update.per_client[f"{which} half"] for which in ("first", "second")]
-        both = torch.cat([to_matrix(p).double() for p in pair])
-        gram, length = (both @ both.T).numpy(), both.norm(dim=1).numpy()
-        alike = gram / length[:, None] / length
-        own, random = np.diag(alike[:m, m:]), np.random.RandomState(t)
-        noise = (1 - own.min()) / max(2 * own.min(), 1e-9)  # gamma_max^2: noise over what two halves have in common
-        chance = chance_of_a_cut(*both.split(m), in_groups=True)
-        opposed = float(cosine[cut.assignment == 0][:, cut.assignment == 1].mean()) < 0
-        loose = clusters.bipartition(cosine, "average").assignment
-        apart = float(cosine[loose == 0][:, loose == 1].mean()) < 0
-        found |= {
-            "longer paper": (still and noise < (1 - cut.objective) / 2, part),
-            "own above across": (still and own.mean() > cut.objective, part),
-            "own halves, permuted": (opposed and matched(gram, random) <= 0.002, part),
-            "cut confirmed": (opposed and confirmed(alike[:m, :m], alike[m:, m:], random) <= 0.01, part),
-            "halves alone": (chance < LEVEL, part),
-            "halves, average linkage": (apart and chance < LEVEL, loose.numpy()),
-            "halves, one by one": (opposed and chance_of_a_cut(*both.split(m)) < LEVEL, part),
-            "halves": (opposed and chance < LEVEL, part),
-        }
-    return {rule: (bool(due) and min(part.sum(), m - part.sum()) >= 2, part) for rule, (due, part) in found.items()}
+        own = float(F.cosine_similarity(*halves_of(update)).min())
+        noise = (1 - own) / max(2 * own, 1e-9)  # gamma_max^2: noise over what two halves have in common
+        due["longer paper"] = still and noise < (1 - cut.objective) / 2
+    part = cut.assignment.numpy()
+    large = min(part.sum(), len(part) - part.sum()) >= 2
+    return [rule for rule, says in due.items() if says and large], part
 
 
 @dataclass(frozen=True)
@@ -250,11 +201,10 @@ class Watched(SteppedSplitHalfCFL):
         """As CFL, and ask."""
         end = super().aggregate(state, update)
         if end.round >= self.every and end.round % EVERY == 0:
-            said = verdicts(update, float(end.norms[-1, 2]), self.lr, end.round)
-            new = {rule: (end.round, part) for rule, (due, part) in said.items() if due and rule not in end.first}
-            end = replace(end, first=end.first | new)
+            rules, part = verdicts(update, float(end.norms[-1, 2]), self.lr)
+            end = replace(end, first=dict.fromkeys(rules, (end.round, part)) | end.first)
         if "first half" in update.per_client:
-            pair = [to_matrix(update.per_client[f"{which} half"]).double() for which in ("first", "second")]
+            pair = halves_of(update)
             end.norms[-1, 5] = chance_of_a_cut(*pair, in_groups=True)
             end = replace(end, one_by_one=(*end.one_by_one, chance_of_a_cut(*pair)))
         return end
@@ -323,14 +273,16 @@ def cases(settings: Mapping[str, Any], data: str, seed: int) -> list[Case]:
 def measure(settings: Mapping[str, Any], keep: running.Keep) -> dict[str, Any]:
     """Case -> what every rule says of it until its first cut, and how split-half CFL ends."""
     figures: dict[str, Any] = {}
-    for seed in range(settings["seed"], settings["seed"] + settings["seeds"]):
+    for seed in seeds_of(settings):
         for data in settings["data"]:
             for case in cases(settings, data, seed):
-                entry = figures.setdefault(data, {}).setdefault(f"{case.net}, {case.kind}, {case.rows} rows", {})
+                parts = {}
                 for what in settings["parts"]:
                     arms = [f"{net}, {what}" for net in ("linear", "CNN")]
-                    kept = keep(f"{case.name}: {what}", {"rules": watched, "whole": whole}[what], case, arms=arms)
-                    entry.setdefault(what, {})[str(seed)] = kept
+                    function = {"rules": watched, "whole": whole}[what]
+                    parts[what] = keep(f"{case.name}: {what}", function, case, arms=arms)
+                row = f"{case.net}, {case.kind}, {case.rows} rows"
+                enter(figures.setdefault(data, {}), seed, {row: parts})
     return figures
 
 
@@ -343,13 +295,12 @@ def probe() -> running.Probe:
     for net in ("linear", "CNN"):
         model = network("digits", net)
         loss, data, params = loss_of(model), dealt.clients(x, y, classes=10), model.init(0)
-        slow: dict[str, Any] = {"seed": 0, "dtype": torch.float64, "device": "cpu", "progress": False}
         default = SteppedSplitHalfCFL(loss)
         splits = replace(default, level=0.9, min_size=1, **quick | {"test_epochs": default.test_epochs})
-        end = fedlib.fit(splits, params, data, 5, **slow)
+        end = fedlib.fit(splits, params, data, 5, **EXACT)
         arms[f"{net}, whole"] = [*running.numbers_of(splits, end), *end.state.norms[:, 5].tolist()]
         arms[f"{net}, whole"] += [default.level, default.every, default.min_size]
-        end = fedlib.fit(Watched(loss, **quick), params, data, 2, **slow)
+        end = fedlib.fit(Watched(loss, **quick), params, data, 2, **EXACT)
         arms[f"{net}, rules"] = [*end.state.norms[:, [0, 1, 2, 3, 4, 6, 5]].flatten().tolist(), *end.state.one_by_one]
     return arms
 
@@ -371,53 +322,29 @@ SETTINGS = {
     "kinds": KINDS,
     "parts": ["rules", "whole"],
     "seed": 10,
-    "level": LEVEL,
+    "seeds": 5,
+}
+TUNED_SETS = "mnist5k", "fashion_mnist", "femnist300"
+VARIED: dict[str, tuple[tuple[str, ...], tuple[str, ...], dict[str, Any]]] = {  # preset: data, their files, settings
+    "full": (TUNED, TUNED_SETS, {}),
+    "aside": (ASIDE, ("cifar10_jpeg", "wine_quality"), {"kinds": [*KINDS, ["permuted", 600], ["rotated", 600]]}),
+    "later": (LATER, ("mnist10k", "obesity"), {}),
+    "longer": (
+        *(TUNED, TUNED_SETS),
+        {"nets": ["MLP", "CNN"], "kinds": [["iid", 100]], "epochs": dict.fromkeys(TUNED, 5), "rounds": 200},
+    ),
+    "unseen": (UNSEEN, ("cifar10_jpeg",), {"seed": 20, "kinds": KINDS[:-1], "parts": ["whole"]}),
+    "skew": (TUNED, TUNED_SETS, {"kinds": [["label skew", 100], ["writers", 100]]}),
 }
 PRESETS = {
-    "full": running.Experiment(
-        "cfl_rule",
-        SETTINGS | {"seeds": 5, "data": list(TUNED)},
+    preset: running.Experiment(
+        "cfl_rule" if preset == "full" else f"cfl_rule_{preset}",
+        SETTINGS | {"data": list(names)} | settings,
         measure,
         probe,
-        ("mnist5k", "fashion_mnist", "femnist300"),
-    ),
-    "aside": running.Experiment(
-        "cfl_rule_aside",
-        SETTINGS | {"seeds": 5, "data": list(ASIDE), "kinds": [*KINDS, ["permuted", 600], ["rotated", 600]]},
-        measure,
-        probe,
-        ("cifar10_jpeg", "wine_quality"),
-    ),
-    "later": running.Experiment(
-        "cfl_rule_later",
-        SETTINGS | {"seeds": 5, "data": list(LATER)},
-        measure,
-        probe,
-        ("mnist10k", "obesity"),
-    ),
-    "longer": running.Experiment(
-        "cfl_rule_longer",
-        SETTINGS
-        | {"seeds": 5, "data": list(TUNED), "nets": ["MLP", "CNN"], "kinds": [["iid", 100]]}
-        | {"epochs": dict.fromkeys(TUNED, 5), "rounds": 200},
-        measure,
-        probe,
-        ("mnist5k", "fashion_mnist", "femnist300"),
-    ),
-    "unseen": running.Experiment(
-        "cfl_rule_unseen",
-        SETTINGS | {"seed": 20, "seeds": 5, "data": list(UNSEEN), "kinds": KINDS[:-1], "parts": ["whole"]},
-        measure,
-        probe,
-        ("cifar10_jpeg",),
-    ),
-    "skew": running.Experiment(
-        "cfl_rule_skew",
-        SETTINGS | {"seeds": 5, "data": list(TUNED), "kinds": [["label skew", 100], ["writers", 100]]},
-        measure,
-        probe,
-        ("mnist5k", "fashion_mnist", "femnist300"),
-    ),
+        sets,
+    )
+    for preset, (names, sets, settings) in VARIED.items()
 }
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ does the MMD do to the common space and to the score? And what does it help to k
 the paper's setting)?
 """
 
-import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
@@ -19,6 +18,7 @@ from torch import Tensor
 
 import fedlib
 from book.experiments import running, tabular
+from book.experiments.worlds import ON_CPU, Rows, claims_of, enter, seeds_of
 from fedlib import Key, evaluation, models, statistics
 from fedlib.algorithm import Algorithm
 from fedlib.algorithms import FedAvg, LGFedAvg, LocalOnly
@@ -217,7 +217,10 @@ class AllPairs(LGFedAvg):
         return torch.stack([mmd.mmd(q, p, w, r) for p, r in zip(*compared, strict=True)]).mean()
 
 
-AGAINST: dict[str, tuple[Callable[..., Algorithm], dict[str, Any]]] = {
+Arms = dict[str, tuple[Callable[..., Algorithm], dict[str, Any]]]  # class and settings
+ALONE: Arms = {"standalone": (LocalOnly, {})}
+SHARED: Arms = {"LG-FedAvg": (LGFedAvg, {})}
+AGAINST: Arms = {
     "no MMD": (LGFedAvg, {}),
     "weight decay, no MMD": (LGFedAvg, {"decay": 0.1}),
     "centroid": (LGFedAvg, {"mmd": 0.5}),
@@ -245,32 +248,30 @@ class WarmedUp(LGFedAvg):
 # ---- what is compared ----
 
 
+def rivals(world: World, arms: Arms) -> Rivals:
+    """Algorithms for one world, given by their class and settings."""
+    return {m: (world, world.algorithm(kind, **how)) for m, (kind, how) in arms.items()}
+
+
 def contenders(settings: Settings, name: str, codes: str, seed: int) -> Rivals:
     """Five ways to train, from the same start, and a control."""
     world, by_name = (world_of(settings, name, seed, codes, matching) for matching in (False, True))
-    kinds = {
-        "standalone": (world, LocalOnly),
-        "FedAvg by position": (world, FedAvg),
-        "FedAvg by name": (by_name, FedAvg),
-        "LG-FedAvg": (world, LGFedAvg),
-        "LG-FedAvg, warmed up": (world, WarmedUp),
-        "LG-FedAvg, shuffled targets": (shuffled(world, seed), LGFedAvg),
-    }
-    return {m: (w, w.algorithm(kind)) for m, (w, kind) in kinds.items()}
+    return (
+        rivals(world, ALONE | {"FedAvg by position": (FedAvg, {})})
+        | rivals(by_name, {"FedAvg by name": (FedAvg, {})})
+        | rivals(world, SHARED | {"LG-FedAvg, warmed up": (WarmedUp, {})})
+        | rivals(shuffled(world, seed), {"LG-FedAvg, shuffled targets": (LGFedAvg, {})})
+    )
 
 
 def by_rows(settings: Settings, name: str, rows: int, seed: int) -> Rivals:
     """Clients with so many training rows each, which may overlap."""
-    world = world_of(settings, name, seed, rows=rows, overlap=True)
-    return {m: (world, world.algorithm(kind)) for m, kind in (("standalone", LocalOnly), ("LG-FedAvg", LGFedAvg))}
+    return rivals(world_of(settings, name, seed, rows=rows, overlap=True), ALONE | SHARED)
 
 
 def in_space(settings: Settings, seed: int) -> Rivals:
     """LG-FedAvg in two feature groups of diabetes, with and without MMD; and standalone."""
-    world = world_of(settings, "diabetes", seed, features=3, groups=2)
-    return {"standalone": (world, world.algorithm(LocalOnly))} | {
-        n: (world, world.algorithm(kind, **how)) for n, (kind, how) in AGAINST.items()
-    }
+    return rivals(world_of(settings, "diabetes", seed, features=3, groups=2), ALONE | AGAINST)
 
 
 def in_groups(world: World, seed: int) -> Rivals:
@@ -282,22 +283,17 @@ def in_groups(world: World, seed: int) -> Rivals:
         "true groups": {"assignment": true},
     }
     groups |= {f"{n} + MMD": how | {"mmd": 0.5} for n, how in groups.items()}
-    return {"standalone": (world, world.algorithm(LocalOnly))} | {
-        n: (world, world.algorithm(LGFedAvg, **how)) for n, how in groups.items()
-    }
+    return rivals(world, ALONE | {n: (LGFedAvg, how) for n, how in groups.items()})
 
 
 def weighted(world: World, weight: float) -> Rivals:
     """LG-FedAvg with so much MMD."""
-    return {f"weight {weight}": (world, world.algorithm(LGFedAvg, mmd=weight))}
+    return rivals(world, {f"weight {weight}": (LGFedAvg, {"mmd": weight})})
 
 
 def unshared(world: World) -> Rivals:
     """What LG-FedAvg is compared with on random columns."""
-    return {
-        "standalone": (world, world.algorithm(LocalOnly)),
-        "FedAvg by position": (world, world.algorithm(FedAvg)),
-    }
+    return rivals(world, ALONE | {"FedAvg by position": (FedAvg, {})})
 
 
 # ---- runs ----
@@ -312,11 +308,6 @@ class Run:
     state: Any
     history: pd.DataFrame
     clients: dict[int, pd.DataFrame]  # round -> scores of each client on the hold-out
-    seconds: float  # of one core
-
-    def curve(self, column: str) -> dict[int, float]:
-        """A score by round."""
-        return self.history.dropna(subset=[column]).set_index("round")[column].to_dict()
 
     def of_chosen_round(self) -> pd.DataFrame:
         """Scores of each client in the round that validation chose."""
@@ -338,18 +329,9 @@ def trained(world: World, algorithm: Algorithm, seed: int, rounds: int, every: i
             if name == "test":
                 clients[t] = table
 
-    began = time.process_time()
-    end = fedlib.fit(
-        algorithm,
-        world.net.init(seed),
-        world.sets["train"],
-        rounds,
-        seed=seed,
-        callbacks=[watch],
-        progress=False,
-        device="cpu",
-    )
-    return Run(world, algorithm, end.state, end.history, clients, time.process_time() - began)
+    data, start = world.sets["train"], world.net.init(seed)
+    end = fedlib.fit(algorithm, start, data, rounds, seed=seed, callbacks=[watch], **ON_CPU)
+    return Run(world, algorithm, end.state, end.history, clients)
 
 
 def all_trained(rivals: Rivals, seed: int, rounds: int, every: int) -> dict[str, Run]:
@@ -400,128 +382,93 @@ def apart(q: Tensor, group: np.ndarray) -> Scores:
     }
 
 
-# ---- what is kept: scores of settings, and curves ----
+# ---- what is kept: scores of settings ----
 
 
-def measure_contest(settings: Settings, name: str, codes: str, seed: int) -> dict[str, Any]:
+def measure_contest(settings: Settings, name: str, codes: str, seed: int) -> Rows:
     """Whether averaging breaks, and whether sharing helps."""
     runs = all_trained(contenders(settings, name, codes, seed), seed, settings["rounds"], settings["every"])
-    alone = runs["standalone"]
-    scores = {}
+    alone, rows = runs["standalone"].of_chosen_round(), {}
     for m, run in runs.items():
-        worse = statistics.negative_transfer(run.of_chosen_round(), alone.of_chosen_round(), run.world.score)
-        scores[f"{name}, {codes}: {m}"] = numbers(run) | {"worse than standalone": worse}
-    y = alone.world.sets["test"].y[0]
-    if not y.is_floating_point():
-        scores[f"{name}: majority class"] = {"chosen": float(y.bincount().max() / len(y))}
-    return {
-        "scores": scores,
-        "curves": {f"{name}, {codes}: {m}": r.curve(f"test_{r.world.score}") for m, r in runs.items()},
-    }
+        worse = statistics.negative_transfer(run.of_chosen_round(), alone, run.world.score)
+        rows[f"{name}, {codes}: {m}"] = numbers(run) | {"worse than standalone": worse}
+    return rows
 
 
-def measure_rows(settings: Settings, name: str, rows: int, seed: int) -> dict[str, Any]:
+def measure_rows(settings: Settings, name: str, rows: int, seed: int) -> Rows:
     """What others bring a client, by its number of rows."""
     runs = all_trained(by_rows(settings, name, rows, seed), seed, min(settings["rounds"], LADDER_ROUNDS), 3)
-    return {"scores": {f"{name}, {rows} rows: {m}": numbers(run) for m, run in runs.items()}}
+    return {f"{name}, {rows} rows: {m}": numbers(run) for m, run in runs.items()}
 
 
-def measure_space(settings: Settings, seed: int) -> dict[str, Any]:
+def measure_space(settings: Settings, seed: int) -> Rows:
     """Whether the common space is common, and what the MMD costs."""
     k = settings["clients"]
     runs = all_trained(in_space(settings, seed), seed, settings["space rounds"], settings["every"])
     world = runs["no MMD"].world
-    scores = {"space: at the start": apart(embeddings(world, at_start(world, seed)), world.group)}
+    rows = {"space: at the start": apart(embeddings(world, at_start(world, seed)), world.group)}
     for name, run in runs.items():
         params = run.algorithm.client_params(run.state, torch.arange(k))
         h = run.history[run.history["round"] > 0]
-        scores[f"space: {name}"] = {
+        rows[f"space: {name}"] = {
             "R2": numbers(run)["chosen"],
             **apart(embeddings(world, params), world.group),
             "kB": float((h["bytes_down"] + h["bytes_up"]).mean() / k / 1e3),  # a client and round
             "Mflop": float(h["flops"].mean() / 1e6),  # a round
-            **({"CPU seconds": run.seconds} if name != "standalone" else {}),
         }
-    return {"scores": scores}
+    return rows
 
 
-def measure_weight(settings: Settings, weight: float, seed: int) -> dict[str, Any]:
+def measure_weight(settings: Settings, weight: float, seed: int) -> Rows:
     """The paper's Figure 5, on random columns."""
-    rivals = weighted(paper_world(settings, seed, groups=1), weight)
-    (run,) = all_trained(rivals, seed, settings["sweep rounds"], settings["every"]).values()
-    scores = numbers(run, settings["group rounds"])
+    arms = weighted(paper_world(settings, seed, groups=1), weight)
+    (run,) = all_trained(arms, seed, settings["sweep rounds"], settings["every"]).values()
     also = {0: "random columns: LG-FedAvg", 0.5: "random columns: LG-FedAvg + MMD"}
-    return {"scores": {name: scores for name in (f"weight {weight}", also.get(weight)) if name}}
+    return {name: numbers(run, settings["group rounds"]) for name in (f"weight {weight}", also.get(weight)) if name}
 
 
-def measure_groups(settings: Settings, seed: int) -> dict[str, Any]:
-    """Federate with one's own feature group."""
-    rivals = in_groups(paper_world(settings, seed, groups=2), seed)
-    runs = all_trained(rivals, seed, settings["group rounds"], settings["every"])
-    return {
-        "scores": {f"groups: {m}": numbers(run) for m, run in runs.items()},
-        "curves": {f"groups, {w}: {m}": r.curve(f"{w}_r2") for m, r in runs.items() for w in ("test", "cut")},
-    }
-
-
-def measure_unshared(settings: Settings, seed: int) -> dict[str, Any]:
-    """Random columns without LG-FedAvg."""
-    rivals = unshared(paper_world(settings, seed, groups=1))
-    runs = all_trained(rivals, seed, settings["group rounds"], settings["every"])
-    return {"scores": {f"random columns: {m}": numbers(run) for m, run in runs.items()}}
+def measure_groups(settings: Settings, seed: int) -> Rows:
+    """Federate with one's own feature group; and random columns without LG-FedAvg."""
+    arms = {f"groups: {m}": arm for m, arm in in_groups(paper_world(settings, seed, groups=2), seed).items()}
+    arms |= {f"random columns: {m}": arm for m, arm in unshared(paper_world(settings, seed, groups=1)).items()}
+    runs = all_trained(arms, seed, settings["group rounds"], settings["every"])
+    return {m: numbers(run) for m, run in runs.items()}
 
 
 def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
-    """Setting -> score -> seed -> number; and the curves, means over seeds."""
+    """Setting -> score -> seed -> number."""
     figures: dict[str, Any] = {}
-    curves: dict[str, list[dict[str, float]]] = {}
-
-    def add(seed: int, part: str, function: Callable[..., Any], *args: Any) -> None:
-        found = keep(f"seed {seed}, {part}", function, settings, *args, seed)
-        for name, scores in found["scores"].items():
-            for what, value in scores.items():
-                figures.setdefault(name, {}).setdefault(what, {})[str(seed)] = round(value, 4)
-        for name, curve in found.get("curves", {}).items():
-            curves.setdefault(name, []).append(curve)
-
-    for seed in range(settings["seed"], settings["seed"] + settings["seeds"]):
-        for name in settings["shipped"]:
-            for codes in CODES:
-                add(seed, f"{name}, {codes}", measure_contest, name, codes)
-            for rows in LADDER:
-                add(seed, f"{name}, {rows} rows", measure_rows, name, rows)
-        add(seed, "space", measure_space)
-        for weight in WEIGHTS:
-            add(seed, f"Boston, weight {weight}", measure_weight, weight)
-        add(seed, "Boston, groups", measure_groups)
-        add(seed, "Boston, nothing or everything shared", measure_unshared)
-    figures["curves"] = {
-        name: {t: round(float(np.mean([curve[t] for curve in many])), 4) for t in many[0]}
-        for name, many in curves.items()
-    }
+    parts: list[tuple[str, Callable[..., Rows], tuple[Any, ...]]] = []
+    for name in settings["shipped"]:
+        parts += [(f"{name}, {codes}", measure_contest, (name, codes)) for codes in CODES]
+        parts += [(f"{name}, {rows} rows", measure_rows, (name, rows)) for rows in LADDER]
+    parts += [("space", measure_space, ())]
+    parts += [(f"Boston, weight {weight}", measure_weight, (weight,)) for weight in WEIGHTS]
+    parts += [("Boston, groups", measure_groups, ())]
+    for seed in seeds_of(settings):
+        for part, function, more in parts:
+            enter(figures, seed, keep(f"seed {seed}, {part}", function, settings, *more, seed), 4)
     return figures
 
 
 # ---- what is asked ----
 
 
-def claims() -> dict[str, tuple[tuple[str, str], tuple[str, str]]]:
+def claims() -> dict[str, Any]:
     """Sentence -> where the larger figure stands, and the smaller one."""
-    found = {}
-    for name in SETTINGS["shipped"]:
-        for codes in CODES:
-            where = f"{name}, {codes}"
-            for better, worse in (
-                ("LG-FedAvg", "standalone"),
-                ("LG-FedAvg", "FedAvg by position"),
-                ("LG-FedAvg", "FedAvg by name"),
-                ("LG-FedAvg", "LG-FedAvg, shuffled targets"),
-                ("LG-FedAvg", "LG-FedAvg, warmed up"),
-                ("LG-FedAvg, warmed up", "standalone"),
-                ("FedAvg by position", "standalone"),
-            ):
-                sentence = f"{where}: {better} beats {worse.removeprefix('LG-FedAvg, ')}"
-                found[sentence.replace("_", " ")] = (f"{where}: {better}", "chosen"), (f"{where}: {worse}", "chosen")
+    asked = {}
+    for where in (f"{name}, {codes}" for name in SETTINGS["shipped"] for codes in CODES):
+        for better, worse in (
+            ("LG-FedAvg", "standalone"),
+            ("LG-FedAvg", "FedAvg by position"),
+            ("LG-FedAvg", "FedAvg by name"),
+            ("LG-FedAvg", "LG-FedAvg, shuffled targets"),
+            ("LG-FedAvg", "LG-FedAvg, warmed up"),
+            ("LG-FedAvg, warmed up", "standalone"),
+            ("FedAvg by position", "standalone"),
+        ):
+            sentence = f"{where}: {better} beats {worse.removeprefix('LG-FedAvg, ')}".replace("_", " ")
+            asked[sentence] = f"{where}: {better}", f"{where}: {worse}", "chosen"
     for better, worse in (
         ("centroid", "no MMD"),
         ("weight decay, no MMD", "no MMD"),
@@ -529,12 +476,10 @@ def claims() -> dict[str, tuple[tuple[str, str], tuple[str, str]]]:
         ("all pairs", "centroid"),
         ("centroid", "mean"),
     ):
-        found[f"space: {better} beats {worse}"] = (f"space: {better}", "R2"), (f"space: {worse}", "R2")
-    for sentence, what, arm in (
-        ("space: MMD of other groups is smaller with the centroid", "MMD^2, other group", "centroid"),
-        ("space: the spread is smaller with weight 20", "spread", "centroid, weight 20"),
-    ):
-        found[sentence] = ("space: no MMD", what), (f"space: {arm}", what)
+        asked[f"space: {better} beats {worse}"] = f"space: {better}", f"space: {worse}", "R2"
+    plain, other = "space: no MMD", "MMD^2, other group"
+    asked["space: MMD of other groups is smaller with the centroid"] = plain, "space: centroid", other
+    asked["space: the spread is smaller with weight 20"] = plain, "space: centroid, weight 20", "spread"
     for what in ("pooled", "cut", "median"):
         for kind, better, worse in (
             ("groups", "LG-FedAvg", "standalone"),
@@ -547,11 +492,10 @@ def claims() -> dict[str, tuple[tuple[str, str], tuple[str, str]]]:
             ("random columns", "LG-FedAvg", "FedAvg by position"),
         ):
             sentence = f"Boston, {kind}, {what}: {better} beats {worse}"
-            found[sentence] = (f"{kind}: {better}", what), (f"{kind}: {worse}", what)
+            asked[sentence] = f"{kind}: {better}", f"{kind}: {worse}", what
     for weight in (0.5, 2):
-        sentence = f"Boston, sweep, best round: weight {weight} beats 0"
-        found[sentence] = (f"weight {weight}", "max"), ("weight 0", "max")
-    return found
+        asked[f"Boston, sweep, best round: weight {weight} beats 0"] = f"weight {weight}", "weight 0", "max"
+    return claims_of(asked)
 
 
 # ---- does the code still do the same? ----

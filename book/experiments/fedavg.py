@@ -29,7 +29,7 @@ from scipy.optimize import linear_sum_assignment
 
 import fedlib
 from book.experiments import running
-from book.experiments.worlds import loss_of
+from book.experiments.worlds import claims_of, enter, loss_of, rounded, seeds_of
 from fedlib import ClientData, datasets, models, partition
 from fedlib.algorithms import FedAvg, LocalOnly
 from fedlib.params import row
@@ -122,7 +122,7 @@ def average(settings: dict[str, Any], seed: int) -> Scores:
         "a network on both": trained(range(1000), seed, settings, seed),
     }
     scores = {name: score(params, settings, seed) for name, params in networks.items()}
-    return {name: {"accuracy": round(a, 4), "loss": round(e, 4)} for name, (a, e) in scores.items()}
+    return rounded({name: {"accuracy": a, "loss": e} for name, (a, e) in scores.items()})
 
 
 def rounds_to(settings: dict[str, Any], seed: int, name: str, **local: Any) -> list[float]:
@@ -138,16 +138,9 @@ def rounds_to(settings: dict[str, Any], seed: int, name: str, **local: Any) -> l
         if accuracy >= max(targets) or (t == HOPELESS[0] and accuracy < HOPELESS[1]):
             raise StopIteration
 
-    fedlib.fit(
-        FedAvg(loss, **LOCAL | local),
-        model.init(seed),
-        federation(settings, name, seed),
-        settings["most rounds"],
-        settings["cohort"],
-        seed=seed,
-        callbacks=[stop],
-        progress=False,
-    )
+    algorithm, data = FedAvg(loss, **LOCAL | local), federation(settings, name, seed)
+    how = {"seed": seed, "callbacks": [stop], "progress": False}
+    fedlib.fit(algorithm, model.init(seed), data, settings["most rounds"], settings["cohort"], **how)
     return found
 
 
@@ -176,30 +169,22 @@ def place(name: str, target: float) -> str:
 
 def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
     """All arms, seed by seed."""
-    seeds = range(settings["seed"], settings["seed"] + settings["seeds"])
     figures: dict[str, Any] = {}
-
-    def note(label: str, seed: int, values: dict[str, float]) -> None:
-        for what, value in values.items():
-            figures.setdefault(label, {}).setdefault(what, {})[str(seed)] = value
-
-    for seed in seeds:
-        for label, values in keep(f"average, seed {seed}", average, settings, seed).items():
-            note(label, seed, values)
+    for seed in seeds_of(settings):
+        enter(figures, seed, keep(f"average, seed {seed}", average, settings, seed))
         for name, cohort, label in (
             ("IID", settings["cohort"], "IID"),
             ("two digits each", settings["cohort"], "two digits each"),
             ("two digits each", settings["clients"], "two digits each, all clients"),
         ):
-            note(f"skew: {label}", seed, keep(f"skew: {label}, seed {seed}", skew, settings, seed, name, cohort))
+            part = f"skew: {label}"
+            enter(figures, seed, {part: keep(f"{part}, seed {seed}", skew, settings, seed, name, cohort)})
     for name in PARTITIONS:
         for method, work in WORK.items():
 
-            def rounds(
-                lr: float, seed: int, name: str = name, method: str = method, work: dict[str, Any] = work
-            ) -> list[float]:
-                label = f"{name}, {method}, lr {lr}, seed {seed}"
-                return keep(label, rounds_to, settings, seed, name, lr=lr, **work)
+            def rounds(lr: float, seed: int) -> list[float]:
+                part = f"{name}, {method}, lr {lr}, seed {seed}"
+                return keep(part, rounds_to, settings, seed, name, lr=lr, **work)
 
             tried = {lr: [rounds(lr, s) for s in settings["tuning_seeds"]] for lr in settings["rates"][method]}
             for i, target in enumerate(settings["targets"][name]):
@@ -207,8 +192,8 @@ def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
                 best, where = min(means, key=lambda lr: means[lr]), place(name, target)
                 known = figures.setdefault(method, {})
                 known |= {f"rate, {where}": best, f"tried, {where}": {str(lr): n for lr, n in means.items()}}
-                for s in seeds:
-                    note(method, s, {f"rounds, {where}": rounds(best, s)[i]})
+                for s in seeds_of(settings):
+                    enter(figures, s, {method: {f"rounds, {where}": rounds(best, s)[i]}})
     return figures
 
 
@@ -250,42 +235,29 @@ PAPER = SETTINGS | {
     "most rounds": 2000,
     "seeds": 3,
 }
-CLAIMS: dict[str, tuple[Any, Any]] = {
-    "averaging from a common start beats each network": (
-        ("average, same start", "accuracy"),
-        ("a network", "accuracy"),
-    ),
-    "averaging from two starts is worse than each network": (
-        ("a network", "accuracy"),
-        ("average, own starts", "accuracy"),
-    ),
-    "matching hidden units helps the average of two starts": (
-        ("average, own starts, matched", "accuracy"),
-        ("average, own starts", "accuracy"),
-    ),
-    "label skew slows FedAvg": (("skew: IID", "first rounds"), ("skew: two digits each", "first rounds")),
-    "with all clients in each round the accuracy swings less": (
-        ("skew: two digits each", "step"),
-        ("skew: two digits each, all clients", "step"),
-    ),
+OWN_STARTS, SKEWED = "average, own starts", "skew: two digits each"
+CLAIMS = {
+    "averaging from a common start beats each network": ("average, same start", "a network", "accuracy"),
+    "averaging from two starts is worse than each network": ("a network", OWN_STARTS, "accuracy"),
+    "matching hidden units helps the average of two starts": (f"{OWN_STARTS}, matched", OWN_STARTS, "accuracy"),
+    "label skew slows FedAvg": ("skew: IID", SKEWED, "first rounds"),
+    "with all clients in each round the accuracy swings less": (SKEWED, f"{SKEWED}, all clients", "step"),
 }
 
 
-def claims_of(settings: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
+def asked(settings: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
     """The claims, and those on the rounds to each target."""
-    return CLAIMS | {
-        sentence.format(where): ((more, f"rounds, {where}"), (fewer, f"rounds, {where}"))
-        for where in (place(name, target) for name in PARTITIONS for target in settings["targets"][name])
-        for sentence, more, fewer in (
-            ("{}: FedSGD needs more rounds than FedAvg", "FedSGD", "FedAvg, E = 1"),
-            ("{}: one epoch needs more rounds than five", "FedAvg, E = 1", "FedAvg, E = 5"),
-        )
-    }
+    found = dict(CLAIMS)
+    for where in (place(name, target) for name in PARTITIONS for target in settings["targets"][name]):
+        score = f"rounds, {where}"
+        found[f"{where}: FedSGD needs more rounds than FedAvg"] = "FedSGD", "FedAvg, E = 1", score
+        found[f"{where}: one epoch needs more rounds than five"] = "FedAvg, E = 1", "FedAvg, E = 5", score
+    return claims_of(found)
 
 
 PRESETS = {
-    "full": running.Experiment("fedavg", SETTINGS, measure, probe, data=("mnist5k",), claims=claims_of(SETTINGS)),
-    "paper": running.Experiment("fedavg_paper", PAPER, measure, probe, data=("mnist",), claims=claims_of(PAPER)),
+    "full": running.Experiment("fedavg", SETTINGS, measure, probe, data=("mnist5k",), claims=asked(SETTINGS)),
+    "paper": running.Experiment("fedavg_paper", PAPER, measure, probe, data=("mnist",), claims=asked(PAPER)),
 }
 
 if __name__ == "__main__":

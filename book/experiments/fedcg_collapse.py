@@ -14,7 +14,6 @@ Preset ``accuracy`` trains the whole of FedCG (without a graph) on more images, 
 the rate, beside FedAvg and FedCG with one domain.
 """
 
-import warnings
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -28,7 +27,8 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fedlib
-from book.experiments.worlds import loss_of
+from book.experiments import worlds
+from book.experiments.worlds import claims_of, enter, femnist, loss_of
 from fedlib import ClientData, Key, Params, datasets, models, partition
 from fedlib.algorithms import FedAvg, FedCG
 from fedlib.algorithms.fedcg import occupancy
@@ -70,11 +70,7 @@ class World:
 def images_of(kind: str) -> Images:
     """All images of a kind, from which each seed takes some."""
     if kind == "FEMNIST":  # white paper is 255
-        people = datasets.load("femnist300")
-        x, y, writer = (
-            np.concatenate([getattr(people, a), getattr(people, f"{a}_test")]) for a in ("x", "y", "writer")
-        )
-        return x, y, writer
+        return femnist()
     arrays = datasets.load("cifar10_jpeg" if kind.startswith("photos") else "mnist5k")
     return arrays.x, arrays.y, None
 
@@ -138,10 +134,9 @@ class Grid(DomainClassifier):
 
 def classifier(image: Sequence[int], head: str) -> DomainClassifier:
     """Teacher or student: the paper's two convolutions, with 4 and 8 filters for its 32 and 64."""
-    channels, height, width = image
     if head == "4x4":
-        return Grid((channels, height, width))
-    return DomainClassifier((channels, height, width), D, head, FILTERS, STRIDES)
+        return Grid(tuple(image))
+    return DomainClassifier(tuple(image), D, head, FILTERS, STRIDES)
 
 
 def fedcg(here: World, student: DomainClassifier, network: models.Model, layer: str, **settings: Any) -> FedCG:
@@ -230,8 +225,7 @@ def by_chance(here: World, seed: int) -> float:
 
 def quiet(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
     """Collapsed domains are what is measured here: no warning of them."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the domains collapsed")
+    with worlds.quiet():
         return function(*args, **kwargs)
 
 
@@ -241,22 +235,19 @@ def label(every: int, rate: float) -> str:
 
 
 def pairs(settings: Settings, kind: str, head: str, seed: int) -> dict[str, Scores]:
-    """All T and rates: the domains after the last round, those after round 100, and those of the first teacher."""
+    """All T and rates: the domains after the last round, and those of the first teacher."""
     here = world(kind, settings, seed)
     net, arms = classifier(here.train.x.shape[1:], head), list(product(settings["T"], settings["rates"]))
-    rows: dict[str, Scores] = {label(*arm): {} for arm in arms}
+    rows: dict[str, Scores] = {}
 
     def watch(t: int, students: Params, teachers: Params) -> None:
         if t == 1:
             rows["untrained"] = scores_of(here, says(net, {n: p[:1] for n, p in teachers.items()}, here.train)[0])
-        if t == settings["early"]:
-            for arm, domains in zip(arms, says(net, students, here.train), strict=True):
-                rows[label(*arm)] |= {"largest domain, early": scores_of(here, domains)["largest domain"]}
         if t == settings["rounds"]:
             taught, learned = says(net, teachers, here.train), says(net, students, here.train)
             for arm, before, domains in zip(arms, taught, learned, strict=True):
                 agree = float((before == domains)[here.train.real].double().mean())
-                rows[label(*arm)] |= scores_of(here, domains) | {"agreement": agree}
+                rows[label(*arm)] = scores_of(here, domains) | {"agreement": agree}
 
     train_pairs(here, net, arms, settings, seed, watch)
     return rows | {"four domains at random": {"NMI": by_chance(here, seed)}}
@@ -268,10 +259,7 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     for seed in settings["seeds"]:
         for kind, head in product(settings["kinds"], settings["heads"]):
             rows = keep(f"seed {seed}: {kind}, {head}", quiet, pairs, settings, kind, head, seed)
-            for arm, scores in rows.items():
-                for what, value in scores.items():
-                    place = figures.setdefault(f"{kind}, {head}", {}).setdefault(arm, {})
-                    place.setdefault(what, {})[str(seed)] = round(value, 4)
+            enter(figures.setdefault(f"{kind}, {head}", {}), seed, rows, 4)
     return figures
 
 
@@ -280,8 +268,7 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
 
 def network(here: World) -> models.CNN:
     """The network that is trained; its last layer gets the modules."""
-    channels, height, width = here.train.x.shape[1:]
-    return models.CNN((channels, height, width), (8, 16), (32, here.classes), 3, 1, pool=1, strides=(2, 2))
+    return models.CNN(tuple(here.train.x.shape[1:]), (8, 16), (32, here.classes), 3, 1, pool=1, strides=(2, 2))
 
 
 def rules(here: World, settings: Settings) -> dict[str, tuple[Any, Any]]:
@@ -296,15 +283,8 @@ def rules(here: World, settings: Settings) -> dict[str, tuple[Any, Any]]:
         found[label(every, rate)] = rule.net, rule
     alone = DomainNet(plain, 1, ("dense2",), DomainClassifier(student.image, 1, "pooled", (1,), (7,)))
 
-    one = FedCGKnownDomains(
-        loss_of(alone),
-        net=alone,
-        predict=alone,
-        gcn=None,
-        weights="teacher",
-        teacher=lambda data, key: torch.ones(*data.index.shape, 1),
-        **local,
-    )
+    told = {"weights": "teacher", "teacher": lambda data, key: torch.ones(*data.index.shape, 1)}
+    one = FedCGKnownDomains(loss_of(alone), net=alone, predict=alone, gcn=None, **told, **local)
     return found | {"one domain": (alone, one)}
 
 
@@ -312,18 +292,9 @@ def accuracy(settings: Settings, kind: str, name: str, seed: int) -> Scores:
     """A run's accuracy on held-out images, and how one-sided its domains are at the end."""
     here = world(kind, settings, seed)
     net, rule = rules(here, settings)[name]
-    end = fedlib.fit(
-        rule,
-        net.init(seed),
-        here.train,
-        settings["rounds"],
-        settings["cohort"],
-        eval_data=here.test,
-        eval_every=settings["rounds"] // 10,
-        seed=seed,
-        progress=False,
-        device="cpu",
-    )
+    rounds, cohort = settings["rounds"], settings["cohort"]
+    tested = {"eval_data": here.test, "eval_every": rounds // 10, "seed": seed}
+    end = fedlib.fit(rule, net.init(seed), here.train, rounds, cohort, **tested, **worlds.ON_CPU)
     late = end.history["test_accuracy"].dropna().tail(3)
     found = {"accuracy": float(late.iloc[-1]), "accuracy, last three": float(late.mean())}
     if isinstance(rule, FedCG) and not isinstance(rule, FedCGKnownDomains):
@@ -343,9 +314,7 @@ def measure_accuracy(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     for seed in settings["seeds"]:
         for kind, name in product(settings["kinds"], names(settings)):
             scores = keep(f"seed {seed}: {kind}, {name}", quiet, accuracy, settings, kind, name, seed)
-            for what, value in scores.items():
-                place = figures.setdefault(kind, {}).setdefault(name, {})
-                place.setdefault(what, {})[str(seed)] = round(value, 4)
+            enter(figures.setdefault(kind, {}), seed, {name: scores}, 4)
     return figures
 
 
@@ -404,51 +373,44 @@ def probe_accuracy() -> running.Probe:
 
 # ---- the experiments ----
 
-SETTINGS: Settings = {
+COMMON: Settings = {
     "kinds": list(KINDS),
-    "heads": list(HEADS),
-    "T": [1, 3, 10, 30, 100],
-    "rates": [1e-4, 1e-2, 0.1],
     "clients": 40,
-    "images": 20,
     "tests": 20,
     "least": 100,  # images of a writer of FEMNIST
     "cohort": 4,
     "batch_size": 10,
     "rounds": 300,
-    "early": 100,
+}
+SETTINGS = COMMON | {
+    "heads": list(HEADS),
+    "T": [1, 3, 10, 30, 100],
+    "rates": [1e-4, 1e-2, 0.1],
+    "images": 20,
     "seeds": list(range(100, 110)),
 }
-ACCURACY: Settings = {
-    "kinds": list(KINDS),
+ACCURACY = COMMON | {
     "head": "flatten",
     "T": [1, 100],
     "rates": [1e-4, 0.1],
-    "clients": 40,
     "images": 80,
-    "tests": 20,
-    "least": 100,
-    "cohort": 4,
     "lr": 0.1,
-    "batch_size": 10,
-    "rounds": 300,
     "seeds": list(range(100, 105)),
 }
+DATA = ("mnist5k", "cifar10_jpeg", "femnist300")
 
 
 def claims() -> dict[str, Any]:
     """Whether waiting longer for a new teacher, or another head, leaves the largest domain smaller."""
     found: dict[str, Any] = {}
-    score = "largest domain"
-    for kind, head in product(KINDS, HEADS):
-        for rate in SETTINGS["rates"]:
-            often, seldom = ((f"{kind}, {head}", label(every, rate), score) for every in (1, 100))
-            found[f"{kind}, {head}, rate {rate:g}: a larger domain with T = 1 than with T = 100"] = often, seldom
-    for kind, head, rate in product(KINDS, HEADS, SETTINGS["rates"]):
-        trained = f"{kind}, {head}", label(100, rate), "NMI"
-        found[f"{kind}, {head}, rate {rate:g}, T = 100: more of the truth than the first teacher has"] = (
-            trained,
-            (f"{kind}, {head}", "untrained", "NMI"),
+    score, arms = "largest domain", list(product(KINDS, HEADS, SETTINGS["rates"]))
+    for kind, head, rate in arms:
+        where, sentence = f"{kind}, {head}", "a larger domain with T = 1 than with T = 100"
+        found |= claims_of({f"{where}, rate {rate:g}: {sentence}": (label(1, rate), label(100, rate), score)}, where)
+    for kind, head, rate in arms:
+        where, sentence = f"{kind}, {head}", "more of the truth than the first teacher has"
+        found |= claims_of(
+            {f"{where}, rate {rate:g}, T = 100: {sentence}": (label(100, rate), "untrained", "NMI")}, where
         )
     for kind, rate in product(KINDS, SETTINGS["rates"]):
         first, last = ((f"{kind}, {head}", label(10, rate), score) for head in ("pooled", "flatten"))
@@ -467,16 +429,9 @@ def claims_of_accuracy() -> dict[str, Any]:
 
 
 PRESETS = {
-    "full": running.Experiment(
-        "fedcg_collapse", SETTINGS, measure, probe, data=("mnist5k", "cifar10_jpeg", "femnist300"), claims=claims()
-    ),
+    "full": running.Experiment("fedcg_collapse", SETTINGS, measure, probe, DATA, claims()),
     "accuracy": running.Experiment(
-        "fedcg_collapse_accuracy",
-        ACCURACY,
-        measure_accuracy,
-        probe_accuracy,
-        data=("mnist5k", "cifar10_jpeg", "femnist300"),
-        claims=claims_of_accuracy(),
+        "fedcg_collapse_accuracy", ACCURACY, measure_accuracy, probe_accuracy, DATA, claims_of_accuracy()
     ),
 }
 

@@ -3,48 +3,43 @@
 Forty clients hold handwritten digits, turned by four angles that nobody has written down; half of the clients hold two
 of them. Preset ``full`` measures with each of five seeds
 
-- the shares that random teachers give to the domains, and what is left of them under the recipe as printed;
+- the shares that random teachers give to the domains;
 - mends of the recipe, k-means on clients, federated EM, and two controls, by the normalised mutual information (NMI)
   with the true turns;
 - federated EM with parts left out and with other numbers of domains;
-- students of EM and of k-means on held-out images, with and without the client's own shares of the domains, and on
-  images turned by any angle.
+- students of EM and of k-means on held-out images, with and without the client's own shares of the domains.
 
 Preset ``paper`` runs the recipe as printed for 100 rounds with ten clients each: hours on a CPU, best on a GPU.
 """
 
-import warnings
-from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import cache, partial
 from typing import Any
 
 import numpy as np
-import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
 import fedlib
-from book.experiments.worlds import loss_of
-from fedlib import ClientData, Key, datasets, models, partition
+from book.experiments.worlds import Rows, claims_of, enter, loss_of, quiet
+from fedlib import ClientData, Key, models
 from fedlib.algorithms import ClusteredKMeans, FedCG
 from fedlib.algorithms.fedcg import FedCGState, occupancy
 from fedlib.client.domain_net import DomainClassifier, DomainNet
-from fedlib.costs import message_bytes, open_costs, record
 from fedlib.extensions import FedCGKnownDomains
 from fedlib.extensions.mixture import EMResult, em_domains, federated_em, nmi
 from fedlib.params import row
 from fedlib.server.clusters import kmeans
 
+from . import fedcg_graph as graph  # its turned digits
 from . import running
 
-TURNS, D, CLASSES = (0, 90, 180, 270), 4, 10
+D, CLASSES = 4, 10
 LOCAL = {"lr": 0.1, "batch_size": 20, "epochs": 1}
+NETWORKS = {"CNN": graph.NETWORK, "linear": models.MLP((784, CLASSES))}
 HEADS = ("pooled", "flatten")
 TAU = 0.1  # of Sinkhorn's steps
-ANGLES = tuple(range(0, 360, 15))
 NOTHING, GUESSED, OWN = "nothing", "shares, guessed here", "shares, from training"
 VARIANTS: dict[str, dict[str, Any]] = {
     "in full": {},
@@ -54,8 +49,6 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "5 iterations": {"iterations": 5},
     **{f"D = {n}": {"domains": n} for n in (2, 3, 5, 6)},
 }
-
-Rows = dict[str, dict[str, float]]  # what is measured with one seed: setting -> score -> number
 
 
 def classifier(head: str, small: bool = True) -> DomainClassifier:
@@ -67,39 +60,15 @@ def classifier(head: str, small: bool = True) -> DomainClassifier:
 # ---- the world ----
 
 
-@dataclass(frozen=True)
-class World:
-    """Clients with their samples, for training and held out, and what is true of them."""
-
-    data: ClientData
-    test: ClientData
-    turn: tuple[np.ndarray, ...]  # of each training sample, by client
-    test_turn: tuple[np.ndarray, ...]
-    main: np.ndarray  # the turn of most of a client's samples
-
-    @property
-    def real(self) -> Tensor:
-        """Which places of the clients' rows hold a training sample."""
-        return torch.arange(self.data.index.shape[1]) < self.data.n[:, None]
-
-
-def world(examples: int, held_out: int, clients: int, seed: int) -> World:
+def world(settings: dict[str, Any], seed: int) -> graph.World:
     """Digits dealt at random and turned by client; half of the clients hold a second turn, in 30 % of their samples."""
-    digits = datasets.load("mnist5k")
-    order = np.random.RandomState(seed).permutation(len(digits.y))
-    parts, tables = [], []
-    for rows in (order[:examples], order[examples : examples + held_out]):
-        dealt = partition.iid(digits.y[rows], clients, seed)
-        turned = partition.rotation(dealt, TURNS, shares=(0.4, 0.3, 0.2, 0.1), seed=seed)
-        parts.append(partition.mixture(turned, fraction=0.5, share=0.3, seed=seed))
-        tables.append(parts[-1].clients(digits.x[rows], digits.y[rows]))
-    return World(*tables, *(p.sample_group for p in parts), parts[0].group)
+    sizes = {"train": settings["examples"], "test": settings["held out"], "clients": settings["clients"]}
+    return graph.turned_world(sizes | {"conflict": LOCAL}, seed)
 
 
 def fedcg(student: DomainClassifier, kind: type[FedCG] = FedCG, **settings: Any) -> FedCG:
     """FedCG without a graph: a linear network, a module in it for each domain, and this student."""
-    net = DomainNet(models.MLP((784, CLASSES)), D, ("dense1",), student)
-
+    net = DomainNet(NETWORKS["linear"], D, ("dense1",), student)
     return kind(loss_of(net), **(LOCAL | {"net": net, "predict": net, "gcn": None} | settings))
 
 
@@ -134,25 +103,18 @@ def look(head: str, data: ClientData, images: int, seed: int) -> tuple[Tensor, T
     return z.unflatten(0, some.shape[:2]), features
 
 
-def random_teachers(here: World, teachers: int, images: int, seed: int) -> Rows:
+def random_teachers(here: graph.World, teachers: int, images: int, seed: int) -> Rows:
     """Share of the largest domain, and why: how far the outputs lie apart, how far images move them."""
     rows = {}
     for head in HEADS:
-        top, why = [], []
+        found = []
         for draw in range(teachers):
-            z, features = look(head, here.data, images, 1000 * seed + draw)
+            z, _ = look(head, here.train, images, 1000 * seed + draw)
             each = z.flatten(0, 1)
             share, _ = occupancy(each.argmax(1).bincount(minlength=D))
-            top.append(float(share.max()))
-            common = features.mean(0).square().sum() / features.square().sum(1).mean()
-            why.append([float(each.mean(0).std()), float(each.std(0).mean()), float(common)])
-        names = ("between", "within", "common")
-        rows[f"random teachers: {head}"] = {
-            "largest domain": float(np.mean(top)),
-            "least": min(top),
-            "most": max(top),
-            **dict(zip(names, np.mean(why, 0).tolist(), strict=True)),
-        }
+            found.append([float(share.max()), float(each.mean(0).std()), float(each.std(0).mean())])
+        names = ("largest domain", "between", "within")
+        rows[f"random teachers: {head}"] = dict(zip(names, np.mean(found, 0).tolist(), strict=True))
     return rows
 
 
@@ -161,22 +123,6 @@ def largest_shares(rule: FedCG, data: ClientData, rounds: int, cohort: int, seed
     seen = []
     run(rule, data, rounds, cohort, seed, callbacks=[lambda t, state, _: seen.append(float(state.share.max()))], **more)
     return {"first": seen[0], "last": seen[-1], "least": min(seen)}
-
-
-def recipe(here: World, settings: dict[str, Any], seed: int) -> Rows:
-    """The recipe as printed; and with a small classifier, at the paper's learning rate and at a larger one."""
-    rows, few = {}, max(1, settings["clients"] // 8)
-    for head in HEADS:
-        rule = printed(classifier(head, small=False), settings["literal"])
-        rows[f"recipe: literal, {head}"] = largest_shares(
-            rule, here.data, settings["literal"], settings["cohort"], seed
-        )
-        for rate in (1e-4, 0.1):
-            rule = printed(classifier(head), settings["mends"], student_lr=rate)
-            rows[f"recipe: small, {head}, rate {rate:g}"] = largest_shares(
-                rule, here.data, settings["mends"], few, seed
-            )
-    return rows
 
 
 # ---- mends ----
@@ -250,14 +196,14 @@ class ByLoss(FedCG):
 TEACHERS = {"argmax": FedCG, "centred": Centred, "sinkhorn": Sinkhorn, "loss": ByLoss}
 
 
-def teacher_says(rule: FedCG, state: FedCGState, here: World) -> Tensor:
+def teacher_says(rule: FedCG, state: FedCGState, here: graph.World) -> Tensor:
     """Weights (K, N, D) of the domains by the final teacher, with its mend taken to the end."""
     if isinstance(rule, Centred):
-        z, bias = rule.net.logits_of_all(state.teacher, here.data, torch.float32)[here.real], torch.zeros(D)
+        z, bias = rule.net.logits_of_all(state.teacher, here.train, torch.float32)[here.train.real], torch.zeros(D)
         for _ in range(100):
             bias = bias - rule.step(rule.followed(z + bias).mean(0))
         state = replace(state, bias=bias)
-    return rule.d_hat(state, here.data, torch.arange(len(here.data)))
+    return rule.d_hat(state, here.train, torch.arange(len(here.train)))
 
 
 def first_updates(data: ClientData, net: Any, seed: int, dtype: torch.dtype = torch.float32) -> Any:
@@ -267,48 +213,24 @@ def first_updates(data: ClientData, net: Any, seed: int, dtype: torch.dtype = to
     return warm_up.first_updates(start, data, Key(seed))
 
 
-NETWORKS = {
-    "CNN": models.CNN((1, 28, 28), (8, 16), (32, CLASSES), 3, 1, pool=1, strides=(2, 2)),
-    "linear": models.MLP((784, CLASSES)),
-}
-
-
 def by_clients(data: ClientData, kind: str, seed: int) -> Tensor:
     """k-means on the clients' first updates: all samples of a client get its cluster."""
-    updates = first_updates(data, NETWORKS[kind], seed)
-    record("domains", bytes_up=len(data) * message_bytes(updates))
-    cluster = kmeans(updates, D, seed).assignment
-    return one_hot([np.full(n, m) for n, m in zip(data.n.tolist(), cluster.tolist(), strict=True)], data)
+    cluster = kmeans(first_updates(data, NETWORKS[kind], seed), D, seed).assignment
+    return graph.one_hot([np.full(n, m) for n, m in zip(data.n.tolist(), cluster.tolist(), strict=True)], data)
 
 
-def one_hot(domains: Sequence[Any], data: ClientData) -> Tensor:
-    """Weights (K, N, D) that give each sample its domain."""
-    w = torch.zeros(*data.index.shape, D)
-    for k, d in enumerate(domains):
-        w[k, torch.arange(len(d)), torch.as_tensor(np.asarray(d)).long()] = 1
-    return w
-
-
-def mends(here: World, rounds: int, seed: int) -> Rows:
-    """Of each way to find domains: largest share, entropy, NMI with turn and digit, kilobytes that a client sends."""
-    data, found, sent = here.data, {}, {}
+def mends(here: graph.World, rounds: int, seed: int) -> Rows:
+    """Of each way to find domains: largest share, entropy, NMI with turn and digit."""
+    data, found = here.train, {}
     for teacher, kind in TEACHERS.items():
         rule = fedcg(classifier("flatten"), kind, refresh=max(1, rounds // 10), student_lr=0.1)
-        end = run(rule, data, rounds, max(1, len(data) // 8), seed)
-        found[teacher] = teacher_says(rule, end.state, here)
-        sent[teacher] = end.history["bytes_up (domains)"].sum()
-    for name, find in {
-        "k-means on clients, CNN": lambda: by_clients(data, "CNN", seed),
-        "k-means on clients, linear": lambda: by_clients(data, "linear", seed),
-        "federated EM": lambda: federated_em(data, D, CLASSES, seed).r,
-    }.items():
-        with open_costs() as ledger:
-            found[name] = find()
-        sent[name] = ledger.entries["domains"]["bytes_up"]
-    of_client = [np.full(len(t), main) for t, main in zip(here.turn, here.main, strict=True)]
-    chance = np.random.RandomState(seed).permutation(np.concatenate(here.turn))
-    found["perfect clustering of clients"] = one_hot(of_client, data)
-    found["random domains"] = one_hot(np.split(chance, data.n.cumsum(0)[:-1].tolist()), data)
+        found[teacher] = teacher_says(rule, run(rule, data, rounds, max(1, len(data) // 8), seed).state, here)
+    for network in NETWORKS:
+        found[f"k-means on clients, {network}"] = by_clients(data, network, seed)
+    found["federated EM"] = federated_em(data, D, CLASSES, seed).r
+    main = [np.full(len(turn), np.bincount(turn).argmax()) for turn in here.domains]  # that of most of their samples
+    found["perfect clustering of clients"] = graph.one_hot(main, data)
+    found["random domains"] = graph.one_hot(graph.shuffled(here.domains, seed), data)
     digit = [y[:n].numpy() for y, n in zip(data.y, data.n.tolist(), strict=True)]
     rows = {}
     for name, w in found.items():
@@ -316,9 +238,8 @@ def mends(here: World, rounds: int, seed: int) -> Rows:
         rows[f"mend: {name}"] = {
             "largest domain": float(share.max()),
             "entropy": entropy,
-            "NMI": nmi(here.turn, w),
+            "NMI": nmi(here.domains, w),
             "NMI with the digit": nmi(digit, w),
-            "kB sent": sent.get(name, 0) / len(data) / 1e3,
         }
     return rows
 
@@ -333,8 +254,7 @@ def evidence(em: EMResult, test: ClientData) -> float:
     z = [((x - m[y]) ** 2 / v[y] + v[y].log()).sum(-1) for m, v in zip(em.mean, em.variance, strict=True)]
     z = -(torch.stack(z, -1) + x.shape[1] * np.log(2 * np.pi)) / 2
     z = (z / em.temperature).unflatten(0, test.index.shape) + em.pi.log()[:, None]
-    real = torch.arange(test.index.shape[1]) < test.n[:, None]
-    return float(em.temperature * z.logsumexp(-1)[real].mean())
+    return float(em.temperature * z.logsumexp(-1)[test.real].mean())
 
 
 def mixture(data: ClientData, domains: int = D, classes: int = CLASSES, **settings: Any) -> EMResult:
@@ -343,12 +263,12 @@ def mixture(data: ClientData, domains: int = D, classes: int = CLASSES, **settin
     return federated_em(data, domains, classes, **settings)
 
 
-def mixtures(here: World, seed: int) -> Rows:
+def mixtures(here: graph.World, seed: int) -> Rows:
     """NMI of federated EM with each change; the evidence where nothing but the number of domains differs."""
     rows = {}
     for name, change in VARIANTS.items():
-        em = mixture(here.data, **({"seed": seed} | change))
-        rows[f"EM: {name}"] = {"NMI": nmi(here.turn, em.r)}
+        em = mixture(here.train, **({"seed": seed} | change))
+        rows[f"EM: {name}"] = {"NMI": nmi(here.domains, em.r)}
         if name == "in full" or name.startswith("D ="):
             rows[f"EM: {name}"]["evidence"] = evidence(em, here.test)
     return rows
@@ -359,109 +279,71 @@ def mixtures(here: World, seed: int) -> Rows:
 
 def answers(rule: FedCG, state: Any, data: ClientData, own_shares: bool = True, dtype: Any = torch.float32) -> Tensor:
     """The student's weights of the domains for each sample, 0 for padding."""
-    params = rule.client_params(state, torch.arange(len(data)))
-    if not own_shares:
-        params = {name: p for name, p in params.items() if name != "prior"}
-    x, _, real = data.all_rows(dtype)
-    with torch.no_grad():
-        return torch.vmap(rule.net.weights)(params, x) * real[..., None]
+    return graph.students_weights(graph.Run(rule, state, {}), data, own_shares, dtype)
 
 
-def train_student(here: World, teacher: Any, rounds: int, seed: int) -> tuple[FedCG, Any, Any, pd.DataFrame]:
-    """A run; the same with the mean of the students of its later half; and the NMI on held-out images over rounds."""
-    rule, seen, later = known(classifier("flatten"), teacher), [], []
+def train_student(here: graph.World, teacher: Any, rounds: int, seed: int) -> tuple[FedCG, Any, Any]:
+    """A run; and the same with the mean of the students of its later half."""
+    rule, later = known(classifier("flatten"), teacher), []
 
     def watch(t: int, state: Any, entry: Any) -> None:
         if t > rounds // 2:
             later.append(state.student)
-        if t % max(1, rounds // 10) == 0:
-            both = (nmi(here.test_turn, answers(rule, state, here.test, own)) for own in (False, True))
-            seen.append((t, *both))
 
-    end = run(rule, here.data, rounds, max(1, len(here.data) // 4), seed, callbacks=[watch])
+    end = run(rule, here.train, rounds, max(1, len(here.train) // 4), seed, callbacks=[watch])
     mean = {name: torch.stack([p[name] for p in later]).mean(0) for name in later[0]}
-    averaged = replace(end, state=replace(end.state, student=mean))
-    return rule, end, averaged, pd.DataFrame(seen, columns=["round", "alone", "own"]).set_index("round")
+    return rule, end, replace(end, state=replace(end.state, student=mean))
 
 
-def held_out(here: World, rule: FedCG, runs: dict[str, Any], seed: int) -> Rows:
+def held_out(here: graph.World, rule: FedCG, runs: dict[str, Any], seed: int) -> Rows:
     """NMI on held-out images, by who answers and what it knows of the client."""
-    test, rows = here.test, {}
+    test, said = here.test, {}
     new = replace(test, id=test.id + 1000)  # the same images, at clients never seen
     for name, end in runs.items():
         joined = fedlib.new_clients(rule, end, new, seed=seed).state
-        rows[f"held out: {name}"] = {
-            NOTHING: nmi(here.test_turn, answers(rule, end.state, test, own_shares=False)),
-            GUESSED: nmi(here.test_turn, answers(rule, joined, test)),
-            OWN: nmi(here.test_turn, answers(rule, end.state, test)),
+        said[name] = {
+            NOTHING: answers(rule, end.state, test, own_shares=False),
+            GUESSED: answers(rule, joined, test),
+            OWN: answers(rule, end.state, test),
         }
-    em = federated_em(here.data, D, CLASSES, seed)
-    for name, labels in (("mixture, no labels", False), ("mixture, with labels", True)):
-        rows[f"held out: {name}"] = {
-            NOTHING: nmi(here.test_turn, em.score(test, labels=labels, iterations=0)[0]),
-            GUESSED: nmi(here.test_turn, em.score(test, labels=labels)[0]),
-            OWN: nmi(here.test_turn, em.score(test, em.pi, labels=labels)[0]),
-        }
-    return rows
-
-
-def at_angles(rule: FedCG, state: Any, seed: int) -> Rows:
-    """Mean answers of the student, without shares, to the same 120 held-out digits turned by each angle."""
-    digits = datasets.load("mnist5k")
-    rest = np.random.RandomState(seed).permutation(len(digits.y))[-120:]
-    turned = partition.rotation(partition.iid(digits.y[rest], len(ANGLES), seed), ANGLES, seed=seed)
-    order = np.argsort(turned.group)  # a client for each angle; all see all images
-    x = turned.tests(digits.x[rest], digits.y[rest]).all_rows(torch.float32)[0][order]
-    params = row(rule.client_params(state, torch.arange(1)), 0)
-    del params["prior"]
-    with torch.no_grad():
-        said = rule.net.weights(params, x.flatten(0, 1)).unflatten(0, x.shape[:2])
-    mean = said.mean(1)
-    domain = {t: int(mean[ANGLES.index(t)].argmax()) for t in TURNS}  # what it says most often at a turn
-    entropy = torch.special.entr(said).sum(2).mean(1) / np.log(D)
+    em = federated_em(here.train, D, CLASSES, seed)
+    said["mixture, no labels"] = {
+        NOTHING: em.score(test, labels=False, iterations=0)[0],
+        GUESSED: em.score(test, labels=False)[0],
+        OWN: em.score(test, em.pi, labels=False)[0],
+    }
     return {
-        f"angle {a}": {f"domain {t}": float(m[d]) for t, d in domain.items()} | {"entropy": float(e)}
-        for a, m, e in zip(ANGLES, mean, entropy, strict=True)
+        f"held out: {name}": {knows: nmi(here.test_domains, w) for knows, w in by.items()} for name, by in said.items()
     }
 
 
-def students(here: World, rounds: int, seed: int) -> Rows:
-    """Students of EM and of k-means on clients: over rounds, at the end, and at any angle."""
-    labels = by_clients(here.data, "linear", seed)
-    rule, end, averaged, seen = train_student(here, partial(em_domains, domains=D, classes=CLASSES), rounds, seed)
+def students(here: graph.World, rounds: int, seed: int) -> Rows:
+    """Students of EM and of k-means on clients, at the end."""
+    labels = by_clients(here.train, "linear", seed)
+    rule, end, averaged = train_student(here, partial(em_domains, domains=D, classes=CLASSES), rounds, seed)
     rows = held_out(here, rule, {"student": end, "student, averaged": averaged}, seed)
-    *_, other = train_student(here, lambda data, key: labels, rounds, seed)
-    for name, table in {"EM": seen, "k-means": other}.items():
-        over_rounds = {f"{c}, round {t}": v for c in table for t, v in table[c].items()}
-        rows[f"student of {name}"] = over_rounds | {c: table[c].iloc[-1] for c in table}
-    return rows | at_angles(rule, averaged.state, seed)
+    rows["student of EM"] = {how: rows["held out: student"][knows] for how, knows in (("alone", NOTHING), ("own", OWN))}
+    rule, end, _ = train_student(here, lambda data, key: labels, rounds, seed)
+    said = {how: answers(rule, end.state, here.test, how == "own") for how in ("alone", "own")}
+    return rows | {"student of k-means": {how: nmi(here.test_domains, w) for how, w in said.items()}}
 
 
 # ---- the experiments ----
 
 
-@contextmanager
-def quiet() -> Iterator[None]:
-    """Collapsed domains are what is measured here: no warning of them."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the domains collapsed")
-        yield
-
-
 def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
     """Setting -> score -> seed -> number."""
-    s, figures = settings, {}
+    figures: dict[str, Any] = {}
     for seed in settings["seeds"]:
-        here = world(s["examples"], s["held out"], s["clients"], seed)
+        here = world(settings, seed)
         with quiet():
-            rows = keep(f"seed {seed}: mends", mends, here, s["mends"], seed)
-            rows |= keep(f"seed {seed}: mixtures", mixtures, here, seed)
-            rows |= keep(f"seed {seed}: students", students, here, s["student"], seed)
-            rows |= keep(f"seed {seed}: the recipe as printed", recipe, here, s, seed)
-            rows |= keep(f"seed {seed}: random teachers", random_teachers, here, s["teachers"], s["images"], seed)
-        for name, scores in rows.items():
-            for what, value in scores.items():
-                figures.setdefault(name, {}).setdefault(what, {})[str(seed)] = round(value, 4)
+            for name, function, more in (
+                ("mends", mends, (settings["mends"],)),
+                ("mixtures", mixtures, ()),
+                ("students", students, (settings["student"],)),
+                ("random teachers", random_teachers, (settings["teachers"], settings["images"])),
+            ):
+                enter(figures, seed, keep(f"seed {seed}: {name}", function, here, *more, seed), 4)
     return figures
 
 
@@ -469,30 +351,25 @@ def measure_paper(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any
     """The recipe as printed, with the paper's rounds and cohorts: the largest domain's share."""
     figures: dict[str, Any] = {}
     for seed in settings["seeds"]:
-        here = world(settings["examples"], settings["held out"], settings["clients"], seed)
+        here = world(settings, seed)
         for head in HEADS:
             rule = printed(classifier(head, small=False), settings["literal"])
             with quiet():
-                shares = keep(
-                    f"seed {seed}: {head}",
-                    largest_shares,
-                    *(rule, here.data, settings["literal"], settings["cohort"], seed),
-                    device="auto",
-                )
-            for when, value in shares.items():
-                figures.setdefault(f"recipe: literal, {head}", {}).setdefault(when, {})[str(seed)] = round(value, 4)
+                how = rule, here.train, settings["literal"], settings["cohort"], seed
+                shares = keep(f"seed {seed}: {head}", largest_shares, *how, device="auto")
+            enter(figures, seed, {f"recipe: literal, {head}": shares}, 4)
     return figures
 
 
 @cache
-def small_world() -> World:
+def small_world() -> graph.World:
     """Eight clients with twelve or thirteen images each."""
-    return world(100, 40, 8, seed=0)
+    return world({"examples": 100, "held out": 40, "clients": 8}, seed=0)
 
 
 def probe_recipe() -> running.Probe:
     """Random teachers, and the recipe as printed with both heads."""
-    data, found = small_world().data, {}
+    data, found = small_world().train, {}
     for head in HEADS:
         z, features = look(head, replace(data, x=data.x.double()), 1, seed=0)
         found[f"a random teacher, {head}"] = [*z.mean((0, 1)).tolist(), float(z.std()), float(features.std())]
@@ -508,22 +385,22 @@ def probe() -> running.Probe:
     for teacher in ("centred", "sinkhorn", "loss"):
         rule = fedcg(classifier("flatten"), TEACHERS[teacher], refresh=0, student_lr=0.1)
         with quiet():
-            found[teacher] = running.trace(rule, rule.net.init(0), here.data, 2, 4)
+            found[teacher] = running.trace(rule, rule.net.init(0), here.train, 2, 4)
     for kind, net in NETWORKS.items():
-        updates = first_updates(here.data, net, 0, double)
+        updates = first_updates(here.train, net, 0, double)
         centres = kmeans(updates, D, 0).centres
         moved = [float(p.square().sum()) for p in (*updates.values(), centres)]
         found[f"k-means on clients, {kind}"] = moved
     for name in ("in full", "no class", "one prior for all", "temperature 1", "D = 3"):
-        em = mixture(here.data, **({"seed": 0, "iterations": 3, "dtype": double} | VARIANTS[name]))
+        em = mixture(here.train, **({"seed": 0, "iterations": 3, "dtype": double} | VARIANTS[name]))
         told = [evidence(em, here.test)] if name == "in full" else []
         found[f"EM: {name}"] = [*em.objective.tolist(), *em.pi.square().sum(0).tolist(), *told]
     rule = known(classifier("flatten"), partial(em_domains, domains=D, classes=CLASSES, iterations=3, dtype=double))
     start = {name: p.double() for name, p in rule.net.init(0).items()}
     with quiet():
-        end = run(rule, here.data, 2, 4, 0, dtype=double)
+        end = run(rule, here.train, 2, 4, 0, dtype=double)
         new = fedlib.new_clients(rule, end, replace(here.test, id=here.test.id + 1000), seed=0)
-        found["student of EM"] = running.trace(rule, start, here.data, 2, 4)
+        found["student of EM"] = running.trace(rule, start, here.train, 2, 4)
     found["held out"] = [
         float(v)
         for state, own in ((end.state, False), (end.state, True), (new.state, True))
@@ -539,44 +416,30 @@ SETTINGS: dict[str, Any] = {
     "clients": 40,
     "teachers": 5,
     "images": 10,  # of each client, that a random teacher looks at
-    "literal": 10,  # rounds of the recipe as printed
-    "cohort": 4,
     "mends": 30,  # rounds
     "student": 100,
     "seeds": [100, 101, 102, 103, 104],
 }
-CLAIMS = {
-    "training samples: EM beats k-means on clients": (
-        ("mend: federated EM", "NMI"),
-        ("mend: k-means on clients, linear", "NMI"),
-    ),
-    "training samples: EM without labels beats it too": (
-        ("EM: no class", "NMI"),
-        ("mend: perfect clustering of clients", "NMI"),
-    ),
-    "training samples: Sinkhorn beats the arg max": (("mend: sinkhorn", "NMI"), ("mend: argmax", "NMI")),
-    "EM: own shares beat one prior": (("EM: in full", "NMI"), ("EM: one prior for all", "NMI")),
-    "EM: tempered beats temperature 1": (("EM: in full", "NMI"), ("EM: temperature 1", "NMI")),
-    "EM: with classes beats without": (("EM: in full", "NMI"), ("EM: no class", "NMI")),
-    "EM: the evidence of four domains beats that of five": (("EM: in full", "evidence"), ("EM: D = 5", "evidence")),
-    "held out: EM's student beats that of k-means": (("student of EM", "alone"), ("student of k-means", "alone")),
-    "held out: the student gains by its client's shares": (("held out: student", OWN), ("held out: student", NOTHING)),
-    "held out: ... by shares guessed without labels": (
-        ("held out: student", GUESSED),
-        ("held out: student", NOTHING),
-    ),
-    "held out, guessed shares: averaging the student helps": (
-        ("held out: student, averaged", GUESSED),
-        ("held out: student", GUESSED),
-    ),
-    "held out, own shares: averaging the student helps": (
-        ("held out: student, averaged", OWN),
-        ("held out: student", OWN),
-    ),
-    "held out, own shares: student beats the mixture": (
-        ("held out: student", OWN),
-        ("held out: mixture, no labels", OWN),
-    ),
+STUDENT, AVERAGED = "held out: student", "held out: student, averaged"
+EM, NO_CLASS, K_MEANS = "EM: in full", "EM: no class", "mend: k-means on clients, linear"
+CLAIMS = claims_of(
+    {
+        "training samples: EM beats k-means on clients": ("mend: federated EM", K_MEANS, "NMI"),
+        "training samples: EM without labels beats it too": (NO_CLASS, "mend: perfect clustering of clients", "NMI"),
+        "training samples: Sinkhorn beats the arg max": ("mend: sinkhorn", "mend: argmax", "NMI"),
+        "EM: own shares beat one prior": (EM, "EM: one prior for all", "NMI"),
+        "EM: tempered beats temperature 1": (EM, "EM: temperature 1", "NMI"),
+        "EM: with classes beats without": (EM, NO_CLASS, "NMI"),
+        "EM: the evidence of four domains beats that of five": (EM, "EM: D = 5", "evidence"),
+        "held out: EM's student beats that of k-means": ("student of EM", "student of k-means", "alone"),
+    }
+)
+CLAIMS |= {
+    "held out: the student gains by its client's shares": ((STUDENT, OWN), (STUDENT, NOTHING)),
+    "held out: ... by shares guessed without labels": ((STUDENT, GUESSED), (STUDENT, NOTHING)),
+    "held out, guessed shares: averaging the student helps": ((AVERAGED, GUESSED), (STUDENT, GUESSED)),
+    "held out, own shares: averaging the student helps": ((AVERAGED, OWN), (STUDENT, OWN)),
+    "held out, own shares: student beats the mixture": ((STUDENT, OWN), ("held out: mixture, no labels", OWN)),
 }
 PAPER = {"examples": 4000, "held out": 1000, "clients": 40, "literal": 100, "cohort": 10, "seeds": [0]}
 PRESETS = {

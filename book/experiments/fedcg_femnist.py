@@ -24,16 +24,13 @@ What differs from the paper, besides the number of writers:
 a teacher, with domains drawn at random, and with a single one. SCAFFOLD and CFL hold 26 MB for each client: 14 GB in
 all.
 
-A run goes on from its checkpoint, in the folder FEDLIB_CHECKPOINTS, by default _build/checkpoints.
+A run goes on from its checkpoint, in the folder FEDLIB_CHECKPOINTS, by default _build/experiments.
 """
 
 import math
-import os
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache, partial
-from pathlib import Path
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -45,8 +42,9 @@ from torch.func import functional_call
 import fedlib
 from book.experiments import faces, running
 from book.experiments.cfl_variants import RELATIVE, RelativeCFL
-from book.experiments.worlds import EqualStart, LowRank, loss_of
-from fedlib import Algorithm, ClientData, Key, Params, Result, datasets, evaluation, models, partition
+from book.experiments.worlds import EXACT, EqualStart, LowRank, beats, checkpoints, enter, loss_of, quiet
+from book.experiments.worlds import femnist as characters
+from fedlib import Algorithm, ClientData, Key, Params, Result, evaluation, models, partition
 from fedlib.algorithms import IFCA, FedAvg, FedAvgM, FedCG, FedProx, Scaffold
 from fedlib.client.domain_net import DomainClassifier, DomainNet, part
 from fedlib.data import Pixels
@@ -149,25 +147,15 @@ class World:
     network: models.CNN
 
 
-@lru_cache(maxsize=1)
-def characters() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Images, classes and writers of femnist300, both of LEAF's parts."""
-    one = datasets.load("femnist300")
-    both = (one.x, one.x_test), (one.y, one.y_test), (one.writer, one.writer_test)
-    x, y, writer = (np.concatenate(parts) for parts in both)
-    return x, y, writer
-
-
 def world(settings: Settings, network: models.CNN | None = None) -> World:
     """The groups of writers, the same for all seeds."""
     x, y, writer = characters()
     groups = faces.split_users(writer, settings["fraction"], MIN_ROWS, seed=0)
     rows = [np.flatnonzero(np.isin(writer, group)) for group in groups]
 
-    def parts(some: np.ndarray) -> tuple[ClientData, ClientData]:
+    def parts(some: np.ndarray) -> Any:
         dealt = partition.by_user(writer[some]).split((settings["joining"], 1 - settings["joining"]), 0)
-        joining, scored = (p.clients(x[some], y[some], classes=CLASSES) for p in dealt)
-        return joining, scored
+        return tuple(p.clients(x[some], y[some], classes=CLASSES) for p in dealt)
 
     train = partition.by_user(writer[rows[0]]).clients(x[rows[0]], y[rows[0]], classes=CLASSES)
     statistics = faces.client_statistics(writer, MIN_ROWS) | {"classes": float(len(np.unique(y)))}
@@ -209,12 +197,8 @@ def method(settings: Settings, here: World, name: str, rate: float, rounds: int)
         return fedcg(settings, here, name, rounds, local), rounds, settings["cohort"]
     plain = {"loss": loss_of(here.network), "predict": here.network, **local}
     if name == RELATIVE:  # all clients, so many visits
-        everybody = len(here.train)
-        return (
-            RelativeCFL(chunk_size=5, **SPLITS, **plain),
-            max(1, round(rounds * settings["cohort"] / everybody)),
-            everybody,
-        )
+        fewer = max(1, round(rounds * settings["cohort"] / len(here.train)))
+        return RelativeCFL(chunk_size=5, **SPLITS, **plain), fewer, len(here.train)
     if name == "FedAvgM":  # a step of the momentum is ten updates long
         plain["lr"] = rate / 10
     kinds: dict[str, Callable[..., Algorithm]] = {
@@ -244,9 +228,8 @@ def run(
     here = here or world(settings)
     algorithm, rounds, cohort = method(settings, here, name, rate, rounds)
     every = max(1, round(settings["every"] * settings["cohort"] / cohort))
-    folder = Path(os.environ.get("FEDLIB_CHECKPOINTS") or running.ROOT / "_build" / "checkpoints")
     slug = "".join(c for c in f"{name} {group} {seed} {rate} {rounds}" if c.isalnum() or c in " .").replace(" ", "_")
-    path = folder / f"fedcg_femnist_{slug}.safetensors"
+    path = checkpoints() / f"fedcg_femnist_{slug}.safetensors"
 
     def watch(t: int, state: Any, record: dict[str, Any]) -> None:
         if t % every == 0 or t == rounds:
@@ -254,8 +237,7 @@ def run(
 
     group_of = here.test if group == "test" else here.validation
     start = (algorithm.net if isinstance(algorithm, FedCG) else here.network).init(seed)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the domains collapsed")  # as printed they do
+    with quiet():  # as printed the domains collapse
         end = fedlib.fit(
             algorithm,
             start,
@@ -283,10 +265,9 @@ def run(
 
 def tried(settings: Settings, name: str, rate: float) -> float:
     """Accuracy on the validation writers; 0 where training diverged."""
+    seed, rounds = settings["seed that chooses"], settings["rounds that choose"]
     try:
-        return run(settings, name, settings["seed that chooses"], rate, settings["rounds that choose"], "validation")[
-            "accuracy"
-        ]
+        return run(settings, name, seed, rate, rounds, "validation")["accuracy"]
     except FloatingPointError:
         return 0.0
 
@@ -318,8 +299,7 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
             name, _, own = row.partition(" at ")
             rate = float(own) if own else rates[LIKE.get(name, name)]
             scores = keep(f"{row}, seed {seed}", finished, settings, name, seed, rate, arms=(name,))
-            for score, value in scores.items():
-                figures.setdefault(row, {}).setdefault(score, {})[str(seed)] = value
+            enter(figures, seed, {row: scores})
     return figures
 
 
@@ -329,16 +309,14 @@ def small() -> World:
     x = (draw.randint(0, 160, (180, 1, 8, 8)) + 30 * y[:, None, None, None]).astype(np.uint8).view(Pixels)
     writer = np.repeat(np.arange(10), np.arange(9, 28, 2))  # 9 to 27 images
 
-    def parts(who: Sequence[int]) -> list[ClientData]:
+    def parts(who: Sequence[int]) -> Any:
         rows = np.flatnonzero(np.isin(writer, who))
         dealt = partition.by_user(writer[rows]).split((0.3, 0.7), 0)
-        return [p.clients(x[rows], y[rows], classes=4) for p in dealt]
+        return tuple(p.clients(x[rows], y[rows], classes=4) for p in dealt)
 
     rows = np.flatnonzero(writer > 3)
     train = partition.by_user(writer[rows]).clients(x[rows], y[rows], classes=4)
-    validation, test = parts((0, 1)), parts((2, 3))
-    network = models.CNN((1, 8, 8), (2, 3), (6, 4), 3, 1)
-    return World(train, (validation[0], validation[1]), (test[0], test[1]), {}, network)
+    return World(train, parts((0, 1)), parts((2, 3)), {}, models.CNN((1, 8, 8), (2, 3), (6, 4), 3, 1))
 
 
 def probe(rows: Sequence[str] = FULL["methods"]) -> running.Probe:
@@ -350,27 +328,18 @@ def probe(rows: Sequence[str] = FULL["methods"]) -> running.Probe:
         if "book" in name:  # its random view of the images is in float32, and of a larger image
             algorithm = replace(algorithm, teacher=partial(drawn, domains=algorithm.net.domains))  # type: ignore[attr-defined]
         start = (algorithm.net if isinstance(algorithm, FedCG) else here.network).init(0)
-        with warnings.catch_warnings():
-            warnings.filterwarnings("ignore", "the domains collapsed")
-            end = fedlib.fit(
-                algorithm, start, here.train, rounds, cohort, dtype=torch.float64, device="cpu", progress=False
-            )
+        with quiet():
+            end = fedlib.fit(algorithm, start, here.train, rounds, cohort, **EXACT)
         served = fedlib.new_clients(algorithm, end, here.test[0])
         numbers[name] = running.numbers_of(algorithm, end) + running.scores_of(algorithm, served, here.test[1])
     return numbers
 
 
-def against(a: str, *others: str) -> dict[str, tuple[tuple[str, str], tuple[str, str]]]:
-    """The claims that a method beats others: sentence -> places of the two scores."""
-    return {f"{a} beats {b}": ((a, "accuracy"), (b, "accuracy")) for b in others}
-
-
-FOUR, FOUR_SLOW = "FedCG, book, D = 4", "FedCG, book, D = 4 at 0.03"
-CLAIMS = {claim: places for method in METHODS[1:] for claim, places in against(method, "FedAvg").items()} | {
-    **against("FedCG, paper, D = 4", *CONTROLS, *RIVALS),
-    **against(FOUR, "FedCG, paper, D = 4", "FedCG, book, D = 1 at 0.03", FOUR_SLOW, *CONTROLS, *RIVALS),
-    **against(FOUR_SLOW, "FedCG, book, D = 1 at 0.03"),
-}
+FOUR, FOUR_SLOW, ONE_SLOW = "FedCG, book, D = 4", "FedCG, book, D = 4 at 0.03", "FedCG, book, D = 1 at 0.03"
+PAPERS = "FedCG, paper, D = 4"
+ASKED = [(method, "FedAvg") for method in METHODS[1:]] + [(PAPERS, b) for b in (*CONTROLS, *RIVALS)]
+ASKED += [(FOUR, b) for b in (PAPERS, ONE_SLOW, FOUR_SLOW, *CONTROLS, *RIVALS)] + [(FOUR_SLOW, ONE_SLOW)]
+CLAIMS = beats(ASKED, "accuracy")
 
 PRESETS = {
     "full": running.Experiment("fedcg_femnist", FULL, measure, probe, data=("femnist300",), claims=CLAIMS),

@@ -9,12 +9,11 @@ of the modules at the end.
 Preset ``full`` has five seeds, three for most of the ablation. It needs Fashion-MNIST (Debian has it as the package
 dataset-fashion-mnist). ``paper`` is the setting of Caldarola et al. (2021), Section 4, for whichever of CelebA and
 FEMNIST lies in the folder that the environment variable FEDLIB_DATA names; it wants a GPU, and keeps checkpoints in the
-folder FEDLIB_CHECKPOINTS, by default _build/checkpoints.
+folder FEDLIB_CHECKPOINTS, by default _build/experiments.
 """
 
 import functools
 import os
-import warnings
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -23,12 +22,12 @@ from typing import Any, NamedTuple
 
 import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor
 
 import fedlib
 from book.experiments import faces, running
 from book.experiments.celeba import CelebACNN, CelebANet, scores_by_client
-from book.experiments.worlds import EqualStart, LowRank, loss_of
+from book.experiments.worlds import EXACT, EqualStart, LowRank, Rows, checkpoints, enter, loss_of, quiet, seeds_of
 from fedlib import ClientData, Key, Params, datasets, evaluation, models, partition
 from fedlib.algorithms import FedAvg, FedCG
 from fedlib.algorithms.fedcg import FedCGState
@@ -36,7 +35,7 @@ from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.data import Pixels
 from fedlib.engines.checkpoint import Checkpoint
 from fedlib.extensions import FedCGKnownDomains
-from fedlib.extensions.mixture import RandomFeatures, em_domains, nmi
+from fedlib.extensions.mixture import RandomFeatures, em_domains
 from fedlib.losses import cross_entropy
 from fedlib.params import broadcast, row
 from fedlib.server.clusters import kmeans
@@ -53,7 +52,6 @@ ALL_LAYERS = ("conv1", "conv2", "dense1", "dense2")
 NEVER = 10**6  # rounds until A is computed
 
 Arm = Mapping[str, Any]
-Rows = dict[str, dict[str, float]]
 
 
 # ---- variants, for the ablation ----
@@ -169,14 +167,6 @@ FOUND: dict[str, tuple[str, Arm | None]] = {  # how many rounds, and the arm
     "FedCG, k-means": ("rounds", {"told": "k-means"}),
     "FedCG, as printed": ("rounds", {"told": "as printed"}),
 }
-COUNTED: dict[str, Arm | None] = {  # what is sent in one round
-    "FedAvg": None,
-    "residual, no graph": {"gcn": None},
-    "FedCG, W full": {},
-    "FedCG, W bottleneck, q/16": {"gcn": DomainGCN("bottleneck")},
-    "FedCG, W low rank, 16": {"gcn": LowRank()},
-    "FedCG, no W": {"gcn": NoW()},
-}
 
 
 # ---- federations ----
@@ -266,14 +256,6 @@ def world_of(
     return World(*data, train.sample_group, test.sample_group, local, network)
 
 
-def faint_negative(settings: dict[str, Any], seed: int, kind: str) -> tuple[ClientData, Sequence[np.ndarray]]:
-    """The held-out images of `styled_world`, inverted and then low in contrast: a style that nobody has."""
-    clients = settings["scarce clients"]
-    _, (x, y) = cut(images_of(kind), seed, EACH * clients, settings["scarce test"])
-    deal = partition.style(partition.iid(y, clients, seed), styles=("low contrast",), seed=seed)
-    return deal.clients(255 - x, y), deal.sample_group
-
-
 # ---- domains ----
 
 
@@ -293,12 +275,11 @@ def shuffled(domains: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
 
 def told(world: World, kind: str, seed: int) -> list[Tensor]:
     """Weights in training and at test: the truth, or those of a control."""
-    pairs = (world.domains, world.train), (world.test_domains, world.test)
-    if kind == "random":
-        return [one_hot(shuffled(g, seed), data) for g, data in pairs]
-    if kind == "one":
-        return [one_hot([0 * g for g in groups], data, 1) for groups, data in pairs]
-    return [one_hot(g, data) for g, data in pairs]
+    found = []
+    for domains, data in ((world.domains, world.train), (world.test_domains, world.test)):
+        given = {"random": shuffled(domains, seed), "one": [0 * g for g in domains]}.get(kind, domains)
+        found.append(one_hot(given, data, 1 if kind == "one" else 4))
+    return found
 
 
 def by_updates(world: World, seed: int) -> Tensor:
@@ -350,12 +331,11 @@ def method(world: World, seed: int, arm: Arm | None, rounds: int, **em: Any) -> 
     if who == "as printed":
         each = max(1, rounds // 10)
         return fedcg(world, student_of(world, 4, "pooled"), FedCG, refresh=each, warm_up=each), None
-    domains = settings.pop("domains", 4)
-    teacher: Any = partial(em_domains, domains=domains, classes=10, **em)
+    teacher: Any = partial(em_domains, domains=4, classes=10, **em)
     if who == "k-means":
         w = by_updates(world, seed)
         teacher = lambda data, key: w  # noqa: E731
-    return fedcg(world, student_of(world, domains), teacher=teacher, **settings), None
+    return fedcg(world, student_of(world), teacher=teacher, **settings), None
 
 
 # ---- runs and their scores ----
@@ -370,21 +350,18 @@ class Run:
     scores: dict[int, dict[str, float]]
 
 
-def train(
-    world: World, seed: int, rounds: int, every: int, algorithm: FedAvg | FedCG, w_test: Tensor | None = None
-) -> Run:
-    """Train, and score from time to time."""
-    scores = {}
+def train(world: World, seed: int, arm: Arm | None, rounds: int, at: Sequence[int]) -> Run:
+    """Train an arm with the schedule of so many rounds, and score it after some, the last of which ends the run."""
+    (algorithm, w_test), scores = method(world, seed, arm, rounds), {}
 
     def watch(t: int, state: Any, entry: dict[str, Any]) -> None:
-        if t % every and t < rounds:
-            return
-        scores[t] = score(right_answers(algorithm, state, world.test, w_test), world.test, world.test_domains)
-        if isinstance(algorithm, FedCG) and "lam.dense2" in state.models:
-            scores[t]["lambda"] = float(state.models["lam.dense2"])
+        if t in at:
+            scores[t] = score(right_answers(algorithm, state, world.test, w_test), world.test, world.test_domains)
+            if isinstance(algorithm, FedCG) and "lam.dense2" in state.models:
+                scores[t]["lambda"] = float(state.models["lam.dense2"])
 
     start = (world.network if isinstance(algorithm, FedAvg) else algorithm.net).init(seed)
-    end = fedlib.fit(algorithm, start, world.train, rounds, world.cohort, seed=seed, callbacks=[watch], progress=False)
+    end = fedlib.fit(algorithm, start, world.train, at[-1], world.cohort, seed=seed, callbacks=[watch], progress=False)
     return Run(algorithm, end.state, scores)
 
 
@@ -400,8 +377,7 @@ def right_answers(algorithm: FedAvg | FedCG, state: Any, test: ClientData, w: Te
 
 def score(right: Tensor, test: ClientData, domains: Sequence[np.ndarray]) -> dict[str, float]:
     """Accuracy on all held-out images, on each domain, and their plain mean."""
-    real = torch.arange(right.shape[1]) < test.n[:, None]
-    hit, d = right[real].double().numpy(), np.concatenate(domains)
+    hit, d = right[test.real].double().numpy(), np.concatenate(domains)
     by = {f"domain {i}": float(hit[d == i].mean()) for i in np.unique(d)}
     return {"accuracy": float(hit.mean()), "mean over domains": float(np.mean(list(by.values())))} | by
 
@@ -433,38 +409,13 @@ def separate_models(world: World, seed: int, rounds: int) -> dict[str, float]:
     return score(right > 0, world.test, world.test_domains)
 
 
-def students_weights(run: Run, test: ClientData, prior: bool = True) -> Tensor:
-    """What the student says of held-out images, with or without the clients' own shares of the domains."""
-    params = run.algorithm.client_params(run.state, torch.arange(len(test)))
+def students_weights(run: Run, data: ClientData, prior: bool = True, dtype: torch.dtype = torch.float32) -> Tensor:
+    """What the student says of images, with or without the clients' own shares of the domains; 0 for padding."""
+    params = run.algorithm.client_params(run.state, torch.arange(len(data)))
     params = {n: p.cpu() for n, p in params.items() if prior or n != "prior"}
-    x, _, real = test.all_rows(torch.float32)
+    x, _, real = data.all_rows(dtype)
     with torch.no_grad():
         return torch.vmap(run.algorithm.net.weights)(params, x) * (real > 0)[..., None]
-
-
-def at_test(run: Run, world: World) -> dict[str, float]:
-    """Accuracy with soft and hard domains, with and without the client's own prior."""
-    out = {}
-    for prior in (True, False):
-        w = students_weights(run, world.test, prior)
-        hard = nn.functional.one_hot(w.argmax(-1), 4) * (w.sum(-1, keepdim=True) > 0)
-        name = "" if prior else ", no prior at test"
-        for how, weight in (("soft", w), ("hard", hard.float())):
-            right = right_answers(run.algorithm, run.state, world.test, weight)
-            out[f"accuracy, {how}{name}"] = score(right, world.test, world.test_domains)["accuracy"]
-        out[f"NMI{name}"] = nmi(world.test_domains, w)
-    return out
-
-
-def on_unseen(run: Run, test: ClientData, domains: Sequence[np.ndarray], student: bool = False) -> dict[str, float]:
-    """Accuracy where the domain is new: modules in equal parts, and as the student says."""
-    weights = {"equal parts": torch.full((*test.index.shape, 4), 0.25)}
-    if student:
-        weights["student"] = students_weights(run, test, prior=False)
-    return {
-        how: score(right_answers(run.algorithm, run.state, test, w), test, domains)["accuracy"]
-        for how, w in weights.items()
-    }
 
 
 # ---- preset full: parts that are kept ----
@@ -472,102 +423,57 @@ def on_unseen(run: Run, test: ClientData, domains: Sequence[np.ndarray], student
 
 def turned(settings: dict[str, Any], seed: int, name: str, arm: Arm | None) -> Rows:
     """Domains that contradict each other, and are known."""
-    world, rounds = turned_world(settings, seed), settings["rounds"]
-    run = train(world, seed, rounds, settings["every"], *method(world, seed, arm, rounds))
-    rows = {f"turned: {name}": run.scores[rounds]}
-    if name in ("FedAvg", "FedCG", "residual, no graph"):
-        new = turned_world(settings, seed, (45,), (1.0,))
-        rows[f"unseen, 45 degrees: {name}"] = on_unseen(run, new.test, new.test_domains)
-    return rows
+    rounds = settings["rounds"]
+    return {f"turned: {name}": train(turned_world(settings, seed), seed, arm, rounds, [rounds]).scores[rounds]}
 
 
 def styled(settings: dict[str, Any], seed: int, kind: str, name: str, arm: Arm | None) -> dict[str, Any]:
     """Domains that are alike, with few images, and known."""
-    world, rounds = styled_world(settings, seed, kind), settings["scarce rounds"]
-    run = train(world, seed, rounds, settings["every"], *method(world, seed, arm, rounds))
-    rows: dict[str, Any] = {f"styles, {kind}: {name}": run.scores[rounds]}
-    if name in ("FedAvg", "FedCG", "residual, no graph"):
-        rows[f"unseen, faint negative, {kind}: {name}"] = on_unseen(run, *faint_negative(settings, seed, kind))
-    if name in ("FedCG", "FedCG, random start"):
-        rows["adjacency"] = run.state.adjacency.tolist()
-    return rows
+    rounds = settings["scarce rounds"]
+    run = train(styled_world(settings, seed, kind), seed, arm, rounds, [rounds])
+    graph = {"adjacency": run.state.adjacency.tolist()} if name in ("FedCG", "FedCG, random start") else {}
+    return {f"styles, {kind}: {name}": run.scores[rounds], **graph}
 
 
 def found(settings: dict[str, Any], seed: int, name: str, rounds: int, arm: Arm | None) -> Rows:
     """Domains that contradict each other, and must be found."""
-    world = turned_world(settings, seed)
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the domains collapsed")  # as printed they do
-        run = train(world, seed, rounds, settings["every"], *method(world, seed, arm, settings["rounds"]))
-    scored = {settings["rounds"], rounds}
-    rows = {f"found, {t} rounds: {name}": run.scores[t] for t in sorted(scored)}
-    if name in FOUND and arm is not None:
-        rows[f"at test: {name}"] = at_test(run, world)
-        if arm.get("weights") == "student":
-            new = turned_world(settings, seed, (45,), (1.0,))
-            rows[f"unseen, 45 degrees: {name} (EM)"] = on_unseen(run, new.test, new.test_domains, student=True)
-    return rows
+    at = sorted({settings["rounds"], rounds})
+    with quiet():  # as printed they collapse
+        run = train(turned_world(settings, seed), seed, arm, settings["rounds"], at)
+    return {f"found, {t} rounds: {name}": run.scores[t] for t in at}
 
 
 def apart(settings: dict[str, Any], seed: int, kind: str | None = None) -> Rows:
     """A model for each domain, with nothing shared; styles of a kind of images, or turned digits."""
-    world = turned_world(settings, seed) if kind is None else styled_world(settings, seed, kind)
-    rounds = settings["rounds" if kind is None else "scarce rounds"]
-    title = "turned" if kind is None else f"styles, {kind}"
-    return {f"{title}: separate models": separate_models(world, seed, rounds)}
-
-
-def kilobytes(settings: dict[str, Any], seed: int) -> Rows:
-    """What a client is sent and sends in one round, by purpose."""
-    world, counted = turned_world(settings, seed), {}
-    w = told(world, "true", seed)[0]
-    for name, arm in COUNTED.items():
-        known = {"teacher": lambda data, key: w, "weights": "teacher", **(arm or {})}
-        algorithm = fedavg(world) if arm is None else fedcg(world, student_of(world), **known)
-        start = (world.network if arm is None else algorithm.net).init(seed)
-        history = fedlib.fit(algorithm, start, world.train, 1, world.cohort, seed=seed, progress=False).history
-        sent = history.iloc[0] / world.cohort / 1e3
-        extra = {p: sum(sent.get(f"bytes_{way} ({p})", 0.0) for way in ("down", "up")) for p in ("domains", "graph")}
-        whole = sent["bytes_down"] + sent["bytes_up"]
-        counted[name] = {p: round(float(b), 3) for p, b in {"training": whole - sum(extra.values()), **extra}.items()}
-    return counted
+    if kind is None:
+        return {"turned: separate models": separate_models(turned_world(settings, seed), seed, settings["rounds"])}
+    scores = separate_models(styled_world(settings, seed, kind), seed, settings["scarce rounds"])
+    return {f"styles, {kind}: separate models": scores}
 
 
 def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
     """All runs, seed by seed; a run is what is kept."""
     for kind in KINDS:
         images_of(kind)  # what is missing is said before the first run
-    seeds = range(settings["seed"], settings["seed"] + settings["seeds"])
     figures: dict[str, Any] = {}
     adjacency: dict[str, list[Any]] = {}
-
-    def add(seed: int, rows: dict[str, Any], label: str = "") -> None:
-        for name, scores in rows.items():
-            if name == "adjacency":
-                adjacency.setdefault(label, []).append(scores)
-                continue
-            for what, value in scores.items():
-                figures.setdefault(name, {}).setdefault(what, {})[str(seed)] = round(value, 4)
-
-    for s in seeds:
+    for s in seeds_of(settings):
         few = s < settings["seed"] + FEW
         for name, arm in {**TURNED, **(TURNED_ABLATION if few else {})}.items():
-            add(s, keep(f"turned: {name}, seed {s}", turned, settings, s, name, arm))
-        add(s, keep(f"turned: separate models, seed {s}", apart, settings, s))
+            enter(figures, s, keep(f"turned: {name}, seed {s}", turned, settings, s, name, arm), 4)
+        enter(figures, s, keep(f"turned: separate models, seed {s}", apart, settings, s), 4)
         for kind in KINDS:
             arms = STYLED | (NOT_SHARED | (STYLED_ABLATION if few else {}) if kind == ABLATED else {})
             for name, arm in arms.items():
-                rows = keep(f"styles, {kind}: {name}, seed {s}", styled, settings, s, kind, name, arm)
-                add(s, rows, f"{kind}: {name}")
-            add(s, keep(f"styles, {kind}: separate models, seed {s}", apart, settings, s, kind))
-        arms = {name: (settings[length], arm) for name, (length, arm) in FOUND.items()}
-        if few:  # EM that is told another number of domains
-            arms |= {f"D = {d}": (settings["rounds"], BY_EM | {"domains": d}) for d in (2, 3, 6)}
-        for name, (rounds, arm) in arms.items():
-            add(s, keep(f"found: {name}, seed {s}", found, settings, s, name, rounds, arm))
+                rows = dict(keep(f"styles, {kind}: {name}, seed {s}", styled, settings, s, kind, name, arm))
+                if graph := rows.pop("adjacency", None):
+                    adjacency.setdefault(f"{kind}: {name}", []).append(graph)
+                enter(figures, s, rows, 4)
+            enter(figures, s, keep(f"styles, {kind}: separate models, seed {s}", apart, settings, s, kind), 4)
+        for name, (length, arm) in FOUND.items():
+            enter(figures, s, keep(f"found: {name}, seed {s}", found, settings, s, name, settings[length], arm), 4)
     means = {label: np.round(np.mean(each, 0), 3).tolist() for label, each in adjacency.items()}
-    sent = keep("kilobytes", kilobytes, settings, settings["seed"])
-    return figures | {"adjacency": means, "kilobytes": sent}
+    return figures | {"adjacency": means}
 
 
 # ---- preset paper ----
@@ -620,20 +526,14 @@ def on_new_clients(
     gcn: DomainGCN,
 ) -> dict[str, float]:
     """Accuracy of both methods on clients that were not in training; a run goes on from its checkpoint."""
-    folder = Path(os.environ.get("FEDLIB_CHECKPOINTS") or running.ROOT / "_build" / "checkpoints")
     chunk = "auto" if torch.cuda.is_available() else 1
     how = {"lr": settings["lr"], "batch_size": settings["batch_size"], "chunk_size": chunk}
     out = {}
     for title, (network, algorithm) in printed(plain, net, settings["rounds"], gcn, **how).items():
-        result = fedlib.fit(
-            algorithm,
-            network.init(seed),
-            train,
-            settings["rounds"],
-            settings["cohort"],
-            seed=seed,
-            checkpoint=Checkpoint(folder / f"06_{name.lower()}_{title}_{seed}.safetensors", every_seconds=600),
-        )
+        path = checkpoints() / f"06_{name.lower()}_{title}_{seed}.safetensors"
+        saved = {"seed": seed, "checkpoint": Checkpoint(path, every_seconds=600)}
+        rounds, cohort = settings["rounds"], settings["cohort"]
+        result = fedlib.fit(algorithm, network.init(seed), train, rounds, cohort, **saved)
         served = fedlib.new_clients(algorithm, result, test, seed=seed)
         if isinstance(plain, CelebACNN):  # as in LEAF, all photos of a client are one batch
             scores = scores_by_client(network, algorithm, served, test)
@@ -700,11 +600,8 @@ def traced(
     algorithm: Any, start: Params, train: ClientData, test: ClientData, w_test: Tensor | None = None
 ) -> list[float]:
     """What two rounds compute; then what is answered to held-out images, and what a student says of them."""
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "the domains collapsed")
-        result = fedlib.fit(
-            algorithm, start, train, 2, len(train) // 2, dtype=torch.float64, device="cpu", progress=False
-        )
+    with quiet():
+        result = fedlib.fit(algorithm, start, train, 2, len(train) // 2, **EXACT)
     numbers = running.numbers_of(algorithm, result)
     params = algorithm.client_params(result.state, torch.arange(len(test)))
     x = test.all_rows(torch.float64)[0]
@@ -785,8 +682,7 @@ def probe_paper() -> running.Probe:
     for name, (network, net, gcn, (x, y)) in {"CelebA": portraits, "FEMNIST": characters}.items():
         data = partition.iid(y[:57], 6, 0).clients(x[:57], y[:57])
         for title, (own, algorithm) in printed(network, net, 2, gcn, lr=0.1, batch_size=5).items():
-            with warnings.catch_warnings():
-                warnings.filterwarnings("ignore", "the domains collapsed")
+            with quiet():
                 numbers[f"{name}: {title}"] = running.trace(algorithm, own.init(0), data, 2, 3)
     return numbers
 
@@ -800,7 +696,6 @@ SETTINGS = {
     "rounds": 100,
     "scarce rounds": 100,
     "horizon": 200,
-    "every": 10,
     "seeds": 5,
     "seed": 100,
     "scarce": {"lr": 0.1, "batch_size": 10, "epochs": 5},

@@ -16,7 +16,7 @@ run starts from is moved by about its last place; ten seeds, five minutes.
 """
 
 import functools
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -29,7 +29,7 @@ from book.experiments import fedsgcnn_tables, running, tabular
 from book.experiments import pair_predictors as predictors
 from book.experiments.cfl_variants import OneCut
 from book.experiments.pair_predictors import Scores, Table
-from book.experiments.worlds import squared_error
+from book.experiments.worlds import enter, seeds_of, squared_error
 from fedlib import ClientData, Key, evaluation, models, statistics
 from fedlib.algorithm import Algorithm
 from fedlib.algorithms import FedSGCNN, LGFedAvg, LocalOnly
@@ -67,7 +67,6 @@ FULL = {
     "rounds": 20,
     "repeats": 4,  # starts from which a pair is measured
     "snapshots": [10, 100],  # local epochs after which networks are looked at
-    "few": [5, 10, 15, 20],  # smaller numbers of training clients
     "seeds": 5,
     "seed": 100,  # fresh: no setting was chosen on these seeds
     "worlds": [label(*w) for w in WORLDS],
@@ -87,21 +86,17 @@ class World:
     starts: list[Params]
 
 
-def world_of(settings: Settings, table: str, plant: str, h: float, seed: int, clients: int | None = None) -> World:
+def world_of(settings: Settings, table: str, plant: str, h: float, seed: int) -> World:
     """Clients with five columns and a few rows each; half of them have another target."""
-    dealt = tabular.deal(
-        tabular.table(table),
-        clients or settings["clients"],
-        settings["rows"],
-        5,
-        validation=settings["validation"],
-        overlap=True,
-        plant=plant,
-        strength=h,
-        seed=seed,
-    )
+    planted = {"plant": plant, "strength": h, "overlap": True, "validation": settings["validation"]}
+    dealt = tabular.deal(tabular.table(table), settings["clients"], settings["rows"], 5, seed=seed, **planted)
     net = models.MLP((5, 32, 16, 1))
-    how = {
+    return World(dealt, net, training(net), [net.init(1000 * seed + r) for r in range(settings["repeats"])])
+
+
+def training(net: models.Model) -> dict[str, Any]:
+    """Arguments of every algorithm."""
+    return {
         "loss": squared_error(net),
         "predict": lambda params, x: net(params, x)[:, 0],
         "lr": 0.05,
@@ -109,21 +104,12 @@ def world_of(settings: Settings, table: str, plant: str, h: float, seed: int, cl
         "batch_size": None,
         "epochs": 5,
     }
-    return World(dealt, net, how, [net.init(1000 * seed + r) for r in range(settings["repeats"])])
 
 
 def gains(settings: Settings, world: World, seed: int, pairs: Tensor) -> transfer.Transfer:
     """What pairs gain in R2, from each start."""
-    return transfer.positive_transfer(
-        LGFedAvg(**world.how),
-        world.starts,
-        world.clients.train,
-        world.clients.validation,
-        settings["rounds"],
-        pairs,
-        "r2",
-        seed,
-    )
+    c, rounds, rule = world.clients, settings["rounds"], LGFedAvg(**world.how)
+    return transfer.positive_transfer(rule, world.starts, c.train, c.validation, rounds, pairs, "r2", seed)
 
 
 def judged_pairs(clients: int, trainers: int) -> Tensor:
@@ -131,25 +117,6 @@ def judged_pairs(clients: int, trainers: int) -> Tensor:
     everybody = transfer.all_pairs(clients)
     parts = torch.arange(trainers), torch.arange(trainers, clients)
     return torch.cat([everybody[predictors.between(everybody, part)] for part in parts])
-
-
-def about(settings: Settings, world: World, found: transfer.Transfer) -> Scores:
-    """How much there is to foresee: agreement of repeats, gains inside and across the planted groups."""
-    group = torch.as_tensor(world.clients.planted)
-    unseen = (found.pairs >= settings["trainers"]).all(1)
-    gain, clipped = found.gain.mean(0), found.gain.clamp(-1, 1).mean(0)
-    same = group[found.pairs[:, 0]] == group[found.pairs[:, 1]]
-    return {
-        "sign agreement": predictors.sign_agreement(found.gain),
-        "AUC of a repeat": predictors.repeat_auc(found.gain[:, unseen]),
-        "share that loses": float((gain <= 0).double().mean()),
-        "gain inside": float(gain[same].mean()),
-        "gain across": float(gain[~same].mean()),
-        "median inside": float(gain[same].median()),
-        "median across": float(gain[~same].median()),
-        "clipped inside": float(clipped[same].mean()),
-        "clipped across": float(clipped[~same].mean()),
-    }
 
 
 # ---- predictors of the gain ----
@@ -189,38 +156,37 @@ def plain_distances(settings: Settings, world: World, shots: dict[int, Params]) 
     return found
 
 
-COUNTED = ("hand-made numbers, ridge", "Siamese GCN, paper", "Siamese GCN, book")
-LEARNED = ("logistic, flat updates", *COUNTED, "shuffled gains, book")
+def logistic_distance(
+    settings: Settings, shots: Mapping[int, Params], pairs: Tensor, gain: Tensor, seed: int
+) -> Tensor:
+    """The distance of clients by a logistic regression that learns from the signs of gains."""
+    update = to_matrix(sub(shots[settings["snapshots"][0]], shots[0]))
+    return predictors.logistic_pairs(update, pairs, gain <= 0, seed)(update)
 
 
 def learned_distances(
     settings: Settings,
-    shots: dict[int, Params],
+    shots: Mapping[int, Params],
     pairs: Tensor,
     gain: Tensor,
     seed: int,
-    kinds: Sequence[str] = LEARNED,
+    layers: tuple[str, ...] = SHARED,
     epochs: int | None = None,
 ) -> dict[str, Tensor]:
     """Distances of clients by predictors that learn from the gains of pairs; `epochs` of the Siamese networks."""
-    first, *_, last = settings["snapshots"]
-    graphs = [model_graph.model_graph(shots[e], SHARED) for e in settings["snapshots"]]
-    update, numbers = to_matrix(sub(shots[first], shots[0])), predictors.hand_made(shots[last], SHARED)
+    graphs = [model_graph.model_graph(shots[e], layers) for e in settings["snapshots"]]
+    numbers = predictors.hand_made(shots[settings["snapshots"][-1]], layers)
     shuffled = gain[torch.from_numpy(np.random.RandomState(seed).permutation(len(gain)))]
-
     steps = {} if epochs is None else {"epochs": epochs}
-
-    def graph_network(recipe: str, some: list[model_graph.ModelGraphs], gain: Tensor) -> Tensor:
-        return predictors.RECIPES[recipe](some, pairs, gain, seed, **steps).distance(some)
-
-    makers = {
-        "logistic, flat updates": lambda: predictors.logistic_pairs(update, pairs, gain <= 0, seed)(update),
-        "hand-made numbers, ridge": lambda: predictors.ridge_pairs(numbers, pairs, gain, seed)(numbers),
-        "Siamese GCN, paper": lambda: graph_network("paper", graphs[:1], gain),
-        "Siamese GCN, book": lambda: graph_network("book", graphs, gain),
-        "shuffled gains, book": lambda: graph_network("book", graphs, shuffled),
-    }
-    return {kind: makers[kind]() for kind in kinds}
+    found = {"hand-made numbers, ridge": predictors.ridge_pairs(numbers, pairs, gain, seed)(numbers)}
+    for name, some, target in (
+        ("Siamese GCN, paper", graphs[:1], gain),
+        ("Siamese GCN, book", graphs, gain),
+        ("shuffled gains, book", graphs, shuffled),
+    ):
+        learn = predictors.RECIPES[name.split()[-1]]
+        found[name] = learn(some, pairs, target, seed, **steps).distance(some)
+    return found
 
 
 def judge(settings: Settings, table: str, plant: str, h: float, seed: int) -> Table:
@@ -239,36 +205,14 @@ def judge(settings: Settings, table: str, plant: str, h: float, seed: int) -> Ta
         return predictors.pair_scores(negative[unseen], far[unseen], threshold)
 
     out = {name: scores(distance) for name, distance in plain_distances(settings, world, shots).items()}
-    learned = learned_distances(settings, shots, pairs[train], gain[train], seed)
+    known = settings, shots, pairs[train], gain[train], seed
+    learned = {"logistic, flat updates": logistic_distance(*known)} | learned_distances(*known)
     out |= {name: scores(distance, 0.5) for name, distance in learned.items()}
     group = torch.as_tensor(world.clients.planted)
     out["planted groups known"] = scores((group[:, None] != group).double(), 0.5)
     always = predictors.majority_pairs(negative[train], negative[unseen])
     out["majority class"] = {"accuracy": always, "balanced_accuracy": 0.5, "auc": 0.5}
-    for n in settings["few"] if plant == "scale" and h in (0.0, 1.0) else ():
-        some = (pairs < n).all(1)
-        learned = learned_distances(settings, shots, pairs[some], gain[some], seed, COUNTED)
-        out |= {f"{name}, {n} clients": scores(distance, 0.5) for name, distance in learned.items()}
-    return out | {"about": about(settings, world, found)}
-
-
-def many_clients(
-    settings: Settings, table: str, seed: int, clients: int = 160, unseen: int = 30, some: int = 1500
-) -> Table:
-    """Nothing planted, but four times as many training clients, and some of their pairs."""
-    world = world_of(settings, table, "scale", 0.0, seed, clients + unseen)
-    everybody = transfer.all_pairs(clients + unseen)
-    train = everybody[predictors.between(everybody, torch.arange(clients))]
-    train = train[torch.from_numpy(np.random.RandomState(seed).permutation(len(train))[:some])]
-    new = everybody[predictors.between(everybody, torch.arange(clients, clients + unseen))]
-    found = gains(settings, world, seed, torch.cat([train, new]))
-    gain, test = found.gain.mean(0), torch.arange(len(found.pairs)) >= len(train)
-    learned = learned_distances(settings, looks(settings, world, seed), train, gain[~test], seed)
-    out = {
-        name: predictors.pair_scores(gain[test] <= 0, distance[new[:, 0], new[:, 1]], 0.5)
-        for name, distance in learned.items()
-    }
-    return out | {"AUC of a repeat": {"auc": predictors.repeat_auc(found.gain[:, test])}}
+    return out
 
 
 # ---- clusters ----
@@ -429,22 +373,19 @@ def leaks(settings: Settings, table: str, plant: str, h: float, seed: int) -> Ta
 
 
 def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
-    """Predictors in all worlds, then clusters, many clients, and embeddings; a world and a seed are kept at a time."""
-    worlds = {name: w for name, w in ((label(*w), w) for w in WORLDS) if name in settings["worlds"]}
-    tables = {}
-    for seed in range(settings["seed"], settings["seed"] + settings["seeds"]):
-        table = {}
-        for where, world in worlds.items():
+    """Predictors in all worlds, then clusters, and embeddings; a world and a seed are kept at a time."""
+    figures: dict[str, Any] = {}
+    for seed in seeds_of(settings):
+        for world in WORLDS:
+            where = label(*world)
             scores = keep(f"{where}, seed {seed}", predictors.plain, judge, settings, *world, seed)
-            table |= {f"{where}: {name}": row for name, row in scores.items()}
+            enter(figures, seed, {f"{where}: {name}": row for name, row in scores.items()}, 4)
         for arena in ARENAS:
-            table |= keep(f"contest, {label(*arena)}, seed {seed}", predictors.plain, contest, settings, *arena, seed)
-        many = keep(f"many clients, seed {seed}", predictors.plain, many_clients, settings, "boston", seed)
-        table |= {f"many clients: {name}": row for name, row in many.items()}
-        tables[seed] = table | keep(
-            f"noise, seed {seed}", predictors.plain, leaks, settings, "diabetes", "scale", 1.0, seed
-        )
-    return predictors.by_seed(tables)
+            part = f"contest, {label(*arena)}, seed {seed}"
+            enter(figures, seed, keep(part, predictors.plain, contest, settings, *arena, seed), 4)
+        arena = settings, "diabetes", "scale", 1.0, seed
+        enter(figures, seed, keep(f"noise, seed {seed}", predictors.plain, leaks, *arena), 4)
+    return figures
 
 
 def small_world(settings: Settings, plant: str, seed: int) -> World:
@@ -466,7 +407,8 @@ def probe() -> running.Probe:
         found = gains(told, world, 3, pairs)
         out[f"gains, {plant}"] = [*found.gain.sum(1).tolist(), *found.gain.square().sum(1).tolist()]
     shots, train = looks(told, world, 3), (pairs < told["trainers"]).all(1)
-    learned = learned_distances(told, shots, pairs[train], found.gain.mean(0)[train], 3, epochs=15)
+    known = told, shots, pairs[train], found.gain.mean(0)[train], 3
+    learned = {"logistic, flat updates": logistic_distance(*known)} | learned_distances(*known, epochs=15)
     out |= predictors.numbers(plain_distances(told, world, shots) | learned)
     out["DBSCAN"] = [row["clusters"] for row in dbscan_at(learned["Siamese GCN, book"]).values()]
     for name, algorithm in contenders(told, world, 3).items():

@@ -11,16 +11,8 @@ from torch import Tensor
 
 from book.experiments import pair_predictors as predictors
 from book.experiments import running, tabular
-from book.experiments.fedsgcnn_side_by_side import (
-    Task,
-    in_double,
-    pair_run,
-    random_groups,
-    readings,
-    side_by_side,
-    task_of,
-)
 from book.experiments.pair_predictors import Scores, Table
+from book.experiments.worlds import enter, seeds_of
 from fedlib import ClientData, Key
 from fedlib.algorithms import FedSGCNN
 from fedlib.client.local_layers import split_layers
@@ -28,6 +20,8 @@ from fedlib.params import Params, broadcast, to_matrix
 from fedlib.server import model_graph, transfer
 from fedlib.server.clusters import cosine_similarity
 from fedlib.server.distance_clusters import dbscan, same_sizes
+
+from .fedsgcnn_side_by_side import Task, in_double, pair_run, random_groups, readings, side_by_side, task_of
 
 Settings = Mapping[str, Any]
 
@@ -113,9 +107,6 @@ def table_5(table: str, clustered: bool, settings: Settings, seed: int) -> Table
     start, k = task.net.init(seed), len(task.clients.train)
     rounds = max(1, task.setting.rounds // settings["shorter"])
     apart, out = distances(task, start, settings, seed)
-    for name, distance in apart.items():
-        for eps, least in itertools.product(settings["eps"], (2, 5)):
-            out[f"clusters, {name}, eps {eps:g}, {least} samples"] = sizes_of(dbscan(distance, eps, least))
     base = apart["same start, loss"]
     at = {eps: dbscan(base, eps) for eps in settings["eps"]}
     found = {
@@ -136,8 +127,6 @@ def table_5(table: str, clustered: bool, settings: Settings, seed: int) -> Table
         out[name] = readings(curves[str(clusters.tolist())], clusters) | sizes_of(clusters)
     out |= {name: readings(curves[name], clusters) for name, clusters in plain.items()}
     out |= random_groups(curves["LG-FedAvg"], settings["groups"], seed)
-    if task.score == "accuracy":
-        out["majority class"] = majority(task.clients)
     return out
 
 
@@ -151,18 +140,6 @@ def eps_by_validation(task: Task, at: Mapping[float, Tensor], start: Params, set
 def different(clusterings: Iterable[Tensor]) -> dict[str, Tensor]:
     """Each clustering once, under its numbers."""
     return {str(clusters.tolist()): clusters for clusters in clusterings}
-
-
-def majority(clients: tabular.TabularClients) -> Scores:
-    """Accuracy of who always says the most frequent class of the training rows."""
-    _, y, real = clients.train.all_rows(torch.float32)
-    most = torch.bincount(y[real > 0]).argmax()
-
-    def accuracy(data: ClientData) -> float:
-        _, y, real = data.all_rows(torch.float32)
-        return float((y == most)[real > 0].double().mean())
-
-    return {"paper": accuracy(clients.validation), "sound": accuracy(clients.test)}
 
 
 # ---- Tables 2 and 3 ----
@@ -263,13 +240,13 @@ def rounding(task: Task, start: Params, settings: Settings, seed: int) -> Table:
 
 def measure_rounding(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Wine, seed by seed."""
-    found = {}
-    for seed in range(settings["seed"], settings["seed"] + settings["seeds"]):
-        task = task_of(
-            tabular.SETTINGS["wine_quality"], tabular.table("wine_quality"), False, seed, settings["hold-out rows"]
-        )
-        found[seed] = keep(f"seed {seed}", predictors.plain, rounding, task, task.net.init(seed), settings, seed)
-    return predictors.by_seed(found)
+    found: dict[str, Any] = {}
+    setting, table = tabular.SETTINGS["wine_quality"], tabular.table("wine_quality")
+    for seed in seeds_of(settings):
+        task = task_of(setting, table, False, seed, settings["hold-out rows"])
+        part = keep(f"seed {seed}", predictors.plain, rounding, task, task.net.init(seed), settings, seed)
+        enter(found, seed, part, 4)
+    return found
 
 
 def probe_rounding() -> running.Probe:
@@ -285,27 +262,20 @@ def measure_paper(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """The columns of Table 5 and Tables 2 and 3, each with a number of seeds; a seed of one is kept at a time."""
     for table, _ in COLUMNS.values():
         tabular.table(table)  # what is missing is said before the work, not after
-    tables: dict[str, dict[int, Table]] = {part: {} for part in (*COLUMNS, *TRUTHS)}
-    quick, slow, first, number = (
-        ("boston", "Tables 2 and 3"),
-        ("wine_quality", "obesity"),
-        settings["seed"],
-        settings["seeds"],
-    )
-    for names in (quick, slow):
+    figures: dict[str, Any] = {part: {} for part in (*COLUMNS, *TRUTHS)}
+    first, number = settings["seed"], settings["seeds"]
+    for names in (("boston", "Tables 2 and 3"), ("wine_quality", "obesity")):  # quick ones, and slow ones
         for seed, name in itertools.product(range(first, first + max(number.values())), names):
             if seed >= first + number[name]:
                 continue
             for part, column in COLUMNS.items():
                 if column[0] == name:
-                    tables[part][seed] = keep(
-                        f"{part}, seed {seed}", predictors.plain, table_5, *column, settings, seed
-                    )
+                    scores = keep(f"{part}, seed {seed}", predictors.plain, table_5, *column, settings, seed)
+                    enter(figures[part], seed, scores, 4)
             if name == "Tables 2 and 3":
-                pairs = keep(f"{name}, seed {seed}", tables_2_and_3, settings, seed)
-                for part in TRUTHS:
-                    tables[part][seed] = pairs[part]
-    return {part: predictors.by_seed(table) for part, table in tables.items()}
+                for part, scores in keep(f"{name}, seed {seed}", tables_2_and_3, settings, seed).items():
+                    enter(figures[part], seed, scores, 4)
+    return figures
 
 
 SMALL = {"shorter": 50, "eps": [0.3, 0.5], "groups": [1, 3], "hold-out rows": 40, "numbers": [3, 4], "folds": 2}

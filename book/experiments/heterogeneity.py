@@ -12,11 +12,10 @@ from typing import Any
 
 import numpy as np
 import pandas as pd
-import torch
 
 import fedlib
 from book.experiments import running
-from book.experiments.worlds import loss_of
+from book.experiments.worlds import EXACT, Rows, claims_of, enter, loss_of, rounded, seeds_of
 from fedlib import Algorithm, ClientData, Result, datasets, evaluation, models, partition, plotting, statistics
 from fedlib.algorithms import FedAvg, FedProx, LocalOnly, Scaffold
 from fedlib.params import broadcast, mix, norm, sub
@@ -28,18 +27,14 @@ GRID: dict[str, list[dict[str, float]]] = {  # what validation chooses from
     "FedProx": [{"lr": 0.1, "mu": 0.1}] + [{"lr": 0.3, "mu": mu} for mu in (0.01, 0.1, 1.0)],
     "SCAFFOLD": [{"lr": lr} for lr in (0.03, 0.1, 0.3)],
 }
-PROBED: dict[str, dict[str, float]] = {
-    "FedAvg": {"lr": 0.1},
-    "FedProx": {"lr": 0.1, "mu": 0.1},
-    "SCAFFOLD": {"lr": 0.1},
-    "alone": {"lr": 0.1},
+PROBED: dict[str, dict[str, float]] = {name: {"lr": 0.1} for name in (*METHODS, "alone")} | {
+    "FedProx": {"lr": 0.1, "mu": 0.1}
 }
 FRACTIONS = (0.6, 0.2, 0.2)
 NEW_WRITER_ROUNDS = 10  # local training of a new client that is alone
 
 Settings = dict[str, Any]
 Run = tuple[dict[str, float], Algorithm, Result]
-Rows = dict[str, dict[str, float]]  # row of the figures -> score -> number
 Split = Sequence[ClientData]  # training, validation and test examples
 
 model = models.MLP((784, 64, 10))
@@ -112,33 +107,23 @@ def scores_of_curve(history: pd.DataFrame) -> dict[str, float]:
 def scores_of_clients(algorithm: Algorithm, result: Result, test: ClientData, alone: pd.DataFrame) -> dict[str, float]:
     """How clients fare with the last round's model, one by one, and beside training alone."""
     scores = fedlib.evaluate(algorithm, result, test)
-    return {
-        "pooled": evaluation.pooled(scores)["accuracy"],
-        **statistics.summary(scores),
-        "negative transfer": statistics.negative_transfer(scores, alone),
-    }
+    return row_of_clients(scores, statistics.negative_transfer(scores, alone))
 
 
-def rounded(rows: Mapping[str, Mapping[str, float]]) -> Rows:
-    """Four digits are stored."""
-    return {row: {score: round(float(v), 4) for score, v in scores.items()} for row, scores in rows.items()}
+def row_of_clients(scores: pd.DataFrame, negative_transfer: float = 0.0) -> dict[str, float]:
+    """Scores of clients, one by one; of those that are alone nobody is worse off than alone."""
+    pooled = evaluation.pooled(scores)["accuracy"]
+    return {"pooled": pooled, **statistics.summary(scores), "negative transfer": negative_transfer}
 
 
 def runs_of(settings: Settings, data: Split, name: str, seed: int) -> list[Run]:
     """A method with each setting of its grid."""
     train, validation, test = data
+    how = {"seed": seed, "eval_data": {"validation": validation, "test": test}}
     runs = []
     for given in GRID[name]:
         algorithm = algorithm_of(name, given)
-        result = fedlib.fit(
-            algorithm,
-            model.init(seed),
-            train,
-            settings["rounds"],
-            settings["cohort"],
-            seed=seed,
-            eval_data={"validation": validation, "test": test},
-        )
+        result = fedlib.fit(algorithm, model.init(seed), train, settings["rounds"], settings["cohort"], **how)
         runs.append((given, algorithm, result))
     return runs
 
@@ -163,17 +148,7 @@ def accuracy_alone(settings: Settings, data: Split, seed: int) -> dict[str, list
 def alone_on_label_skew(settings: Settings, seed: int) -> dict[str, Any]:
     """Clients alone: their rows of the figures, and the accuracy of each client."""
     by_client = accuracy_alone(settings, label_skew(settings, seed), seed)
-    return {"rows": rounded({"alone": alone_row(by_client)}), "clients": by_client}
-
-
-def alone_row(by_client: Mapping[str, list[float]]) -> dict[str, float]:
-    """Scores of clients alone."""
-    scores = pd.DataFrame(by_client)
-    return {
-        "pooled": evaluation.pooled(scores)["accuracy"],
-        **statistics.summary(scores),
-        "negative transfer": 0.0,
-    }
+    return {"rows": rounded({"alone": row_of_clients(pd.DataFrame(by_client))}), "clients": by_client}
 
 
 def method_on_label_skew(settings: Settings, name: str, seed: int, alone: Mapping[str, list[float]]) -> Rows:
@@ -187,9 +162,8 @@ def method_on_label_skew(settings: Settings, name: str, seed: int, alone: Mappin
     if name == "SCAFFOLD":  # its messages are twice as long: half the rounds cost as much
         half = settings["rounds"] // 2
         history = chosen_by_validation(runs, half)[2].history.head(half)
-        rows["SCAFFOLD, half the rounds"] = {
-            "chosen by validation": scores_of_curve(history)["chosen by validation"],
-        }
+        score = "chosen by validation"
+        rows["SCAFFOLD, half the rounds"] = {score: scores_of_curve(history)[score]}
     return rounded(rows)
 
 
@@ -201,7 +175,7 @@ def alone_as_writers(settings: Settings, seed: int) -> dict[str, Any]:
     anything = fedlib.fit(algorithm, model.init(seed), known[0], 1, seed=seed, progress=False)
     enrolled = fedlib.new_clients(algorithm, anything, own, rounds=NEW_WRITER_ROUNDS, seed=seed)
     new = evaluation.pooled(fedlib.evaluate(algorithm, enrolled, asked))["accuracy"]
-    rows = {"alone": alone_row(by_client) | {"new writers": new}}
+    rows = {"alone": row_of_clients(pd.DataFrame(by_client)) | {"new writers": new}}
     for name, deal in zip(("the deal", "IID control"), deals, strict=True):
         rows[name] = {
             "label distance": label_distance(deal),
@@ -227,16 +201,12 @@ def method_on_writers(settings: Settings, name: str, seed: int, alone: Mapping[s
 def measured(settings: Settings, keep: running.Keep, alone: Any, method: Any, before: str = "") -> dict[str, Any]:
     """Row -> score -> seed -> number; what is kept is a method with one seed."""
     figures: dict[str, Any] = {}
-    for seed in range(settings["seed"], settings["seed"] + settings["seeds"]):
+    for seed in seeds_of(settings):
         by_themselves = keep(f"{before}alone, seed {seed}", alone, settings, seed)
-        parts = [by_themselves["rows"]]
+        enter(figures, seed, by_themselves["rows"])
         for name in METHODS:
             part = f"{before}{name}, seed {seed}"
-            parts.append(keep(part, method, settings, name, seed, by_themselves["clients"]))
-        for rows in parts:
-            for row, scores in rows.items():
-                for score, value in scores.items():
-                    figures.setdefault(row, {}).setdefault(score, {})[str(seed)] = value
+            enter(figures, seed, keep(part, method, settings, name, seed, by_themselves["clients"]))
     return figures
 
 
@@ -274,9 +244,8 @@ def small(writers: bool) -> tuple[ClientData, ClientData]:
 def numbers(name: str, given: Mapping[str, float], data: tuple[ClientData, ClientData], enroll: bool) -> list[float]:
     """Two rounds of one arm: models, losses, bytes; scores of clients, and of new ones if there are any."""
     algorithm, (train, test) = algorithm_of(name, given), data
-    exact = {"dtype": torch.float64, "device": "cpu", "progress": False}
     known = train[:6] if enroll else train
-    result = fedlib.fit(algorithm, model.init(0), known, 2, 4, **exact)
+    result = fedlib.fit(algorithm, model.init(0), known, 2, 4, **EXACT)
     found = running.numbers_of(algorithm, result) + running.scores_of(algorithm, result, test[: len(known)])
     if enroll:
         enrolled = fedlib.new_clients(algorithm, result, train[6:], rounds=2)
@@ -298,40 +267,33 @@ def probe_writers() -> running.Probe:
     return found | {"the deal": [label_distance(data[0]), gradient_dissimilarity(data[0], start)]}
 
 
-def claims_of_label_skew(*above: str) -> dict[str, Any]:
-    """What is asked of FedAvg and its two remedies; `above` is where the figures stand."""
-    first, score, jumps = "first twenty rounds", "chosen by validation", "jumps"
-    return {
-        claim: ((*above, a, what), (*above, b, what))
-        for claim, (a, b, what) in {
-            "SCAFFOLD starts faster than FedAvg: same rate": ("SCAFFOLD, lr 0.1", "FedAvg, lr 0.1", first),
-            "SCAFFOLD starts faster than FedAvg: own rates": ("SCAFFOLD", "FedAvg", first),
-            "SCAFFOLD beats FedAvg: same rate": ("SCAFFOLD, lr 0.1", "FedAvg, lr 0.1", score),
-            "SCAFFOLD beats FedAvg: own rates": ("SCAFFOLD", "FedAvg", score),
-            "SCAFFOLD beats FedAvg: own rates, equal bytes": ("SCAFFOLD, half the rounds", "FedAvg", score),
-            "SCAFFOLD ends higher than FedAvg: own rates": ("SCAFFOLD", "FedAvg", "last ten rounds"),
-            "FedProx beats FedAvg: same rate": ("FedProx, lr 0.1, mu 0.1", "FedAvg, lr 0.1", score),
-            "FedProx beats FedAvg: own rates": ("FedProx", "FedAvg", score),
-            "FedAvg jumps more than SCAFFOLD: same rate": ("FedAvg, lr 0.1", "SCAFFOLD, lr 0.1", jumps),
-            "FedAvg jumps more than SCAFFOLD: own rates": ("FedAvg", "SCAFFOLD", jumps),
-            "clients alone beat FedAvg on their own digits": ("alone", "FedAvg", "mean"),
-        }.items()
-    }
+START, SCORE, JUMPS = "first twenty rounds", "chosen by validation", "jumps"
+ON_LABEL_SKEW = {  # what is asked of FedAvg and its two remedies
+    "SCAFFOLD starts faster than FedAvg: same rate": ("SCAFFOLD, lr 0.1", "FedAvg, lr 0.1", START),
+    "SCAFFOLD starts faster than FedAvg: own rates": ("SCAFFOLD", "FedAvg", START),
+    "SCAFFOLD beats FedAvg: same rate": ("SCAFFOLD, lr 0.1", "FedAvg, lr 0.1", SCORE),
+    "SCAFFOLD beats FedAvg: own rates": ("SCAFFOLD", "FedAvg", SCORE),
+    "SCAFFOLD beats FedAvg: own rates, equal bytes": ("SCAFFOLD, half the rounds", "FedAvg", SCORE),
+    "SCAFFOLD ends higher than FedAvg: own rates": ("SCAFFOLD", "FedAvg", "last ten rounds"),
+    "FedProx beats FedAvg: same rate": ("FedProx, lr 0.1, mu 0.1", "FedAvg, lr 0.1", SCORE),
+    "FedProx beats FedAvg: own rates": ("FedProx", "FedAvg", SCORE),
+    "FedAvg jumps more than SCAFFOLD: same rate": ("FedAvg, lr 0.1", "SCAFFOLD, lr 0.1", JUMPS),
+    "FedAvg jumps more than SCAFFOLD: own rates": ("FedAvg", "SCAFFOLD", JUMPS),
+    "clients alone beat FedAvg on their own digits": ("alone", "FedAvg", "mean"),
+}
+ON_WRITERS = {  # what is asked of natural clients
+    "FedAvg beats clients alone": ("FedAvg", "alone", "pooled"),
+    "FedAvg serves the worst tenth better": ("FedAvg", "alone", "worst decile"),
+    "FedAvg serves new writers better": ("FedAvg", "alone", "new writers"),
+    "SCAFFOLD beats FedAvg": ("SCAFFOLD", "FedAvg", SCORE),
+    "FedProx beats FedAvg": ("FedProx", "FedAvg", SCORE),
+    "gradients of writers differ more than by chance": ("the deal", "IID control", "gradient dissimilarity"),
+}
 
 
-def claims_of_writers(*above: str) -> dict[str, Any]:
-    """What is asked of natural clients."""
-    return {
-        claim: ((*above, a, what), (*above, b, what))
-        for claim, (a, b, what) in {
-            "FedAvg beats clients alone": ("FedAvg", "alone", "pooled"),
-            "FedAvg serves the worst tenth better": ("FedAvg", "alone", "worst decile"),
-            "FedAvg serves new writers better": ("FedAvg", "alone", "new writers"),
-            "SCAFFOLD beats FedAvg": ("SCAFFOLD", "FedAvg", "chosen by validation"),
-            "FedProx beats FedAvg": ("FedProx", "FedAvg", "chosen by validation"),
-            "gradients of writers differ more than by chance": ("the deal", "IID control", "gradient dissimilarity"),
-        }.items()
-    }
+def under(name: str, of_part: Mapping[str, Any]) -> dict[str, Any]:
+    """What belongs to one of two parts, with its name before it."""
+    return {f"{name}, {key}": value for key, value in of_part.items()}
 
 
 SETTINGS = {"data": "mnist5k", "examples": 5000, "clients": 50, "cohort": 5, "rounds": 60, "seeds": 5, "seed": 0}
@@ -341,31 +303,22 @@ PAPER = SETTINGS | {"data": "qmnist", "examples": 60000, "writers": 500, "rounds
 
 def probe_both() -> running.Probe:
     """The probes of both parts."""
-    return {f"label skew, {k}": v for k, v in probe().items()} | {
-        f"writers, {k}": v for k, v in probe_writers().items()
-    }
+    return under("label skew", probe()) | under("writers", probe_writers())
 
 
 PRESETS = {
-    "full": running.Experiment(
-        "heterogeneity", SETTINGS, measure, probe, data=("mnist5k",), claims=claims_of_label_skew()
-    ),
+    "full": running.Experiment("heterogeneity", SETTINGS, measure, probe, ("mnist5k",), claims_of(ON_LABEL_SKEW)),
     "writers": running.Experiment(
-        "heterogeneity_writers",
-        WRITERS,
-        measure_writers,
-        probe_writers,
-        data=("mnist10k",),
-        claims=claims_of_writers(),
+        "heterogeneity_writers", WRITERS, measure_writers, probe_writers, ("mnist10k",), claims_of(ON_WRITERS)
     ),
     "paper": running.Experiment(
         "heterogeneity_paper",
         PAPER,
         measure_both,
         probe_both,
-        data=("qmnist",),
-        claims={f"label skew, {k}": v for k, v in claims_of_label_skew("label skew").items()}
-        | {f"writers, {k}": v for k, v in claims_of_writers("writers").items()},
+        ("qmnist",),
+        under("label skew", claims_of(ON_LABEL_SKEW, "label skew"))
+        | under("writers", claims_of(ON_WRITERS, "writers")),
     ),
 }
 

@@ -24,6 +24,7 @@ from torch import Tensor
 import fedlib
 from book.experiments import running
 from book.experiments.running import Experiment, Keep
+from book.experiments.worlds import EXACT, enter, seeds_of
 from fedlib import ClientData, Key, Params, models, partition
 from fedlib.algorithms import FedAvg, LGFedAvg
 from fedlib.local import Trained
@@ -170,16 +171,15 @@ def measure(settings: Mapping[str, Any], keep: Keep, arms: list[str]) -> dict[st
     figures: dict[str, Any] = {}
     for kind in KINDS:
         for arm in arms:
-            tried = {}
+            one, tried = f"{kind}, {arm}", {}
             for rate in settings["rates"]:
-                part = f"{kind}, {arm} at {rate}"
-                tried[rate] = keep(part, run, arm, kind, settings, settings["seed that chooses"], rate, arms=[arm])
+                seed = settings["seed that chooses"]
+                tried[rate] = keep(f"{one} at {rate}", run, arm, kind, settings, seed, rate, arms=[arm])
             best = max(tried, key=lambda rate: tried[rate]["validation"])
-            row = figures.setdefault(f"{kind}: {arm}", {"rate": best})
-            for s in range(settings["seed"], settings["seed"] + settings["seeds"]):
-                scores = keep(f"{kind}, {arm}, seed {s}", run, arm, kind, settings, s, best, arms=[arm])
-                for score, value in scores.items():
-                    row.setdefault(score, {})[str(s)] = value
+            figures[f"{kind}: {arm}"] = {"rate": best}
+            for s in seeds_of(settings):
+                scores = keep(f"{one}, seed {s}", run, arm, kind, settings, s, best, arms=[arm])
+                enter(figures, s, {f"{kind}: {arm}": scores})
     return figures
 
 
@@ -188,20 +188,16 @@ def probe_arm(arm: str) -> list[float]:
     x, y = (part[:200] for part in digits.shrunk())
     here = world("styles", 8, 0, x, y)
     algorithm, start = method(arm, 0.1, SETTINGS["local"]), Network(ARMS[arm][0]).init(0)  # type: ignore[arg-type]
-    end = fedlib.fit(algorithm, start, here["train"], 2, dtype=torch.float64, device="cpu", progress=False)
+    end = fedlib.fit(algorithm, start, here["train"], 2, **EXACT)
     return running.numbers_of(algorithm, end) + [accuracy(algorithm, end.state, here["own digits"])]
 
 
-PRESETS = {
-    "full": Experiment(
-        result="normalisation",
-        settings=SETTINGS,
-        measure=measure,
-        probe=lambda: {arm: probe_arm(arm) for arm in ARMS},
-        data=("mnist5k",),
-        by_arm=True,
-    ),
-}
+def probe() -> running.Probe:
+    """Every arm."""
+    return {arm: probe_arm(arm) for arm in ARMS}
+
+
+PRESETS = {"full": Experiment("normalisation", SETTINGS, measure, probe, ("mnist5k",), by_arm=True)}
 
 if __name__ == "__main__":
     running.main(PRESETS)

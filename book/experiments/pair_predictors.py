@@ -25,17 +25,6 @@ Table = dict[str, Scores]  # what is scored -> score -> number
 # ---- tables of scores ----
 
 
-def by_seed(tables: Mapping[int, Table]) -> dict[str, Any]:
-    """What is scored -> score -> seed -> number, without what is NaN or infinite."""
-    out: dict[str, Any] = {}
-    for seed, table in tables.items():
-        for name, scores in table.items():
-            for what, value in scores.items():
-                if np.isfinite(value):
-                    out.setdefault(name, {}).setdefault(what, {})[str(seed)] = round(float(value), 4)
-    return out
-
-
 def plain(function: Callable[..., Table], *args: Any) -> Table:
     """What a function gives, as numbers that JSON can hold; without what is NaN or infinite."""
     found = function(*args)

@@ -12,8 +12,9 @@ Preset ``full`` has label skew, and names; ``writers`` needs femnist300, see `fe
 same writers what three times the rounds change, and a longer list of rates for the epochs at home.
 """
 
+import json
 import warnings
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -24,15 +25,14 @@ import torch
 import fedlib
 from book.experiments import running
 from book.experiments.cfl_variants import OURS, SteppedSplitHalfCFL
-from book.experiments.worlds import shrunk
-from fedlib import Algorithm, ClientData, Result, datasets, evaluation, models, partition, statistics
+from book.experiments.worlds import beats, enter, loss_of, rounded, small_digits
+from book.experiments.worlds import small_characters as characters
+from fedlib import Algorithm, ClientData, Result, evaluation, models, partition, statistics
 from fedlib.algorithms import IFCA, Ditto, FedAvg, FedEM, FedRep, FineTunedFedAvg, LGFedAvg, LocalOnly
 from fedlib.algorithms.fedem import Mixture
 from fedlib.algorithms.local_only import LocalOnlyState
-from fedlib.data import Batch
 from fedlib.keys import Key
-from fedlib.losses import cross_entropy
-from fedlib.params import Params, broadcast
+from fedlib.params import broadcast
 from fedlib.params import row as row_of
 
 SETTINGS: dict[str, Any] = {
@@ -92,12 +92,8 @@ Scores = dict[str, float]
 
 model, model_of_characters = models.MLP((196, 32, 10)), models.MLP((196, 64, 62))
 mixture = Mixture(model)  # of either: the parameters say how wide it is
-
-
-def loss(params: Params, batch: Batch) -> torch.Tensor:
-    """Cross-entropy of one client's batch; of a client of FedEM, that of its mixture."""
-    x, y, w = batch
-    return cross_entropy(mixture(params, x), y, w)
+loss = loss_of(mixture)
+ALONE = LocalOnly(loss, predict=mixture)  # scores models that clients hold
 
 
 # ---- the clients ----
@@ -124,39 +120,28 @@ def equal_shares(y: np.ndarray, each: int, seed: int) -> np.ndarray:
     return np.sort(np.concatenate([order[y[order] == c][:each] for c in np.unique(y)]))
 
 
-@lru_cache(maxsize=1)
-def digits_of_mnist() -> datasets.Arrays:
-    """The set mnist5k, its images shrunk."""
-    digits = datasets.load("mnist5k")
-    return replace(digits, x=shrunk(digits.x))
-
-
-@lru_cache(maxsize=1)
-def characters() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Images, shrunk and white on black as MNIST's, classes and writers of femnist300, both of its parts."""
-    one = datasets.load("femnist300")
-    both = (one.x, one.x_test), (one.y, one.y_test), (one.writer, one.writer_test)
-    x, y, writer = (np.concatenate(parts) for parts in both)
-    return shrunk(255 - x), y, writer
+def world_of(
+    dealt: partition.Partition, x: np.ndarray, y: np.ndarray, held: np.ndarray, known: int, parts: Any, seed: int
+) -> World:
+    """The first clients of a partition of some digits, those that come later, and a test with the `held` digits."""
+    train, validation, test = (part.clients(x, y, classes=10) for part in dealt.split(parts, seed))
+    old, new = torch.arange(known), torch.arange(known, len(dealt.rows))
+    everything = dealt.tests(*(digits[held] for digits in small_digits()), classes=10)[old]
+    groups = () if dealt.change is None else (dealt.group[:known], dealt.group[known:])
+    return World(train[old], validation[old], test[old], everything, train[new], test[new], *groups)
 
 
 def dealt_world(settings: Settings, kind: str, seed: int) -> World:
     """Digits of mnist5k: some for a test with all classes, all others dealt to clients, the last of whom come later."""
-    digits = digits_of_mnist()
-    held = equal_shares(digits.y, settings["tests of a class"], seed)
-    rest = np.setdiff1d(np.arange(len(digits.y)), held)
-    x, y = digits.x[rest], digits.y[rest]
-    known = settings["clients"]
-    everybody = known + settings["new clients"]
+    x, y = small_digits()
+    held = equal_shares(y, settings["tests of a class"], seed)
+    rest = np.setdiff1d(np.arange(len(y)), held)
+    x, y, everybody = x[rest], y[rest], settings["clients"] + settings["new clients"]
     if kind == "label skew":
         dealt = partition.dirichlet(y, everybody, alpha=0.1, seed=seed, min_rows=10, attempts=5000)
     else:
         dealt = partition.label_permutation(partition.iid(y, everybody, seed), GROUPS, seed=seed)
-    train, validation, test = (part.clients(x, y, classes=10) for part in dealt.split(settings["parts"], seed))
-    old, new = torch.arange(known), torch.arange(known, everybody)
-    everything = dealt.tests(digits.x[held], digits.y[held], classes=10)[old]
-    world = World(train[old], validation[old], test[old], everything, train[new], test[new])
-    return world if kind == "label skew" else replace(world, group=dealt.group[:known], new_group=dealt.group[known:])
+    return world_of(dealt, x, y, held, settings["clients"], settings["parts"], seed)
 
 
 def world_of_writers(settings: Settings, seed: int) -> World:
@@ -185,17 +170,15 @@ def world_of_writers(settings: Settings, seed: int) -> World:
 
 
 @lru_cache(maxsize=2)
-def world_by_key(key: tuple[tuple[str, Any], ...], kind: str, seed: int) -> World:
+def world_by_key(key: str, kind: str, seed: int) -> World:
     """`world`, once."""
-    settings = dict(key)
+    settings = json.loads(key)
     return world_of_writers(settings, seed) if kind == "writers" else dealt_world(settings, kind, seed)
 
 
 def world(settings: Settings, kind: str, seed: int) -> World:
     """The federation of a kind that a seed draws."""
-    known = ("clients", "new clients", "clients of the seed that chooses", "seed that chooses rates")
-    needed = {k: settings[k] for k in (*known, "tests of a class", "parts") if k in settings}
-    return world_by_key(tuple((k, tuple(v) if isinstance(v, list) else v) for k, v in needed.items()), kind, seed)
+    return world_by_key(json.dumps(settings), kind, seed)
 
 
 # ---- one run ----
@@ -289,16 +272,8 @@ def trained(
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # CFL that tests no cluster
-            end = fedlib.fit(
-                algorithm,
-                here.model.init(seed),
-                here.train,
-                rounds,
-                seed=seed,
-                progress=False,
-                callbacks=[keep_state],
-                **more,
-            )
+            how = {"seed": seed, "progress": False, "callbacks": [keep_state], **more}
+            end = fedlib.fit(algorithm, here.model.init(seed), here.train, rounds, **how)
     except FloatingPointError:
         return trained(settings, here, name, seed, rate / 3, own, at_home and at_home / 3, **more)
     if not kept:
@@ -334,33 +309,36 @@ def arm(
                 found["ARI"] = statistics.cluster_scores(here.group, clusters)["ari"]
             at_home = finetuned(algorithm, result, here.train, seed, home)
             new_at_home = finetuned(algorithm, new, here.new, seed, home)
-            alone = LocalOnly(loss, predict=mixture)
             work = cost["Gflops a client"] / (settings["rounds"] * settings["epochs"])
             for e in EPOCHS:
                 more = {"Gflops a client": cost["Gflops a client"] + e * work, "rate": used}
                 more |= {"rate at home": home or used}
-                rows[f"fine-tuned, epochs {e}"] = scores_of(here, alone, at_home[e], new_at_home[e]) | cost | more
+                rows[f"fine-tuned, epochs {e}"] = scores_of(here, ALONE, at_home[e], new_at_home[e]) | cost | more
         rows[f"epochs {epochs}" if epochs else "as trained"] = found
-    return {row: {score: round(float(v), 5) for score, v in scores.items()} for row, scores in rows.items()}
+    return rounded(rows, 5)
+
+
+def chosen(settings: Settings, kind: str, name: str, rate: float) -> tuple[World, Algorithm, Result]:
+    """The federation of the seed that chooses rates, and a method's run in it."""
+    seed = settings["seed that chooses rates"]
+    here = world(settings, kind, seed)
+    algorithm, results, _ = trained(settings, here, name, seed, rate, USUAL.get(name))
+    return here, algorithm, results[0]
 
 
 def validated(settings: Settings, kind: str, name: str, rate: float) -> float:
     """Accuracy on the validation digits of the seed that chooses rates."""
-    seed = settings["seed that chooses rates"]
-    here = world(settings, kind, seed)
-    algorithm, results, _ = trained(settings, here, name, seed, rate, USUAL.get(name))
-    return round(float(evaluation.evaluate(algorithm, results[0], here.validation)["accuracy"].mean()), 5)
+    here, algorithm, result = chosen(settings, kind, name, rate)
+    return round(float(evaluation.evaluate(algorithm, result, here.validation)["accuracy"].mean()), 5)
 
 
 def validated_at_home(settings: Settings, kind: str, name: str, rate: float) -> dict[str, float]:
     """The same of models that clients have fine-tuned for the best number of epochs, by the rate at home."""
-    seed = settings["seed that chooses rates"]
-    here, alone = world(settings, kind, seed), LocalOnly(loss, predict=mixture)
-    algorithm, results, _ = trained(settings, here, name, seed, rate, USUAL.get(name))
+    here, algorithm, result = chosen(settings, kind, name, rate)
     found = {}
     for at_home in settings["rates"]:
-        tuned = finetuned(algorithm, results[0], here.train, seed, at_home).values()
-        scores = [evaluation.evaluate(alone, result, here.validation)["accuracy"].mean() for result in tuned]
+        tuned = finetuned(algorithm, result, here.train, settings["seed that chooses rates"], at_home).values()
+        scores = [evaluation.evaluate(ALONE, end, here.validation)["accuracy"].mean() for end in tuned]
         found[str(at_home)] = round(float(max(scores)), 5)
     return found
 
@@ -458,9 +436,7 @@ def measure(settings: Settings, keep: running.Keep, arms: Sequence[str]) -> dict
         figures[kind] = {}
         for seed in settings["seeds"]:
             rows = rows_of_seed(settings, keep, kind, seed, figures["rates"][kind], figures["rates at home"][kind])
-            for label, scores in rows.items():
-                for score, value in scores.items():
-                    figures[kind].setdefault(label, {}).setdefault(score, {})[str(seed)] = value
+            enter(figures[kind], seed, rows)
     return figures
 
 
@@ -471,15 +447,13 @@ def longer(settings: Settings, name: str, seed: int) -> dict[str, Scores]:
     """A method's scores, and those after epochs at home: by rate and number of epochs."""
     here = world(settings, "writers", seed)
     algorithm, results, _ = trained(settings, here, name, seed, settings["rate"], settings.get(name))
-    new, alone = enrolled(settings, here, name, algorithm, results[0], 0), LocalOnly(loss, predict=mixture)
+    new = enrolled(settings, here, name, algorithm, results[0], 0)
     rows = {"as trained": scores_of(here, algorithm, results[0], new)}
     for rate in settings["rates at home"]:
-        known, later = (
-            finetuned(algorithm, result, data, seed, rate)
-            for result, data in ((results[0], here.train), (new, here.new))
-        )
-        rows |= {f"rate {rate:g}, epochs {e}": scores_of(here, alone, known[e], later[e]) for e in EPOCHS}
-    return {row: {score: round(float(v), 5) for score, v in scores.items()} for row, scores in rows.items()}
+        known = finetuned(algorithm, results[0], here.train, seed, rate)
+        later = finetuned(algorithm, new, here.new, seed, rate)
+        rows |= {f"rate {rate:g}, epochs {e}": scores_of(here, ALONE, known[e], later[e]) for e in EPOCHS}
+    return rounded(rows, 5)
 
 
 def measure_longer(settings: Settings, keep: running.Keep) -> dict[str, Any]:
@@ -493,9 +467,7 @@ def measure_longer(settings: Settings, keep: running.Keep) -> dict[str, Any]:
             rows = {name: tried["as trained"], f"{name}, fine-tuned": home[best(home)]}
             rows |= {f"{name}, fine-tuned at the same rate": same[best(same)]}
             rows |= {f"{name}, {row}": scores for row, scores in home.items()}
-            for label, scores in rows.items():
-                for score, value in scores.items():
-                    figures.setdefault(label, {}).setdefault(score, {})[str(seed)] = value
+            enter(figures, seed, rows)
     return {"writers": figures}
 
 
@@ -506,24 +478,17 @@ def probe_longer() -> running.Probe:
     for name, own in (("FedAvg", None), ("IFCA", 2)):
         algorithm, results, _ = trained(settings, here, name, 0, 0.3, own, dtype=torch.float64, device="cpu")
         at_home = finetuned(algorithm, results[0], here.train, 0, 0.05)[1]
-        alone = LocalOnly(loss, predict=mixture)
-        found[name] = running.numbers_of(algorithm, results[0]) + running.scores_of(alone, at_home, here.test)
+        found[name] = running.numbers_of(algorithm, results[0]) + running.scores_of(ALONE, at_home, here.test)
     return found
 
 
 def small() -> tuple[Settings, World]:
     """A federation of six clients and two that come later, of unequal sizes and with two groups, and its settings."""
     settings = SETTINGS | {"rounds": 2, "rest": 1, "min_size": 1, "epochs of new clients": 2}
-    digits = digits_of_mnist()
-    rows = np.arange(0, 5000, 25)
-    x, y = digits.x[rows], digits.y[rows]
+    x, y = (part[np.arange(0, 5000, 25)] for part in small_digits())
     dealt = partition.by_user(np.repeat(np.arange(8), [12, 14, 16, 18, 20, 30, 40, 50]), min_rows=10)
     dealt = partition.label_permutation(dealt, 2)
-    train, validation, test = (p.clients(x, y, classes=10) for p in dealt.split((0.6, 0.2, 0.2)))
-    old, new = torch.arange(6), torch.arange(6, 8)
-    everything = dealt.tests(digits.x[:5], digits.y[:5], classes=10)[old]
-    groups = dealt.group[:6], dealt.group[6:]
-    return settings, World(train[old], validation[old], test[old], everything, train[new], test[new], *groups)
+    return settings, world_of(dealt, x, y, np.arange(5), 6, (0.6, 0.2, 0.2), 0)
 
 
 def probe_methods() -> running.Probe:
@@ -540,10 +505,8 @@ def probe_methods() -> running.Probe:
         if name == OURS:
             found[name] += end.state.norms[:, 5].tolist()
         if name in CLUSTERED:
-            alone = LocalOnly(loss, predict=mixture)
-            for data, result in ((here.test, end), (here.new_test, new)):
-                part = here.train if result is end else here.new
-                found[name] += running.scores_of(alone, finetuned(algorithm, result, part, 0, 0.1)[3], data)
+            for result, part, data in ((end, here.train, here.test), (new, here.new, here.new_test)):
+                found[name] += running.scores_of(ALONE, finetuned(algorithm, result, part, 0, 0.1)[3], data)
     return found
 
 
@@ -557,61 +520,44 @@ def probe() -> running.Probe:
     return found
 
 
-PERSONAL, CLUSTERS = ("FedAvg, fine-tuned", "Ditto", "FedRep"), (OURS, "IFCA", "FedEM")
+TUNED, SCORES = "FedAvg, fine-tuned", ("own", "all classes", "new")
+CLUSTERS = (OURS, "IFCA", "FedEM")
+
+
+def by_each_score(pairs: Iterable[tuple[str, str]], kind: str, label: str = "") -> dict[str, Any]:
+    """The claims that one method beats another in a federation."""
+    found = {}
+    for score in SCORES:
+        found |= beats(pairs, score, kind, label=f"{label}{score}: ")
+    return found
 
 
 def claims_of(kind: str) -> dict[str, Any]:
     """What is asked of a federation."""
-    tuned = "FedAvg, fine-tuned"
-    pairs = [(other, "FedAvg") for other in (*PERSONAL, *CLUSTERS)] + [(tuned, "alone")]
-    pairs += [(other, tuned) for other in ("Ditto", "FedRep", *CLUSTERS, f"{OURS}, fine-tuned", "IFCA, fine-tuned")]
+    pairs = [(other, "FedAvg") for other in (TUNED, "Ditto", "FedRep", *CLUSTERS)] + [(TUNED, "alone")]
+    pairs += [(other, TUNED) for other in ("Ditto", "FedRep", *CLUSTERS, f"{OURS}, fine-tuned", "IFCA, fine-tuned")]
     if kind == "label names":
         ours = "true groups, fine-tuned"
-        pairs += [("true groups", tuned), (ours, tuned), (ours, "true groups")]
-    return {
-        f"{kind}, {score}: {a} beats {b}": ((kind, a, score), (kind, b, score))
-        for score in ("own", "all classes", "new")
-        for a, b in pairs
-    }
+        pairs += [("true groups", TUNED), (ours, TUNED), (ours, "true groups")]
+    return by_each_score(pairs, kind, f"{kind}, ")
 
 
+LATER = (
+    (TUNED, "FedAvg"),
+    (f"{TUNED} at the same rate", "FedAvg"),
+    (TUNED, f"{TUNED} at the same rate"),
+    ("IFCA", "FedAvg"),
+    ("IFCA", TUNED),
+    ("IFCA, fine-tuned", TUNED),
+)
+BOTH, FEMNIST = claims_of("label skew") | claims_of("label names"), ("femnist300",)
 PRESETS = {
-    "full": running.Experiment(
-        "personal_models",
-        SETTINGS,
-        measure,
-        probe,
-        data=("mnist5k",),
-        claims=claims_of("label skew") | claims_of("label names"),
-        by_arm=True,
-    ),
+    "full": running.Experiment("personal_models", SETTINGS, measure, probe, ("mnist5k",), BOTH, by_arm=True),
     "writers": running.Experiment(
-        "personal_models_writers",
-        WRITERS,
-        measure,
-        probe_methods,
-        data=("femnist300",),
-        claims=claims_of("writers"),
-        by_arm=True,
+        "personal_models_writers", WRITERS, measure, probe_methods, FEMNIST, claims_of("writers"), by_arm=True
     ),
     "longer": running.Experiment(
-        "personal_models_longer",
-        LONGER,
-        measure_longer,
-        probe_longer,
-        data=("femnist300",),
-        claims={
-            f"{score}: {a} beats {b}": (("writers", a, score), ("writers", b, score))
-            for score in ("own", "all classes", "new")
-            for a, b in (
-                ("FedAvg, fine-tuned", "FedAvg"),
-                ("FedAvg, fine-tuned at the same rate", "FedAvg"),
-                ("FedAvg, fine-tuned", "FedAvg, fine-tuned at the same rate"),
-                ("IFCA", "FedAvg"),
-                ("IFCA", "FedAvg, fine-tuned"),
-                ("IFCA, fine-tuned", "FedAvg, fine-tuned"),
-            )
-        },
+        "personal_models_longer", LONGER, measure_longer, probe_longer, FEMNIST, by_each_score(LATER, "writers")
     ),
 }
 

@@ -13,6 +13,7 @@ Preset ``lengths`` asks forty further seeds what the distances that learn nothin
 """
 
 import functools
+import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -22,7 +23,6 @@ import torch
 from scipy.stats import norm, rankdata
 from torch import Tensor, nn
 
-import fedlib
 from book.experiments import pair_predictors as predictors
 from book.experiments import running, tabular
 from fedlib import ClientData, Key, models, statistics
@@ -32,13 +32,13 @@ from fedlib.algorithms.pfedgraph import PFedGraph, PFedGraphState
 from fedlib.client.local_layers import split_layers
 from fedlib.evaluation import Result
 from fedlib.params import Params, broadcast, sub, take, to_matrix
-from fedlib.server import model_graph, transfer
+from fedlib.server import transfer
 from fedlib.server.clusters import cosine_similarity
 from fedlib.server.distance_clusters import dbscan, linkage, same_sizes
 
 from . import feature_spaces as spaces
 from . import fedsgcnn as chapter  # its worlds and gains
-from .worlds import squared_error
+from .worlds import beats, enter
 
 Settings = Mapping[str, Any]
 Scores = dict[str, float]
@@ -116,16 +116,8 @@ def world_of(settings: Settings, dose: float, seed: int, dtype: torch.dtype = to
     sets = {n: replace(a, y=torch.where(group[:, None] == 1, b.y, a.y)) for (n, a), (_, b) in pairs}
     sets = {n: d.to("cpu", dtype) for n, d in spaces.own_signs(sets, seed).items()}
     net = models.Model(Narrow(settings["features"]))
-    how = {
-        "loss": squared_error(net),
-        "predict": lambda params, x: net(params, x)[:, 0],
-        "lr": 0.05,
-        "optimizer": functools.partial(torch.optim.SGD, momentum=0.5),
-        "batch_size": None,
-        "epochs": 5,
-    }
     starts = [{n: p.to(dtype) for n, p in net.init(1000 * seed + r).items()} for r in range(settings["repeats"])]
-    return chapter.World(replace(dealt[0], **sets, planted=group.numpy()), net, how, starts)
+    return chapter.World(replace(dealt[0], **sets, planted=group.numpy()), net, chapter.training(net), starts)
 
 
 # ---- distances of clients ----
@@ -147,21 +139,8 @@ def distances(
     settings: Settings, shots: Mapping[int, Params], pairs: Tensor, gain: Tensor, seed: int, epochs: int | None = None
 ) -> dict[str, Tensor]:
     """Every distance of clients, plain ones and those that learn from the gains of pairs."""
-    found, (first, *_, last) = plain_distances(settings, shots), settings["snapshots"]
-    numbers = predictors.hand_made(shots[last], SHARED)
-    found["hand-made numbers, ridge"] = predictors.ridge_pairs(numbers, pairs, gain, seed)(numbers)
-    graphs = {e: model_graph.model_graph(shots[e], SHARED) for e in settings["snapshots"]}
-    shuffled = gain[torch.from_numpy(np.random.RandomState(seed).permutation(len(gain)))]
-    steps = {} if epochs is None else {"epochs": epochs}
-    recipes = {
-        "Siamese GCN, paper": ("paper", [first], gain),
-        "Siamese GCN, book": ("book", settings["snapshots"], gain),
-        "shuffled gains, book": ("book", settings["snapshots"], shuffled),
-    }
-    for name, (recipe, at, target) in recipes.items():
-        some = [graphs[e] for e in at]
-        found[name] = predictors.RECIPES[recipe](some, pairs, target, seed, **steps).distance(some).double()
-    return found
+    learned = chapter.learned_distances(settings, shots, pairs, gain, seed, SHARED, epochs)
+    return plain_distances(settings, shots) | {name: distance.double() for name, distance in learned.items()}
 
 
 # ---- federations ----
@@ -199,18 +178,10 @@ class LGPFedGraph(PFedGraph):
 
 def federate(settings: Settings, world: Any, algorithm: Algorithm, seed: int) -> Result:
     """Train with all clients from the first start, scored from time to time."""
-    return fedlib.fit(
-        algorithm,
-        world.starts[0],
-        world.clients.train,
-        settings["rounds"],
-        seed=seed,
-        eval_data={"validation": world.clients.validation, "test": world.clients.test},
-        eval_every=settings["every"],
-        dtype=next(iter(world.starts[0].values())).dtype,
-        device="cpu",
-        progress=False,
-    )
+    c = world.clients
+    tested = {"eval_data": {"validation": c.validation, "test": c.test}, "eval_every": settings["every"]}
+    dtype = next(iter(world.starts[0].values())).dtype
+    return chapter.federate(settings, world, algorithm, seed, **tested, dtype=dtype, device="cpu")
 
 
 def scored(world: Any, end: Result, assignment: Tensor | None = None) -> Scores:
@@ -324,12 +295,11 @@ def measure(
     settings: Settings, keep: running.Keep, table: Callable[[Settings, float, int], Table] = of_seed
 ) -> dict[str, Any]:
     """Dose -> row -> score -> seed; a dose and a seed are kept at a time."""
-    found: dict[float, dict[int, Table]] = {dose: {} for dose in settings["doses"]}
-    for dose in reversed(settings["doses"]):
-        for seed in settings["seeds"]:
-            name = f"dose {dose:g}, seed {seed}"
-            found[dose][seed] = keep(name, predictors.plain, table, settings, dose, seed)
-    return {f"dose {dose:g}": predictors.by_seed(tables) for dose, tables in found.items()}
+    figures: dict[str, Any] = {f"dose {dose:g}": {} for dose in settings["doses"]}
+    for dose, seed in itertools.product(reversed(settings["doses"]), settings["seeds"]):
+        part = f"dose {dose:g}, seed {seed}"
+        enter(figures[f"dose {dose:g}"], seed, keep(part, predictors.plain, table, settings, dose, seed), 4)
+    return figures
 
 
 def probe() -> running.Probe:
@@ -364,24 +334,17 @@ FOUND += ("CFL, one cut", "CFL, one cut, then from the start")
 AGAINST = [("true groups", b) for b in (*METHODS, *FOUND, "Siamese GCN, book")]
 AGAINST += [("Siamese GCN, book", b) for b in (*METHODS, *FOUND, "shuffled gains, book")]
 AGAINST += [(a, "LG-FedAvg") for a in (*FOUND, "standalone")] + [(a, "standalone") for a in FOUND]
-CLAIMS: dict[str, tuple[Any, Any]] = {
-    f"dose {d:g}, R2: {a} beats {b}": ((f"dose {d:g}", a, "R2"), (f"dose {d:g}", b, "R2"))
-    for d in SETTINGS["doses"]
-    for a, b in AGAINST
-}
+CLAIMS: dict[str, Any] = {}
+for where in (f"dose {dose:g}" for dose in SETTINGS["doses"]):
+    CLAIMS |= beats(AGAINST, "R2", where, label=f"{where}, R2: ")
 
+NEEDED = ("clients", "trainers", "rows", "features", "validation", "repeats", "snapshots")
+LENGTHS = {name: SETTINGS[name] for name in NEEDED} | {"doses": [0.5, 1.0], "seeds": list(range(200, 240))}
+measure_lengths = functools.partial(measure, table=told_apart)
 PRESETS = {
     "full": running.Experiment("planted_transfer", SETTINGS, measure, probe, ("breast_cancer",), CLAIMS),
     "lengths": running.Experiment(
-        "planted_transfer_lengths",
-        {
-            name: SETTINGS[name]
-            for name in ("clients", "trainers", "rows", "features", "validation", "repeats", "snapshots")
-        }
-        | {"doses": [0.5, 1.0], "seeds": list(range(200, 240))},
-        functools.partial(measure, table=told_apart),
-        probe_distances,
-        ("breast_cancer",),
+        "planted_transfer_lengths", LENGTHS, measure_lengths, probe_distances, ("breast_cancer",)
     ),
 }
 

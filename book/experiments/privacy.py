@@ -8,6 +8,7 @@ regression by FedAvg on clipped updates with noise, for 50, 200 and 800 clients 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ from torch import Tensor
 import fedlib
 from book.experiments import running
 from book.experiments.running import Experiment, Keep
+from book.experiments.worlds import enter, loss_of, seeds_of
 from fedlib import Key, Params, Update, models, partition
 from fedlib.aggregate import cluster_sums
 from fedlib.algorithms import FedAvg
@@ -80,7 +82,7 @@ def rebuilt(seed: int, width: int, images: int, steps: int, clients: int) -> dic
     start = broadcast({n: p.double() for n, p in network.init(seed).items()}, clients)
     batches = local_batches(data, None, steps, Key(seed))
     optimizer = partial(torch.optim.SGD, lr=0.1)
-    update = sub(local_update(digits.loss_of(network), start, batches, optimizer).params, start)
+    update = sub(local_update(loss_of(network), start, batches, optimizer).params, start)
     alike = likeness(ratios(update).nan_to_num(0.0, 0.0, 0.0), torch.from_numpy(x).double()).amax(1)
     said = images * (0.1 + update["dense2.bias"] / (0.1 * steps))  # share of a class - mean answer, which is near .1
     counts = torch.nn.functional.one_hot(torch.from_numpy(y), 10).sum(1)
@@ -99,7 +101,7 @@ def accuracy(settings: Mapping[str, Any], seed: int, clients: int, algorithm: ty
     network = models.MLP((x[0].size, 10))
     data = partition.iid(y[train], clients, seed).clients(x[train], y[train], classes=10)
     held_out = fedlib.stack_clients([x[test]], [y[test]])
-    method = algorithm(digits.loss_of(network), predict=network, **settings["local"], **more)
+    method = algorithm(loss_of(network), predict=network, **settings["local"], **more)
     rounds = settings["rounds"]
     end = fedlib.fit(
         method, network.init(seed), data, rounds, seed=seed, eval_data=held_out, eval_every=rounds, progress=False
@@ -109,12 +111,10 @@ def accuracy(settings: Mapping[str, Any], seed: int, clients: int, algorithm: ty
 
 def one_seed(settings: Mapping[str, Any], seed: int) -> dict[str, dict[str, float]]:
     """Every arm of a seed: arm -> what -> number."""
-    found = {}
-    for width in WIDTHS:
-        for steps in STEPS:
-            for images in IMAGES:
-                shares = rebuilt(seed, width, images, steps, settings["attacked"])
-                found[f"{width} units, {steps} steps, {images} images"] = shares
+    found = {
+        f"{width} units, {steps} steps, {images} images": rebuilt(seed, width, images, steps, settings["attacked"])
+        for width, steps, images in product(WIDTHS, STEPS, IMAGES)
+    }
     for clients in CLIENTS:
         arm = {"FedAvg": accuracy(settings, seed, clients, FedAvg)}
         arm |= {f"noise {z:g}": accuracy(settings, seed, clients, noise=z) for z in NOISE}
@@ -126,10 +126,8 @@ def one_seed(settings: Mapping[str, Any], seed: int) -> dict[str, dict[str, floa
 def measure(settings: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
     """Arm -> what -> seed -> number."""
     figures: dict[str, Any] = {}
-    for s in range(settings["seed"], settings["seed"] + settings["seeds"]):
-        for arm, scores in keep(f"seed {s}", one_seed, settings, s).items():
-            for what, value in scores.items():
-                figures.setdefault(arm, {}).setdefault(what, {})[str(s)] = round(value, 4)
+    for s in seeds_of(settings):
+        enter(figures, s, keep(f"seed {s}", one_seed, settings, s), 4)
     return figures
 
 
@@ -139,30 +137,23 @@ def probe() -> running.Probe:
     network = models.MLP((x[0].size, 10))
     data = partition.iid(y, 8, 0).clients(x, y, classes=10)
     methods = {
-        "clipped, with noise": ClippedFedAvg(digits.loss_of(network), predict=network, noise=1.0, epochs=1),
-        "clipped": ClippedFedAvg(digits.loss_of(network), predict=network, clip=0.1, epochs=1),
-        "FedAvg": FedAvg(digits.loss_of(network), predict=network, epochs=1),
+        "clipped, with noise": ClippedFedAvg(loss_of(network), predict=network, noise=1.0, epochs=1),
+        "clipped": ClippedFedAvg(loss_of(network), predict=network, clip=0.1, epochs=1),
+        "FedAvg": FedAvg(loss_of(network), predict=network, epochs=1),
     }
     arms = {name: running.trace(method, network.init(0), data) for name, method in methods.items()}
     return arms | {"rebuilt": [*rebuilt(0, 64, 8, 2, 2).values()]}
 
 
-PRESETS = {
-    "full": Experiment(
-        result="privacy",
-        settings={
-            "examples": 4000,
-            "rounds": 30,
-            "local": {"lr": 0.5, "epochs": 5, "batch_size": None},
-            "attacked": 20,
-            "seeds": 5,
-            "seed": 0,
-        },
-        measure=measure,
-        probe=probe,
-        data=("mnist5k",),
-    ),
+SETTINGS = {
+    "examples": 4000,
+    "rounds": 30,
+    "local": {"lr": 0.5, "epochs": 5, "batch_size": None},
+    "attacked": 20,
+    "seeds": 5,
+    "seed": 0,
 }
+PRESETS = {"full": Experiment("privacy", SETTINGS, measure, probe, ("mnist5k",))}
 
 if __name__ == "__main__":
     running.main(PRESETS)

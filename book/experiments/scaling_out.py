@@ -4,44 +4,34 @@ Preset ``full`` measures, on one core,
 
 - the local training of three works, as a naive loop, a tuned loop, a plain `torch.vmap`, and by fedlib with any module
   and with its own network: five contenders, timed one after another, again and again, and compared within each turn;
-- how often PyTorch is called for it, and how far the contenders' parameters lie apart in 64-bit numbers;
-- time and peak memory of a round in chunks of clients;
-- a run of split-half CFL in one process and in two;
-- the similarity matrix and cut of CFL against a cut of sampled clients, with the exponent of their growth.
+- how far the contenders' parameters lie apart in 64-bit numbers;
+- time and peak memory of a round in chunks of clients.
 
 It needs a machine that does nothing else. Preset ``paper`` times a thousand clients on a GPU. Preset ``flower`` runs
 three algorithms in Flower and compares them with `fedlib.fit`; it needs the extra "flower".
 """
 
-import contextlib
 import copy
-import io
 import multiprocessing
-import os
 import resource
-import runpy
-import subprocess
 import sys
-import tempfile
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, replace
 from functools import partial
-from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pandas as pd
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
-from torch.utils._python_dispatch import TorchDispatchMode
 
 import fedlib
 from benchmarks import flower_run
 from book.experiments.cfl_variants import RELATIVE
-from fedlib import Key, losses, models
+from book.experiments.worlds import loss_of, squared_error
+from fedlib import Key, models
 from fedlib.algorithms import FedAvg
 from fedlib.data import local_batches
 from fedlib.engines.flower import leaves_client
@@ -92,10 +82,9 @@ class Work:
         """Loss of a batch."""
         return F.cross_entropy(output, y) if self.classes else F.mse_loss(output[:, 0], y)
 
-    def loss(self, predict: Any) -> Callable[[Any, Any], Tensor]:
+    def loss(self, predict: Any) -> Callable[..., Tensor]:
         """The same as fedlib takes it."""
-        measure = losses.cross_entropy if self.classes else losses.mse
-        return lambda params, batch: measure(predict(params, batch[0]), batch[1], batch[2])
+        return loss_of(predict) if self.classes else squared_error(predict)
 
     def network(self, dtype: torch.dtype) -> nn.Module:
         """The torch module, with the start of fedlib's network."""
@@ -237,18 +226,14 @@ CONTENDERS: dict[str, Callable[[Work, torch.dtype], Run]] = {
 }
 
 
-def gap(a: Iterable[Tensor], b: Iterable[Tensor]) -> float:
-    """Largest difference of any parameter of any client."""
-    return max(float((p - q).abs().max()) for p, q in zip(a, b, strict=True))
-
-
 def gaps(some: dict[str, Work]) -> dict[str, float]:
     """How far any contender's parameters lie from the naive loop's, in 64-bit numbers."""
     found = {}
     for name, work in some.items():
         small = work if name == "W2" else replace(work, clients=2, rows=20)
         ends = {c: make(small, torch.float64)() for c, make in CONTENDERS.items()}
-        found[name] = max(gap(ends[NAIVE], end) for end in ends.values())
+        apart = [(p - q).abs().max() for end in ends.values() for p, q in zip(ends[NAIVE], end, strict=True)]
+        found[name] = float(max(apart))
     return found
 
 
@@ -274,28 +259,6 @@ def gains(times: pd.DataFrame, against: str) -> dict[str, dict[str, float]]:
     return table.round(3).to_dict("index")
 
 
-class Calls(TorchDispatchMode):
-    """Counts the operations that reach a kernel."""
-
-    number = 0
-
-    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self.number += 1
-        return func(*args, **(kwargs or {}))
-
-
-def calls(work: Work) -> dict[str, int]:
-    """Operations of each contender in one more local epoch of all clients."""
-
-    def counted(make: Callable[..., Run], epochs: int) -> int:
-        run = make(replace(work, epochs=epochs), torch.float32)
-        with Calls() as found:
-            run()
-        return found.number
-
-    return {c: counted(make, 2) - counted(make, 1) for c, make in CONTENDERS.items()}
-
-
 # ---- chunks ----
 
 
@@ -314,13 +277,7 @@ def small_clients(clients: int) -> fedlib.ClientData:
 def chunked_round(data: fedlib.ClientData, chunk: int | str, epochs: int) -> None:
     """One round of FedAvg with W2's network."""
     model = models.MLP((13, 64, 32, 16, 1))
-    algorithm = FedAvg(
-        lambda params, batch: losses.mse(model(params, batch[0]), batch[1], batch[2]),
-        lr=LR,
-        batch_size=32,
-        epochs=epochs,
-        chunk_size=chunk,
-    )
+    algorithm = FedAvg(squared_error(model), lr=LR, batch_size=32, epochs=epochs, chunk_size=chunk)
     fedlib.fit(algorithm, model.init(0), data, 1, device="cpu", progress=False)
 
 
@@ -358,125 +315,13 @@ def in_a_new_process(function: Callable[..., Any], *args: Any) -> Any:
         return pool.submit(function, *args).result()
 
 
-def growth(rows: Sequence[dict[str, Any]]) -> dict[str, float]:
-    """Time a client with the most clients, as a multiple of that with the fewest, by chunk size."""
-    found: dict[str, list[float]] = {}
-    for row in rows:
-        found.setdefault(str(row["chunk"]), []).append(row["ms a client"])
-    return {chunk: round(each[-1] / each[0], 2) for chunk, each in found.items()}
-
-
-# ---- processes ----
-
-
-def two_processes(rounds: int, processes: int) -> dict[str, float]:
-    """Split-half CFL by examples/federate.py, here and by torchrun: how far the histories lie apart, and seconds."""
-    program = str(running.ROOT / "examples" / "federate.py")
-    command = [
-        "--algorithm",
-        "SplitHalfCFL",
-        "--data",
-        "digits",
-        "--partition",
-        "label_permutation",
-        "--deal",
-        "groups=2",
-    ]
-    command += ["--clients", "8", "--rounds", str(rounds), "--dtype", "float64", "--device", "cpu", "--out"]
-    launcher = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1"]
-    launcher += ["--nproc-per-node", str(processes), program]
-    paths = os.pathsep.join([str(running.ROOT), os.environ.get("PYTHONPATH", "")])
-    environment = os.environ | {"OMP_NUM_THREADS": "1", "PYTHONPATH": paths}
-    with tempfile.TemporaryDirectory() as folder:
-        alone, shared = Path(folder, "one.csv"), Path(folder, "two.csv")
-        with contextlib.redirect_stderr(io.StringIO()), contextlib.redirect_stdout(io.StringIO()):
-            runpy.run_path(program)["main"]([*command, str(alone)])
-        begin = time.perf_counter()
-        subprocess.run(
-            [sys.executable, *launcher, *command, str(shared)],
-            env=environment,
-            cwd=folder,
-            check=True,
-            stdout=subprocess.DEVNULL,
-            stderr=subprocess.DEVNULL,
-        )
-        seconds = time.perf_counter() - begin
-        one, two = pd.read_csv(alone), pd.read_csv(shared)
-    clocks = [c for c in one if c.startswith(("seconds", "server_seconds"))]
-    apart = (one - two).drop(columns=clocks).abs().max(axis=None)
-    return {"difference": float(apart), "seconds": seconds}
-
-
-# ---- quadratic parts ----
-
-
-def pulls(clients: int, seed: int) -> tuple[Tensor, Tensor]:
-    """Made-up updates of two groups that pull in opposite directions, and the groups."""
-    draw, size = torch.Generator().manual_seed(seed), 1000
-    group = torch.rand(clients, generator=draw) < 0.3
-    group[:2] = torch.tensor([True, False])
-    pull = 0.3 * torch.randn(size, generator=draw)
-    noise = torch.randn(clients, size, generator=draw)
-    return noise + torch.where(group[:, None], pull, -pull), group
-
-
-def by_matrix(updates: Tensor) -> Tensor:
-    """CFL's way: all cosines, and a cut."""
-    return bipartition(cosine_similarity(updates)).assignment
-
-
-def by_sample(updates: Tensor, sample: int = 100) -> Tensor:
-    """Cut some clients; the others join the part whose mean update points their way."""
-    chosen = torch.randperm(len(updates), generator=torch.Generator().manual_seed(1))[:sample]
-    part = bipartition(cosine_similarity(updates[chosen])).assignment
-    means = torch.stack([updates[chosen][part == p].mean(0) for p in (0, 1)])
-    return (F.normalize(updates) @ F.normalize(means).T).argmax(1)
-
-
-WAYS = {"similarity matrix and cut": by_matrix, "by a sample": by_sample}
-
-
-def quadratic(sizes: Sequence[int], seed: int) -> dict[str, dict[str, float]]:
-    """Seconds at three sizes give an exponent, which predicts a fourth."""
-    by_matrix(pulls(20, seed)[0])  # the first call pays for imports
-    measured: dict[str, list[float]] = {name: [] for name in WAYS}
-    for number in sizes:
-        updates, group = pulls(number, seed)
-        for name, way in WAYS.items():
-            took = []
-            for _ in range(3):
-                begin = time.process_time()
-                part = way(updates)
-                took.append(time.process_time() - begin)
-            measured[name].append(max(float(np.median(took)), 1e-6))
-            right = float((part.bool() == group).double().mean())
-            if max(right, 1 - right) < 0.99:
-                raise RuntimeError(f"{name}: only {right:.0%} of {number} clients are in the right part")
-    fits = {}
-    for name, took in measured.items():
-        exponent, log_a = np.polyfit(np.log(sizes[:3]), np.log(took[:3]), 1)
-        predicted = float(np.exp(log_a) * sizes[3] ** exponent)
-        fits[name] = {
-            "exponent": float(exponent),
-            "predicted s": predicted,
-            "measured s": took[3],
-            "measured / predicted": took[3] / predicted,
-        }
-    return fits
-
-
 # ---- a GPU ----
 
 
 def on_a_card(clients: int, looped: int, seed: int) -> dict[str, float]:
     """Seconds of the second round of a network with convolutions: in one stack, and client by client."""
     model, ids = models.femnist_cnn(), torch.arange(clients)
-    algorithm = FedAvg(
-        lambda params, batch: losses.cross_entropy(model(params, batch[0]), batch[1], batch[2]),
-        lr=LR,
-        batch_size=10,
-        epochs=1,
-    )
+    algorithm = FedAvg(loss_of(model), lr=LR, batch_size=10, epochs=1)
 
     def fitted(data: fedlib.ClientData) -> float:
         end = fedlib.fit(algorithm, model.init(seed), data, 2, device="cuda", progress=False)
@@ -500,19 +345,12 @@ def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
         name: pd.DataFrame(keep(f"the contenders on {name}", race, work, settings["pairs"]))
         for name, work in some.items()
     }
-    chunks = keep(
-        "chunks", in_a_new_process, all_chunk_costs, settings["clients"], settings["chunks"], some["W2"].epochs
-    )
+    sizes = settings["clients"], settings["chunks"]
     return {
         "gains": {name: {against: gains(t, against) for against in (NAIVE, TUNED)} for name, t in times.items()},
         "seconds": {name: t.median().to_dict() for name, t in times.items()},
-        "calls": keep("calls", calls, some["W2"]),
         "gaps": keep("gaps", gaps, some),
-        "chunks": chunks,
-        "linear": growth(chunks),
-        "processes": keep("processes", two_processes, settings["rounds"], settings["processes"]),
-        "quadratic": keep("quadratic", quadratic, settings["sizes"], settings["seed"]),
-        "card": None,
+        "chunks": keep("chunks", in_a_new_process, all_chunk_costs, *sizes, some["W2"].epochs),
     }
 
 
@@ -572,10 +410,13 @@ def probe() -> running.Probe:
         for contender in (ANY, LAYERS):
             ends = CONTENDERS[contender](small, torch.float64)()
             found[f"{name}: {contender}"] = [float(p.square().sum()) for p in ends]
-    updates, _ = pulls(20, 0)
-    cosines = cosine_similarity(updates.double())
     found[RELATIVE] = running.trace(tiny(RELATIVE), flower_run.MODEL.init(0), few_digits(), 3)
-    found["matrix and cut"] = [float(cosines.sum()), *(float(v) for v in by_matrix(updates.double()))]
+    draw = torch.Generator().manual_seed(0)  # updates of two groups that pull in opposite directions
+    group = torch.rand(20, generator=draw) < 0.3
+    group[:2] = torch.tensor([True, False])
+    pull, noise = 0.3 * torch.randn(1000, generator=draw), torch.randn(20, 1000, generator=draw)
+    cosines = cosine_similarity((noise + torch.where(group[:, None], pull, -pull)).double())
+    found["matrix and cut"] = [float(cosines.sum()), *bipartition(cosines).assignment.tolist()]
     return found
 
 
@@ -596,9 +437,6 @@ SETTINGS: dict[str, Any] = {
     "W3": 20,
     "clients": [100, 1000, 10_000],  # in chunks
     "chunks": [10, 100, "auto"],
-    "processes": 2,
-    "sizes": [500, 1000, 2000, 4000],  # clients of the similarity matrix
-    "rounds": 3,  # in two processes
     "seed": 0,
 }
 PAPER = {"clients": 1000, "looped": 20, "seed": 0}

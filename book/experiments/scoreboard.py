@@ -17,7 +17,7 @@ import dataclasses
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property, lru_cache, partial
+from functools import cached_property, lru_cache, partial
 from typing import Any
 
 import numpy as np
@@ -29,36 +29,14 @@ import fedlib
 from book.experiments import running, tabular
 from book.experiments.cfl_variants import OURS, SteppedLGCFL, SteppedSplitHalfCFL
 from book.experiments.pair_predictors import train_on_gains
-from book.experiments.worlds import shrunk
-from fedlib import Algorithm, Key, datasets, evaluation, models, partition, statistics
-from fedlib.algorithms import (
-    IFCA,
-    PACFL,
-    ClusteredKMeans,
-    Ditto,
-    FedAdam,
-    FedAvg,
-    FedEM,
-    FedGroup,
-    FedProto,
-    FedProx,
-    FedRep,
-    FedSGCNN,
-    FeSEM,
-    FineTunedFedAvg,
-    LGFedAvg,
-    LocalOnly,
-    PFedGraph,
-    Scaffold,
-)
+from book.experiments.worlds import EXACT, beats, enter, loss_of, small_characters, small_digits
+from fedlib import Algorithm, Key, algorithms, evaluation, models, partition, statistics
 from fedlib.algorithms.fedem import Mixture
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.client.prototype_net import PrototypeNet
-from fedlib.data import Batch, ClientData, stack_rows
+from fedlib.data import ClientData, stack_rows
 from fedlib.extensions import FedCGKnownDomains
 from fedlib.extensions.mixture import em_domains
-from fedlib.losses import cross_entropy
-from fedlib.params import Params
 from fedlib.server.distance_clusters import linkage
 from fedlib.server.domain_graph import DomainGCN
 
@@ -146,21 +124,6 @@ class Nets:
         """The network with which a method starts."""
         return {"FedCG": self.with_domains, "FedProto": self.with_prototypes}.get(name, self.model)
 
-    def loss(self, params: Params, batch: Batch) -> Tensor:
-        """Cross-entropy of one client's batch."""
-        x, y, w = batch
-        return cross_entropy(self.mixture(params, x), y, w)
-
-    def domain_loss(self, params: Params, batch: Batch, w_d: Any = None) -> Tensor:
-        """The same for FedCG."""
-        x, y, w = batch
-        return cross_entropy(self.with_domains(params, x, w_d), y, w)
-
-    def prototype_loss(self, params: Params, batch: Batch, h: Any = None) -> Tensor:
-        """The same for FedProto."""
-        x, y, w = batch
-        return cross_entropy(self.with_prototypes(params, x, h), y, w)
-
 
 # ---- the columns: kinds of clients ----
 
@@ -176,22 +139,6 @@ class World:
     groups: int  # what methods are told that want a number of clusters
     nets: Nets
     own_columns: bool = False  # without names in common
-
-
-@cache
-def small_digits() -> tuple[np.ndarray, np.ndarray]:
-    """5,000 digits and their labels."""
-    arrays = datasets.load("mnist5k")
-    return shrunk(arrays.x), arrays.y
-
-
-@cache
-def characters() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """FEMNIST's characters, white on black as MNIST's, their labels out of 62, and their writers."""
-    one = datasets.load("femnist300")
-    both = (one.x, one.x_test), (one.y, one.y_test), (one.writer, one.writer_test)
-    x, y, writer = (np.concatenate(parts) for parts in both)
-    return shrunk(255 - x), y, writer
 
 
 def deal(kind: str, y: np.ndarray, clients: int, seed: int) -> Any:
@@ -236,7 +183,7 @@ def with_digits(kind: str, clients: int, digits: int, seed: int) -> World:
 
 def with_writers(clients: int, most: int, seed: int) -> World:
     """Writers of at least 100 characters, `most` of which are drawn; the seed that chooses has people of its own."""
-    x, y, writer = characters()
+    x, y, writer = small_characters()
     everybody, written = np.unique(writer, return_counts=True)
     people = np.random.RandomState(0).permutation(everybody[written >= 100])
     if seed != SETTINGS["seed that chooses"]:
@@ -263,7 +210,7 @@ def with_table(clients: int, seed: int, **settings: Any) -> World:
 
 
 @dataclass(frozen=True)
-class InGroups(LGFedAvg):
+class InGroups(algorithms.LGFedAvg):
     """Each group is a federation of its own; cohorts are drawn from all clients, as for other methods."""
 
     def cohort(self, state: Any, ids: Tensor, n: int, key: Key) -> Tensor:
@@ -326,44 +273,46 @@ class Board:
         self, here: World, seed: int, rate: float, at_home: float | None = None
     ) -> dict[str, Callable[[], Algorithm]]:
         """The rows of the table: name -> a function that makes the algorithm. `at_home` is the rate of fine-tuning."""
-        nets, loss = here.nets, here.nets.loss
+        nets, loss = here.nets, loss_of(here.nets.mixture)
         how = {"lr": rate, "predict": nets.model, "batch_size": self.batch_size, "epochs": self.epochs}
         told = how | {"clusters": here.groups}
         home = () if not here.own_columns else ("dense1",)
         last = (f"dense{len(nets.widths) - 1}",)
         rows: dict[str, Callable[[], Algorithm]] = {
-            "alone": lambda: LocalOnly(loss, **how),
-            "FedAvg": lambda: FedAvg(loss, **how),
-            "FedAvg, fine-tuned": lambda: FineTunedFedAvg(
+            "alone": lambda: algorithms.LocalOnly(loss, **how),
+            "FedAvg": lambda: algorithms.FedAvg(loss, **how),
+            "FedAvg, fine-tuned": lambda: algorithms.FineTunedFedAvg(
                 loss, fedavg_rounds=self.rounds, finetune_lr=at_home, **OWN["FedAvg, fine-tuned"], **how
             ),
-            "FedProx": lambda: FedProx(loss, **OWN["FedProx"], **how),
-            "SCAFFOLD": lambda: Scaffold(loss, **how),
-            "FedAdam": lambda: FedAdam(loss, server_lr=rate / 10, **how | {"lr": CLIENT_RATE}),
-            "Ditto": lambda: Ditto(loss, **OWN["Ditto"], **how),
-            "FedRep": lambda: FedRep(loss, local=last, **OWN["FedRep"], **how),
-            "pFedGraph": lambda: PFedGraph(loss, **how),
+            "FedProx": lambda: algorithms.FedProx(loss, **OWN["FedProx"], **how),
+            "SCAFFOLD": lambda: algorithms.Scaffold(loss, **how),
+            "FedAdam": lambda: algorithms.FedAdam(loss, server_lr=rate / 10, **how | {"lr": CLIENT_RATE}),
+            "Ditto": lambda: algorithms.Ditto(loss, **OWN["Ditto"], **how),
+            "FedRep": lambda: algorithms.FedRep(loss, local=last, **OWN["FedRep"], **how),
+            "pFedGraph": lambda: algorithms.PFedGraph(loss, **how),
             OURS: lambda: (
                 SteppedLGCFL(loss, local=home, **how) if here.own_columns else SteppedSplitHalfCFL(loss, **how)
             ),
-            "IFCA": lambda: IFCA(loss, **told),
-            "FedEM": lambda: FedEM(loss, components=here.groups, **how | {"predict": nets.mixture}),
-            "FeSEM": lambda: FeSEM(loss, **told),
-            "FedGroup": lambda: FedGroup(loss, **told),
-            "k-means": lambda: ClusteredKMeans(loss, **told),
-            "PACFL": lambda: PACFL(loss, **OWN["PACFL"], **how),
+            "IFCA": lambda: algorithms.IFCA(loss, **told),
+            "FedEM": lambda: algorithms.FedEM(loss, components=here.groups, **how | {"predict": nets.mixture}),
+            "FeSEM": lambda: algorithms.FeSEM(loss, **told),
+            "FedGroup": lambda: algorithms.FedGroup(loss, **told),
+            "k-means": lambda: algorithms.ClusteredKMeans(loss, **told),
+            "PACFL": lambda: algorithms.PACFL(loss, **OWN["PACFL"], **how),
             "FedCG": lambda: FedCGKnownDomains(
-                nets.domain_loss,
+                loss_of(nets.with_domains),
                 net=nets.with_domains,
                 gcn=nets.graph,
                 teacher=partial(em_domains, domains=nets.domains, classes=nets.widths[-1]),
                 **how | {"predict": nets.with_domains},
             ),
-            "FedProto": lambda: FedProto(
-                nets.prototype_loss, net=nets.with_prototypes, **how | {"predict": nets.with_prototypes.nearest}
+            "FedProto": lambda: algorithms.FedProto(
+                loss_of(nets.with_prototypes),
+                net=nets.with_prototypes,
+                **how | {"predict": nets.with_prototypes.nearest},
             ),
-            "LG-FedAvg": lambda: LGFedAvg(loss, **how),
-            "FedSGCNN": lambda: FedSGCNN(
+            "LG-FedAvg": lambda: algorithms.LGFedAvg(loss, **how),
+            "FedSGCNN": lambda: algorithms.FedSGCNN(
                 loss,
                 mmd=0.0,
                 score="accuracy",
@@ -464,23 +413,20 @@ def chosen_rates(
     """What validation says of each rate: of a method, and of FedAvg's and the one at home for fine-tuning."""
     tuned = "FedAvg, fine-tuned"
     found: dict[str, Any] = {"validation": {}, "rates": {}}
+
+    def tried(name: str, label: str, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
+        part = f"{kind}: {name} at"
+        return {str(r): keep(f"{part} {r}{label}", function, *args, kind, seed, r, arms=arms[name]) for r in RATES}
+
     for name in names:
         if name == tuned:
-            pairs = {
-                str(r): keep(
-                    f"{kind}: {name} at {r}, by rate at home", board.validated_at_home, kind, seed, r, arms=arms[name]
-                )
-                for r in RATES
-            }
-            tried = {r: max(by.values()) for r, by in pairs.items()}
-            best = max(tried, key=tried.__getitem__)
-            found |= {"validation at home": pairs, "rate at home": float(max(pairs[best], key=pairs[best].get))}
+            pairs = tried(name, ", by rate at home", board.validated_at_home)
+            scores = {r: max(by.values()) for r, by in pairs.items()}
+            best = pairs[max(scores, key=scores.__getitem__)]
+            found |= {"validation at home": pairs, "rate at home": float(max(best, key=best.get))}
         else:
-            tried = {
-                str(r): keep(f"{kind}: {name} at {r}", board.validated, name, kind, seed, r, arms=arms[name])
-                for r in RATES
-            }
-        found["validation"][name], found["rates"][name] = tried, float(max(tried, key=tried.__getitem__))
+            scores = tried(name, "", board.validated, name)
+        found["validation"][name], found["rates"][name] = scores, float(max(scores, key=scores.__getitem__))
     return found
 
 
@@ -507,8 +453,7 @@ def measure(settings: dict[str, Any], keep: running.Keep, moved: Sequence[str]) 
                 at_home = chosen["rate at home"] if name == "FedAvg, fine-tuned" else None
                 one = name, kind, seed, chosen["rates"][name], alone, at_home
                 cell = keep(f"{kind}, {seed}: {name}", board.cell, *one, arms=arms[name])
-                for what, value in cell.items():
-                    grid.setdefault(name, {}).setdefault(what, {})[str(seed)] = value
+                enter(grid, seed, {name: cell})
     return figures
 
 
@@ -518,13 +463,8 @@ def probe() -> running.Probe:
     worlds = {kind: board.world(kind, 0) for kind in KINDS if kind not in ("writers", "columns without names")}
     table = with_table(8, 0, **TABLE)
     here = dataclasses.replace(worlds["unequal sizes"], group=np.arange(8) % 4)
-    tested: dict[str, Any] = {
-        "level": 0.99,
-        "every": 1,
-        "min_size": 1,
-    }  # CFL tests its clusters in each round
-    double = {"seed": 0, "dtype": torch.float64, "device": "cpu", "progress": False}
-    default = SteppedSplitHalfCFL(here.nets.loss)
+    tested: dict[str, Any] = {"level": 0.99, "every": 1, "min_size": 1}  # CFL tests its clusters in each round
+    default = SteppedSplitHalfCFL(loss_of(here.nets.mixture))
     found: running.Probe = {f"{OURS}, default": [default.level, default.every, default.test_epochs]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
@@ -535,7 +475,7 @@ def probe() -> running.Probe:
             if name == OURS:
                 algorithm = dataclasses.replace(algorithm, **tested)
             rounds, drawn = 2 + (name == "FedAvg, fine-tuned"), 8 if name == OURS else 4
-            end = fedlib.fit(algorithm, start, here.train, rounds, drawn, **double)
+            end = fedlib.fit(algorithm, start, here.train, rounds, drawn, **EXACT)
             found[name] = running.numbers_of(algorithm, end) + running.scores_of(algorithm, end, here.test)
             if name == "FedSGCNN":
                 found[name] += [float(end.state.gain.sum()), float(end.state.distance.double().square().sum())]
@@ -543,7 +483,7 @@ def probe() -> running.Probe:
             algorithm = board.methods(table, 0, 0.3)[name]()
             if name == OURS:
                 algorithm = dataclasses.replace(algorithm, **tested)
-            end = fedlib.fit(algorithm, table.nets.model.init(0), table.train, 2, **double)
+            end = fedlib.fit(algorithm, table.nets.model.init(0), table.train, 2, **EXACT)
             found[name] += running.numbers_of(algorithm, end) + running.scores_of(algorithm, end, table.test)
     worlds["columns without names"] = table
     for kind, other in worlds.items():
@@ -553,15 +493,15 @@ def probe() -> running.Probe:
 
 def claims() -> dict[str, Any]:
     """Who beats FedAvg, and who its fine-tuning, in each kind of federation."""
-    rows = {kind: [*METHODS, *CONTROLS] if kind in PLANTED else [*METHODS] for kind in KINDS}
-    rows["columns without names"].remove("FedCG")
-    return {
-        f"{kind}: {name} beats {other}": (("grid", kind, name, "accuracy"), ("grid", kind, other, "accuracy"))
-        for kind in KINDS
-        for other in ("FedAvg", "FedAvg, fine-tuned")
-        for name in rows[kind]
-        if name not in ("FedAvg", other)
-    }
+    found: dict[str, Any] = {}
+    for kind in KINDS:
+        rows = [*METHODS, *CONTROLS] if kind in PLANTED else [*METHODS]
+        if kind == "columns without names":
+            rows.remove("FedCG")
+        for other in ("FedAvg", "FedAvg, fine-tuned"):
+            pairs = [(name, other) for name in rows if name not in ("FedAvg", other)]
+            found |= beats(pairs, "accuracy", "grid", kind, label=f"{kind}: ")
+    return found
 
 
 PRESETS = {

@@ -1,17 +1,76 @@
-"""Losses, data and variants that several experiments share; it is no experiment itself."""
+"""Tables of figures, claims, losses, data and variants that several experiments share; it is no experiment itself."""
 
-from collections.abc import Callable
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
 from typing import Any
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from book.experiments.running import ROOT
+from fedlib import datasets
 from fedlib.checks import whole
 from fedlib.losses import cross_entropy, mse
 from fedlib.params import Params
 from fedlib.server.domain_graph import DomainGCN, glorot
+
+Rows = dict[str, dict[str, float]]  # row of the figures -> score -> number
+
+ON_CPU: dict[str, Any] = {"device": "cpu", "progress": False}  # for `fedlib.fit`
+EXACT = ON_CPU | {"dtype": torch.float64}  # how probes are run
+
+# ---- figures and claims ----
+
+
+def seeds_of(settings: Mapping[str, Any]) -> range:
+    """From the first seed on, as many as the settings say."""
+    return range(settings["seed"], settings["seed"] + settings["seeds"])
+
+
+def enter(figures: dict[str, Any], seed: int, rows: Mapping[str, Mapping[str, Any]], digits: int | None = None) -> None:
+    """Put the rows of a seed among the figures: row -> score -> seed -> number."""
+    for row, scores in rows.items():
+        for score, value in scores.items():
+            value = value if digits is None else round(value, digits)
+            figures.setdefault(row, {}).setdefault(score, {})[str(seed)] = value
+
+
+def rounded(rows: Mapping[str, Mapping[str, Any]], digits: int = 4) -> Rows:
+    """Numbers as JSON can hold them."""
+    return {row: {score: round(float(v), digits) for score, v in scores.items()} for row, scores in rows.items()}
+
+
+def claims_of(asked: Mapping[str, tuple[str, str, str]], *above: str) -> dict[str, tuple[Any, Any]]:
+    """Claims for `running.Experiment`: sentence -> (larger row, smaller row, score); `above` is where the rows are."""
+    return {sentence: ((*above, a, score), (*above, b, score)) for sentence, (a, b, score) in asked.items()}
+
+
+def beats(pairs: Iterable[tuple[str, str]], score: str, *above: str, label: str = "") -> dict[str, tuple[Any, Any]]:
+    """The claims "a beats b", after a label."""
+    return claims_of({f"{label}{a} beats {b}": (a, b, score) for a, b in pairs}, *above)
+
+
+# ---- runs ----
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """No warning of domains that collapse, where that is what is measured."""
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "the domains collapsed")
+        yield
+
+
+def checkpoints() -> Path:
+    """The folder for checkpoints: the one that FEDLIB_CHECKPOINTS names, or that of what is measured so far."""
+    return Path(os.environ.get("FEDLIB_CHECKPOINTS") or ROOT / "_build" / "experiments")
+
 
 # ---- losses ----
 
@@ -37,6 +96,29 @@ def squared_error(net: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def shrunk(x: np.ndarray) -> np.ndarray:
     """Images of 14 x 14 pixels, from 28 x 28."""
     return x.reshape(-1, 1, 14, 2, 14, 2).mean((3, 5)).astype(np.uint8)
+
+
+@cache
+def small_digits() -> tuple[np.ndarray, np.ndarray]:
+    """The 5,000 digits of mnist5k, shrunk, and their labels."""
+    arrays = datasets.load("mnist5k")
+    return shrunk(arrays.x), arrays.y
+
+
+@cache
+def femnist() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Images, black on white, classes and writers of femnist300, both of its parts."""
+    one = datasets.load("femnist300")
+    both = (one.x, one.x_test), (one.y, one.y_test), (one.writer, one.writer_test)
+    x, y, writer = (np.concatenate(parts) for parts in both)
+    return x, y, writer
+
+
+@cache
+def small_characters() -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """The same, shrunk, and white on black as MNIST's."""
+    x, y, writer = femnist()
+    return shrunk(255 - x), y, writer
 
 
 # ---- variants of FedCG ----

@@ -25,25 +25,6 @@ from fedlib.statistics import compare, interval
 from .. import results
 from . import drawings, places
 
-__all__ = [
-    "LENGTHS",
-    "Figure",
-    "Rule",
-    "cfl_rules",
-    "chooser",
-    "local_steps",
-    "modules_and_graph",
-    "network_as_graph",
-    "partition",
-    "playground",
-    "scoreboard",
-    "split_front",
-    "split_slider",
-    "teachers_t",
-    "who_helps_whom",
-    "who_shares_what",
-]
-
 LENGTHS = {"eps1": 0.15, "eps2": 0.4}  # of the rule with relative lengths, which the playground shows
 
 _LEFT, _RIGHT, _WIDTH = 34, 340, 460  # of the curves: where the first and the last round stand, and all with labels
@@ -132,9 +113,7 @@ def cfl_rules(algorithm: Any, state: Any) -> list[Rule]:
     ]
 
 
-def split_slider(
-    algorithm: Any, state: Any, groups: ArrayLike, history: pd.DataFrame, rules: Sequence[Rule] | None = None
-) -> Figure:
+def split_slider(algorithm: Any, state: Any, groups: ArrayLike, history: pd.DataFrame) -> Figure:
     """A run of CFL with relative lengths, by rounds: matrix, tree, accuracies, criterion, and other thresholds tried.
 
     Parameters
@@ -146,18 +125,16 @@ def split_slider(
         The true group of each client.
     history : pandas.DataFrame
         Of the run, with the accuracy of each group g in a column named ``"group g_accuracy"``.
-    rules : sequence of Rule, optional
-        The conditions of the criterion; those of `cfl_rules` by default. A cluster has to be as old as
-        ``algorithm.rest`` rounds besides.
 
     Returns
     -------
     Figure
+        The conditions are those of `cfl_rules`; a cluster has to be as old as ``algorithm.rest`` rounds besides.
         Where other thresholds decide otherwise than the run did, it says that nothing is known from there on, as
         ``replay`` of ``book.experiments.cfl_variants`` does. Chapter 06.
     """
     cosines, group = np.asarray(state.cosines.cpu(), float), np.asarray(groups)
-    rules = cfl_rules(algorithm, state) if rules is None else rules
+    rules = cfl_rules(algorithm, state)
     names, rounds = [f"group {g}" for g in np.unique(group)], len(cosines)
     scores = history.set_index("round")[[f"{name}_accuracy" for name in names]].dropna()
     norms = state.norms.cpu().numpy()
@@ -165,9 +142,8 @@ def split_slider(
     tests = np.column_stack([norms[:, :2], cut, *(np.asarray(r.values) for r in rules)])
     i, j = np.triu_indices(len(group), 1)
     pairs = np.round(100 * cosines[:, i, j]).astype(int)
-    steps = np.diff(pairs, axis=0, prepend=0).astype(
-        np.int8
-    )  # from round to round: modulo 256, the sums come out right
+    # from round to round: modulo 256, the sums come out right
+    steps = np.diff(pairs, axis=0, prepend=0).astype(np.int8)
     splits = [
         {
             "round": s.round,
@@ -350,24 +326,17 @@ def _heterogeneity(counts: np.ndarray) -> list[float]:
 _SHAPES = "M-6 0a6 6 0 1 0 12 0a6 6 0 1 0-12 0z", "M-5-5h10v10h-10z", "M0-7l7 12h-14z", "M0-7l7 7-7 7-7-7z"
 
 
-def who_helps_whom(
-    gains: ArrayLike,
-    predicted: ArrayLike | Mapping[str, ArrayLike],
-    kinds: ArrayLike | None = None,
-    eps: float | None = None,
-) -> Figure:
+def who_helps_whom(gains: ArrayLike, predicted: Mapping[str, ArrayLike], kinds: ArrayLike) -> Figure:
     """What pairs of clients gain, how far apart a prediction says they are, and what DBSCAN makes of it (chapter 12).
 
     Parameters
     ----------
     gains : array of shape (K, K)
         Measured gain of each pair; NaN where nothing was measured.
-    predicted : array of shape (K, K), or mapping of name to array
-        Distances, symmetric and at least 0; several to choose from.
-    kinds : array of shape (K,), integer, optional
+    predicted : mapping of name to array of shape (K, K)
+        Distances to choose from, symmetric and at least 0. The radius begins a little below one that joins all clients.
+    kinds : array of shape (K,), integer
         The true kind of each client, shown as the shape of its mark.
-    eps : float, optional
-        Radius to begin with; by default a little less than joins all clients.
 
     Returns
     -------
@@ -377,18 +346,15 @@ def who_helps_whom(
     from scipy.cluster.hierarchy import linkage
 
     gain = np.array(gains, float)
-    kind = np.zeros(len(gain), int) if kinds is None else np.asarray(kinds)
-    given = predicted if isinstance(predicted, Mapping) else {"the predicted distance": predicted}
-    pair = np.triu_indices(len(gain), 1)
+    kind, pair = np.asarray(kinds), np.triu_indices(len(gain), 1)
     known, shown, lines = np.isfinite(gain[pair]), dict[str, Any](), []
-    for name, values in given.items():
+    for name, values in predicted.items():
         distance = np.round(np.array(values, float), 6)
         np.fill_diagonal(distance, 0)
         radii = np.quantile(distance[pair], np.arange(1, 10) / 10)
         merged = linkage(distance[pair], "single")[-2:, 2]  # between these two radii there are two chains
-        at = float(merged.mean()) if eps is None or shown else float(eps)
         step = float(np.ceil(1e4 * distance.max() / 200) / 1e4)  # of the reader's slider
-        at = round(step * round(at / step), 4)
+        at = round(step * round(float(merged.mean()) / step), 4)
         shown[name] = {"distance": distance.tolist(), "places": _places(distance).tolist(), "eps": at, "step": step}
         for radius in radii:
             cluster = np.asarray(dbscan(distance, max(radius, 1e-9)))
@@ -532,6 +498,7 @@ _DIFFER_BY = {  # kind of federation -> plain words for it, in the order of the 
     "label names": "which label they give the same input",
     "label names, few take part": "which label they give the same input, and few take part",
 }
+_CONTROLS = ("true groups", "random groups")
 _FAMILIES = {  # of the scoreboard's rows: who shares what with whom
     "no sharing": ("alone",),
     "one model for all": ("FedAvg", "FedProx", "SCAFFOLD", "FedAdam"),
@@ -541,7 +508,7 @@ _FAMILIES = {  # of the scoreboard's rows: who shares what with whom
     ),
     "components, or modules for domains": ("FedEM", "FedCG"),
     "some layers, or class means": ("LG-FedAvg", "FedSGCNN", "FedProto"),
-    "controls, which no one can choose": ("true groups", "random groups"),
+    "controls, which no one can choose": _CONTROLS,
 }  # fmt: skip
 _SHOWN = {  # rows whose name would say too little
     "FedAvg, fine-tuned": "fine-tuned FedAvg*",
@@ -570,12 +537,12 @@ def scoreboard(figures: Mapping[str, Any]) -> Figure:
         A table without a script. In each column the method with the highest mean is bold, and so are those that do not
         differ significantly from it, seed by seed; controls never are. Colours show the distance from FedAvg.
     """
-    grid, controls = figures["grid"], [*_FAMILIES.values()][-1]
+    grid = figures["grid"]
     kinds = _ordered(grid)
     scores = {kind: {name: row["accuracy"] for name, row in grid[kind].items()} for kind in kinds}
     means = {kind: {name: float(np.mean([*s.values()])) for name, s in scores[kind].items()} for kind in kinds}
     head = "".join(f'<th scope="col"><span>{escape(kind)}</span></th>' for kind in kinds)
-    best = {kind: max((m for m in means[kind] if m not in controls), key=means[kind].get) for kind in kinds}  # type: ignore[arg-type]
+    best = {kind: max((m for m in means[kind] if m not in _CONTROLS), key=means[kind].get) for kind in kinds}  # type: ignore[arg-type]
     body = ""
     for family, names in _FAMILIES.items():
         body += f'<tr class="family"><th colspan="{len(kinds) + 1}" scope="rowgroup">{family}</th></tr>'
@@ -588,7 +555,7 @@ def scoreboard(figures: Mapping[str, Any]) -> Figure:
                 gain = means[kind][name] - means[kind]["FedAvg"]
                 colour = f"rgb({'224 120 0' if gain > 0 else '110 70 190'} / {min(1, 2 * abs(gain)) * 0.55:.2f})"
                 first = best[kind]
-                wins = name not in controls and (
+                wins = name not in _CONTROLS and (
                     name == first or compare(scores[kind][first], scores[kind][name])["verdict"] != "holds"
                 )
                 text = f"{100 * means[kind][name]:.0f}"
@@ -600,20 +567,16 @@ def scoreboard(figures: Mapping[str, Any]) -> Figure:
         "before you judge it."
     )
     table = f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
-    style = f"<style>{_read('common.css')}</style>"
-    caption = f"<figcaption>{escape(words)}</figcaption>"
-    return Figure(f'<figure class="fedlib" data-fedlib="scoreboard">{table}{caption}{style}</figure>')
+    return _framed("scoreboard", f"{table}<figcaption>{escape(words)}</figcaption>{_style()}")
 
 
-def chooser(figures: Mapping[str, Any], controls: Sequence[str] = ("true groups", "random groups")) -> Figure:
+def chooser(figures: Mapping[str, Any]) -> Figure:
     """Methods that may see and send so much, ordered by accuracy in the reader's kind of federation (chapter 15).
 
     Parameters
     ----------
     figures : mapping
         Those of the stored result ``scoreboard``, of which "grid" is used: kind -> method -> score -> seed.
-    controls : sequence of str
-        Rows of the grid that no one can choose.
 
     Returns
     -------
@@ -633,7 +596,7 @@ def chooser(figures: Mapping[str, Any], controls: Sequence[str] = ("true groups"
                 "kB": round(sum(np.mean(list(row[f"kB {way}"].values())) for way in ("down", "up")), 3),
             }
             for name, row in rows.items()
-            if name not in controls
+            if name not in _CONTROLS
         }
     methods = list(dict.fromkeys(m for rows in grid.values() for m in rows))
     lines = [
@@ -717,8 +680,7 @@ def network_as_graph() -> Figure:
 
 def _drawing(name: str, scene: str, words: str, more: str = "") -> Figure:
     """A figure without a script; one that scrolls on a phone takes the focus, for the keyboard."""
-    caption = f"<figcaption>{escape(words)}</figcaption>"
-    return Figure(f'<figure class="fedlib" data-fedlib="{name}"{more}>{_style()}{scene}{caption}</figure>')
+    return _framed(name, f"{_style()}{scene}<figcaption>{escape(words)}</figcaption>", more)
 
 
 def _read(name: str) -> str:
@@ -727,9 +689,11 @@ def _read(name: str) -> str:
 
 def _stored(kind: str) -> Figure:
     """A figure without data: its script has drawn the picture that it starts with (``tools/stills.py``)."""
-    return Figure(
-        f'<figure class="fedlib" data-fedlib="{kind}">{_style()}{_read(f"{kind}.html")}{_code(kind)}</figure>'
-    )
+    return _framed(kind, f"{_style()}{_read(f'{kind}.html')}{_code(kind)}")
+
+
+def _framed(kind: str, inner: str, more: str = "") -> Figure:
+    return Figure(f'<figure class="fedlib" data-fedlib="{kind}"{more}>{inner}</figure>')
 
 
 def _style() -> str:
@@ -748,7 +712,7 @@ def _figure(kind: str, scene: str, caption: str, table: str, data: Any) -> Figur
     details = f"<details><summary>The numbers as a table</summary>{numbers}{table}</div></details>"
     kept = json.dumps(data, ensure_ascii=False, separators=(",", ":"), allow_nan=False).replace("<", "\\u003c")
     html = f"{scene}<figcaption>{escape(caption)}</figcaption>{details}<script type='application/json'>{kept}</script>"
-    return Figure(f'<figure class="fedlib" data-fedlib="{kind}">{_style()}{html}{_code(kind)}</figure>')
+    return _framed(kind, f"{_style()}{html}{_code(kind)}")
 
 
 def _squares(values: np.ndarray, plus: str = "var(--plus)") -> str:

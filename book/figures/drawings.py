@@ -28,29 +28,16 @@ def modules() -> tuple[str, str]:
     # The network, from left to right: earlier layers, the layer itself with its modules, the output.
     parts += [_text(22, 62, "image"), _arrow("M44 58H66", "modules-tip"), _box(68, 36, 92, 44)]
     parts += [_text(114, 55, "earlier layers"), _text(114, 71, "shared"), _arrow("M160 58H226", "modules-tip")]
-    parts += [
-        _text(184, 51, "z"),
-        _box(228, 36, 132, 44),
-        _text(294, 55, "the layer itself"),
-        _text(294, 71, "f(z; θₐ), shared"),
-    ]
-    parts += [
-        _arrow("M360 58H494", "modules-tip"),
-        '<circle cx="506" cy="58" r="11" fill="var(--soft)" stroke="currentColor"/>',
-    ]
-    parts += [
-        _text(506, 63, "+"),
-        _arrow("M517 58H560", "modules-tip"),
-        _text(598, 55, "output"),
-        _text(598, 71, "of the layer"),
-    ]
+    parts += [_text(184, 51, "z"), _box(228, 36, 132, 44)]
+    parts += [_text(294, 55, "the layer itself"), _text(294, 71, "f(z; θₐ), shared")]
+    plus = '<circle cx="506" cy="58" r="11" fill="var(--soft)" stroke="currentColor"/>'
+    parts += [_arrow("M360 58H494", "modules-tip"), plus, _text(506, 63, "+")]
+    parts += [_arrow("M517 58H560", "modules-tip"), _text(598, 55, "output"), _text(598, 71, "of the layer")]
     for d, name in enumerate(_NAMES):
         y = 104 + 27 * d
         parts += [f'<path d="M192 58V{y + 10}H226" fill="none" stroke="currentColor" stroke-width="1.3"/>']
-        parts += [
-            _box(228, y, 132, 21, f"var(--g{d})", ' fill-opacity=".3"'),
-            _text(294, y + 15, f"module {d}: {name}"),
-        ]
+        parts += [_box(228, y, 132, 21, f"var(--g{d})", ' fill-opacity=".3"')]
+        parts += [_text(294, y + 15, f"module {d}: {name}")]
         parts += [f'<path d="M360 {y + 10}H430" fill="none" stroke="currentColor" stroke-width="1.3"/>']
         parts += [_text(394, y + 6, f"× w{'₀₁₂₃'[d]}")]
     parts += ['<path d="M430 114V195" fill="none" stroke="currentColor" stroke-width="1.3"/>']
@@ -83,18 +70,13 @@ def modules() -> tuple[str, str]:
 
 def as_graph() -> tuple[str, str]:
     """A network of three neurons and its graph: SVG, and what it says."""
-    parts = [
-        _ARROW.format("graph-tip"),
-        _text(110, 16, "the network", "mid title"),
-        _text(330, 16, "its graph", "mid title"),
-    ]
+    parts = [_ARROW.format("graph-tip")]
+    parts += [_text(110, 16, "the network", "mid title"), _text(330, 16, "its graph", "mid title")]
     parts += [_text(532, 16, "features of the nodes", "mid title")]
     for left, arrow in ((30, True), (250, False)):
         places = {"a": (left, 62), "b": (left, 152), "c": (left + 160, 107)}
-        for name, weight, colour, dash in (
-            ("a", "+2", "--plus", ""),
-            ("b", "−1", "--minus", ' stroke-dasharray="6 3"'),
-        ):
+        edges = ("a", "+2", "--plus", ""), ("b", "−1", "--minus", ' stroke-dasharray="6 3"')
+        for name, weight, colour, dash in edges:
             (x, y), (u, v) = places[name], places["c"]
             way = f"M{x + 16} {y + (5 if y < v else -5)}L{u - 17} {v + (-5 if y < v else 5)}"
             if arrow:
@@ -103,20 +85,12 @@ def as_graph() -> tuple[str, str]:
                 parts += [f'<path d="{way}" stroke="var({colour})" stroke-width="{2 * int(weight[1])}"{dash}/>']
                 parts += [_text(left + 84, 70 if name == "a" else 155, weight[1])]
         for name, (x, y) in places.items():
-            parts += [
-                f'<circle cx="{x}" cy="{y}" r="15" fill="var(--soft)" stroke="currentColor"/>',
-                _text(x, y + 4, name),
-            ]
+            parts += [f'<circle cx="{x}" cy="{y}" r="15" fill="var(--soft)" stroke="currentColor"/>']
+            parts += [_text(x, y + 4, name)]
     parts += [_text(190, 144, "bias 0.5")]
     columns = (450, 494, 534, 572, 612)
-    for line, row in enumerate(
-        (
-            ("", "layer", "bias", "in", "out"),
-            ("a", "1 0", "0", "0", "2"),
-            ("b", "1 0", "0", "0", "1"),
-            ("c", "0 1", "0.5", "2.2", "0"),
-        )
-    ):
+    table = [("", "layer", "bias", "in", "out"), ("a", "1 0", "0", "0", "2"), ("b", "1 0", "0", "0", "1")]
+    for line, row in enumerate([*table, ("c", "0 1", "0.5", "2.2", "0")]):
         parts += [_text(x, 52 + 30 * line, word) for x, word in zip(columns, row, strict=True)]
     parts += ['<path d="M440 62H632" stroke="var(--line)"/>']
     label = (
