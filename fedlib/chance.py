@@ -133,10 +133,14 @@ def _exponential_(draws, x, lambd=1.0):
     return -torch.log1p(-draws.uniform(x.shape, x.dtype, x.device)) / lambd
 
 
-def _empty(draws, func, *args, **kwargs):
-    """A separate empty tensor for each client, which is then filled in place by draws."""
-    made = func(*args, **kwargs)
-    return torch.zeros_like(made) + (draws.seed & 0).to(made)
+def _empty(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
+    """A replacement for a function such as `torch.empty`, whose tensor each client then fills in place by draws."""
+
+    def answer(draws, *args, **kwargs):
+        made = create(*args, **kwargs)
+        return torch.zeros_like(made) + (draws.seed & 0).to(made)
+
+    return answer
 
 
 def _dropped(axes: int | None, alpha: bool = False) -> Callable[..., Tensor]:
@@ -205,10 +209,7 @@ ANSWERS: dict[Any, Callable[..., Any]] = {
     Tensor.normal_: _in_place(_normal_),
     Tensor.bernoulli_: _in_place(_bernoulli_),
     Tensor.exponential_: _in_place(_exponential_),
-    **{
-        f: lambda draws, *args, f=f, **kwargs: _empty(draws, f, *args, **kwargs)
-        for f in (torch.empty, torch.empty_like, Tensor.new_empty)
-    },
+    **{f: _empty(f) for f in (torch.empty, torch.empty_like, Tensor.new_empty)},
     **{f: _dropped(None) for f in (F.dropout, torch.dropout)},
     **{f: _dropped(axes) for f, axes in _CHANNELS.items()},
     **{f: _dropped(None, alpha=True) for f in (F.alpha_dropout, torch.alpha_dropout)},

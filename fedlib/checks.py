@@ -26,12 +26,12 @@ __all__ = [
 ]
 
 
-def number(default: Any = MISSING, **bounds: Any) -> Any:
+def number(default: Any = MISSING, kw_only: bool = False, **bounds: Any) -> Any:
     """A dataclass field for a number in a range, see `check_number`; without a default, it is required.
 
     Write ``mu: float = number(0.01)``. If the annotation also allows None or a word, these are accepted as they are.
     """
-    return field(default=default, metadata={"check": check_number, "bounds": bounds})
+    return field(default=default, kw_only=kw_only, metadata={"check": check_number, "bounds": bounds})
 
 
 def whole(default: Any = MISSING, **bounds: Any) -> Any:

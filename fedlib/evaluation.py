@@ -1,6 +1,6 @@
 """The result of a run, and the scores of the models that clients hold."""
 
-from collections.abc import Iterable
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any
 
@@ -141,8 +141,7 @@ def score(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor) -
         if _one_model(algorithm, state, clients):
             parts.append(_compare(_shared_answers(algorithm, row(one, 0), data), data))
         else:
-            for chunk in _chunks(data, algorithm.client_params(state, clients[:2])):
-                params, some = algorithm.client_params(state, clients[chunk]), data[chunk]
+            for params, some in _chunks(algorithm, state, data, clients):
                 x, y, *_ = some.all_rows(dtype)
                 answers = vmap(lambda p, x, y: answer(predict(p, x), y))(params, x, y)
                 parts.append(_compare(answers, some))
@@ -214,21 +213,22 @@ def _compare(answers: Tensor, data: ClientData) -> dict[str, Tensor]:
 
 def _losses(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor) -> Tensor:
     """Mean loss of each client, of shape (K,)."""
-    two = algorithm.client_params(state, clients[:2])
-    dtype, everybody = next(iter(two.values())).dtype, len(data)
+    one = algorithm.client_params(state, clients[:1])
+    dtype, everybody = next(iter(one.values())).dtype, len(data)
     same_rows = data.index.stride(0) == data.y.stride(0) == 0 and not data.columns
     if everybody > 1 and same_rows and _one_model(algorithm, state, clients):
         data, clients = data[:1], clients[:1]  # the same model on the same rows
     parts = []
     with torch.no_grad():
-        for chunk in _chunks(data, two):
-            params = algorithm.client_params(state, clients[chunk])
-            parts.append(vmap(algorithm.loss)(params, data[chunk].all_rows(dtype)).cpu().double())
+        for params, some in _chunks(algorithm, state, data, clients):
+            parts.append(vmap(algorithm.loss)(params, some.all_rows(dtype)).cpu().double())
     return torch.cat(parts).expand(everybody)
 
 
-def _chunks(data: ClientData, params: Params) -> Iterable[Tensor]:
-    """Positions of clients whose rows go through their models at once; `params` is a stack of such models."""
-    own = sum(p[0].numel() for p in params.values() if p.stride(0))  # all others share their memory
+def _chunks(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor) -> Iterator[tuple[Params, ClientData]]:
+    """The models and the data of clients whose rows go through their models at once."""
+    two = algorithm.client_params(state, clients[:2])
+    own = sum(p[0].numel() for p in two.values() if p.stride(0))  # all others share their memory
     size = max(1, _CHUNK_ENTRIES // max(own, data.index.shape[1] * data.x[0].numel()))
-    return torch.arange(len(data), device=data.n.device).split(size)
+    for chunk in torch.arange(len(data), device=data.n.device).split(size):
+        yield algorithm.client_params(state, clients[chunk]), data[chunk]

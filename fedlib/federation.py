@@ -141,18 +141,15 @@ def fit(
     size = len(data) if clients_per_round is None else clients_per_round
     check_whole(size, "clients_per_round", most=len(data))
     check_loss(algorithm.loss, algorithm.predict, params, data, tests)
-    done, stopped, state = 0, False, None
-    history: list[dict[str, Any]] = []
+    stored: Any = (0, False, None, [])
     if checkpoint is not None:
         settings = {"seed": seed, "clients_per_round": size, "lost": lost, "eval_every": eval_every}
         parts = {"params": params, "data": data} | {f"evaluation set {n}": some for n, some in tests.items()}
-        stored = checkpoint.open(settings | {"algorithm": algorithm}, parts)
-        done, stopped, state, history = stored or (done, stopped, state, history)
-        if done > rounds:
-            raise ValueError(
-                f"the checkpoint is at round {done}, beyond rounds={rounds}; give more rounds or another path"
-            )
-        rounds, stopped = (done if stopped and callbacks else rounds), False  # a callback ended the run there
+        stored = checkpoint.open(settings | {"algorithm": algorithm}, parts) or stored
+    done, stopped, state, history = stored
+    if done > rounds:
+        raise ValueError(f"the checkpoint is at round {done}, beyond rounds={rounds}; give more rounds or another path")
+    rounds, stopped = (done if stopped and callbacks else rounds), False  # a callback ended the run there
     with open_costs() as costs, rounds_of(type(algorithm).__name__, rounds, progress) as advance:
         if state is None:
             start = time.perf_counter()

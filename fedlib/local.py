@@ -211,7 +211,7 @@ def _train_chunks(
     for chunk in chunks:
         place, rows = chunk.to(mean_loss.device), slice(first, first := first + len(chunk))
         start = {name: wide[name][rows] if name in wide else _start(p, place) for name, p in params.items()}
-        own = [_rows(e, place) for e in extras]
+        own = [{n: p[place] for n, p in e.items()} if isinstance(e, dict) else e[place] for e in extras]
         mean_loss[place] = _train_chunk(loss, start, batches[chunk], optimizer, own, frozen, done, place)
     order = torch.cat(chunks).argsort()
     if not torch.equal(order, torch.arange(len(order))):
@@ -225,10 +225,6 @@ def _start(p: Tensor, place: Tensor) -> Tensor:
     own = p[:1].expand(len(place), *p.shape[1:]) if p.stride(0) == 0 else p[place]
     own = laid_out(own) if len(place) > 1 and stacked.PRIVATE_NAMES else own
     return own.clone() if own.data_ptr() == p.data_ptr() else own
-
-
-def _rows(extra: Any, place: Tensor) -> Any:
-    return {k: v[place] for k, v in extra.items()} if isinstance(extra, dict) else extra[place]
 
 
 def _plain_sgd(optimizer: MakeOptimizer) -> float | None:

@@ -26,6 +26,7 @@ __all__ = ["CNN", "MLP", "Model", "femnist_cnn", "lenet5"]
 
 _DRAWN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _RESETS = {kind.reset_parameters for kind in _DRAWN}
+_BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
 _ALIKE = (0.7, 1.4)  # torch may have drawn a weight whose spread, divided by that of torch's draw, is in between
 
 
@@ -88,12 +89,10 @@ class Model:
         UserWarning
             The spread of a weight that the module came with differs from that of the draw that replaces it.
         """
-        start = {name: torch.empty_like(p, device="cpu") for name, p in self.params.items()}
+        start = {n: torch.empty_like(p, device="cpu") if p.is_meta else p.cpu() for n, p in self.params.items()}
         module, zero = self.to_module(start), torch.zeros(1, dtype=torch.int64)
         with torch.random.fork_rng([]), torch.no_grad():
             torch.manual_seed(int(Key(seed).bits(zero, "init")))
-            for name, p in module.named_parameters():
-                p.copy_(self.params[name]) if name in start and not self.params[name].is_meta else None
             if self._init is not None:
                 self._init(module)
             for path, layer in reversed(list(module.named_modules()) if self._init is None else []):  # children first
@@ -102,9 +101,8 @@ class Model:
                     reset = None  # it needs what only the module knows
                 if isinstance(layer, _DRAWN) and getattr(reset, "__func__", None) in _RESETS:
                     bound = 1 / math.sqrt(math.prod(layer.weight.shape[1:]))
-                    for name in ("weight", "bias"):
-                        own: Any = dict(layer.named_parameters(recurse=False)).get(name)
-                        if own is not None:
+                    for name, own in layer.named_parameters(recurse=False):
+                        if name in ("weight", "bias"):
                             draw = Key(seed).uniform(zero, f"init {path}.{name}".replace(" .", " "), *own.shape)[0]
                             own.copy_((2 * draw - 1) * bound)
                 elif reset is not None:
@@ -251,10 +249,7 @@ def _refused(layer: nn.Module) -> str:
         return ", which is compiled; give the module that it was made of"
     if computed := [name for name, t in vars(layer).items() if isinstance(t, Tensor) and t.grad_fn is not None]:
         return f" whose {computed[0]!r} is computed by a hook; use torch.nn.utils.parametrizations, or remove the hook"
-    if (
-        isinstance(layer, (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm))
-        and not layer.track_running_stats
-    ):
+    if isinstance(layer, _BATCH_NORMS) and not layer.track_running_stats:
         return ", which takes statistics of the whole batch, padded rows too; use GroupNorm"
     if getattr(layer, "track_running_stats", False) and layer.training:
         return (

@@ -224,9 +224,7 @@ def group_curves(
     for name in np.unique(group):
         members = values[:, group == name]
         _band(ax, rounds, members.mean(1), members.min(1), members.max(1), f"group {name}")
-    ax.set(xlabel="round", ylabel="test accuracy")
-    ax.legend(fontsize=9, frameon=True, framealpha=0.8, edgecolor="none")  # so that lines do not strike it out
-    return _mark_splits(ax, splits)
+    return _labelled(ax, "test accuracy", splits)
 
 
 def cosines_over_rounds(
@@ -277,9 +275,7 @@ def cosines_over_rounds(
     }.items():
         pairs = pd.DataFrame(np.where(sort, alpha[:, i, j], np.nan))
         _band(ax, rounds, pairs.mean(axis=1), pairs.min(axis=1), pairs.max(axis=1), label)
-    ax.set(xlabel="round", ylabel="cosine of two updates")
-    ax.legend(fontsize=9, frameon=True, framealpha=0.8, edgecolor="none")  # so that lines do not strike it out
-    return _mark_splits(ax, splits)
+    return _labelled(ax, "cosine of two updates", splits)
 
 
 def _written(value: float, fmt: str) -> str:
@@ -304,8 +300,10 @@ def _band(ax: Axes, x: ArrayLike, mid: ArrayLike, low: ArrayLike, high: ArrayLik
     ax.fill_between(x, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
 
 
-def _mark_splits(ax: Axes, splits: Sequence[Any]) -> Axes:
-    """Draw a dotted line at each split, with its number on top, after the data have been drawn."""
+def _labelled(ax: Axes, ylabel: str, splits: Sequence[Any]) -> Axes:
+    """Label drawn curves over the rounds, and draw a dotted line at each split, with its number on top."""
+    ax.set(xlabel="round", ylabel=ylabel)
+    ax.legend(fontsize=9, frameon=True, framealpha=0.8, edgecolor="none")  # so that lines do not strike it out
     near, labels = 0.025 * np.ptp(ax.get_xlim()), dict[int, str]()
     for number, (before, split) in enumerate(zip((None, *splits), splits, strict=False), 1):
         ax.axvline(split.round, color="0.35", linestyle=":", linewidth=0.9, zorder=1)

@@ -138,22 +138,23 @@ def _opened(mode: _Kernels, func: Any, args: tuple, kwargs: dict[str, Any]) -> A
 def _by_kernel(mode: _Kernels, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
     """Use the kernel if this vmap alone stacks all tensors, and torch's function otherwise."""
     kernel, axes = _KERNELS[func]
-    levels, tensors = get_interpreter_stack() or (), [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
     fits = args and args[0].ndim == axes and not args[0].is_complex()
-    if not fits or len(levels) != 1 or not all(map(is_batchedtensor, tensors)):
-        return func(*args, **kwargs)
-    return _popped(kernel, levels[0], args, kwargs)
+    out = _of_stacks(kernel, args, kwargs) if fits else None
+    return func(*args, **kwargs) if out is None else out
 
 
-def _popped(kernel: Callable[..., Tensor], level: Any, args: tuple, kwargs: dict[str, Any]) -> Tensor:
-    """The result of a kernel for the stacks behind the tensors of one vmap."""
+def _of_stacks(kernel: Callable[..., Tensor], args: tuple, kwargs: dict[str, Any]) -> Tensor | None:
+    """The result of a kernel for the stacks behind the tensors; None unless one vmap alone stacks all of them."""
+    levels, tensors = get_interpreter_stack() or (), [a for a in (*args, *kwargs.values()) if isinstance(a, Tensor)]
+    if len(levels) != 1 or not all(map(is_batchedtensor, tensors)):
+        return None
 
     def stack(a: Any) -> Any:
         return _clients_first(get_unwrapped(a), maybe_get_bdim(a)) if isinstance(a, Tensor) else a
 
     with temporarily_pop_interpreter_stack():
         out = kernel(*map(stack, args), **{name: stack(a) for name, a in kwargs.items()})
-    return _add_batch_dim(out, 0, level.level())
+    return _add_batch_dim(out, 0, levels[0].level())
 
 
 def _view(mode: _Kernels, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any:
@@ -198,18 +199,13 @@ def _wide_linear(func: Any, wide: dict[int, LowRank], args: tuple, kwargs: dict[
     if func.__name__ == "__get__" and func.__self__.__name__ in _FACTS:
         return func(*args)
     given = dict(zip(("input", "weight", "bias"), args, strict=False)) | kwargs if func is F.linear else {}
-    weights, tensors = wide.get(id(given.pop("weight", None))), [t for t in given.values() if t is not None]
-    levels = get_interpreter_stack() or ()
-    fits = weights is not None and given["input"].ndim == 2 and weights.takes(len(given["input"]))
-    if (
-        weights is None
-        or not fits
-        or not torch.is_grad_enabled()
-        or len(levels) != 1
-        or not all(map(is_batchedtensor, tensors))
-    ):
+    weights, out = wide.get(id(given.get("weight"))), None
+    x: Any = given.get("input")
+    if weights is not None and x.ndim == 2 and weights.takes(len(x)) and torch.is_grad_enabled():
+        out = _of_stacks(weights.linear, (x, given.get("bias")), {})
+    if out is None:
         raise NeedsMatrix
-    return _popped(weights.linear, levels[0], tuple(tensors), {})
+    return out
 
 
 def _clients_first(stack: Tensor, axis: int) -> Tensor:

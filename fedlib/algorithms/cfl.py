@@ -5,27 +5,28 @@ learning 2019. K is the number of clients (m in the paper), M that of clusters a
 in line 5 of Algorithm 1, updates are used as gradients throughout.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any, ClassVar
 
 import torch
 from torch import Tensor
 
 from ..aggregate import membership
-from ..algorithm import Algorithm, Update, held
-from ..checks import check_number
+from ..algorithm import Update
+from ..checks import number
 from ..costs import server_time
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params, broadcast, mix, norm, number_of_rows, sub, take
 from ..server.clusters import bipartition, cosine_similarity
 from ..server.split_tree import Split, cut_in_two, grown, walk
+from .clustered import Clustered, ClusteredState
 
 __all__ = ["CFL", "CFLState"]
 
 
 @dataclass(frozen=True)
-class CFLState:
+class CFLState(ClusteredState):
     """State of CFL.
 
     Attributes
@@ -45,8 +46,6 @@ class CFLState:
         each unfinished cluster of two or more clients all of which took part.
     """
 
-    models: Params = field(metadata=held("server and its cluster"))
-    assignment: Tensor
     finished: Tensor
     round: int
     splits: tuple[Split, ...]
@@ -54,7 +53,7 @@ class CFLState:
 
 
 @dataclass(frozen=True)
-class CFL(Algorithm):
+class CFL(Clustered):
     """FedAvg within each cluster; a converged cluster in which some client's update is still long is split in two.
 
     Parameters as in `fedlib.algorithm.Algorithm`, and
@@ -106,24 +105,15 @@ class CFL(Algorithm):
     True
     """
 
-    eps1: float = field(kw_only=True)
-    eps2: float = field(kw_only=True)
+    eps1: float = number(kw_only=True)
+    eps2: float = number(kw_only=True)
 
     columns: ClassVar[tuple[str, ...]] = ("round", "cluster", "mean update", "longest update", "cut")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number(self.eps1, "eps1")
-        check_number(self.eps2, "eps2")
 
     def init(self, params: Params, data: ClientData, key: Key) -> Any:
         """Start with one cluster of all clients (Algorithm 2, line 1)."""
         everybody, norms = torch.zeros_like(data.n), torch.zeros(0, len(self.columns), dtype=torch.float64)
         return CFLState(broadcast(params, 1), everybody, everybody.new_zeros(1, dtype=torch.bool), 0, (), norms)
-
-    def client_params(self, state: Any, clients: Tensor) -> Params:
-        """Each client holds the model of its cluster."""
-        return take(state.models, state.assignment[clients])
 
     def train(self, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:
         """Each client trains its cluster's model and sends its update (Algorithm 1, lines 3-6)."""

@@ -15,6 +15,7 @@ from torch import Tensor
 
 from ..algorithm import held
 from ..algorithms.fedcg import FedCG, FedCGState
+from ..checks import number, whole
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params
@@ -67,8 +68,8 @@ class FedCGKnownDomains(FedCG):
 
     teacher: Callable[[ClientData, Key], Tensor] = field(kw_only=True)
     weights: str = "student"
-    student_lr: float = 0.1
-    warm_up: int = 20
+    student_lr: float = number(0.1, above=True)
+    warm_up: int = whole(20, least=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -14,7 +14,7 @@ from torch import Tensor
 
 from ..algorithm import Update, held
 from ..algorithms.cfl import CFL, CFLState
-from ..checks import check_number, check_whole
+from ..checks import number, whole
 from ..costs import TRAINING
 from ..data import ClientData, halves
 from ..keys import Key
@@ -111,18 +111,12 @@ class SplitHalfCFL(CFL):
 
     eps1: float = field(default=0.0, init=False, repr=False)
     eps2: float = field(default=0.0, init=False, repr=False)
-    level: float = 0.02
-    every: int = 20
-    test_epochs: int = 10
-    min_size: int = 2
+    level: float = number(0.02, below=1)
+    every: int = whole(20)
+    test_epochs: int = whole(10)
+    min_size: int = whole(2)
 
     columns: ClassVar[tuple[str, ...]] = ("round", "cluster", "mean update", "longest update", "chance", "cut")
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        check_number(self.level, "level", below=1)
-        for name in ("every", "test_epochs", "min_size"):
-            check_whole(getattr(self, name), name)
 
     def init(self, params: Params, data: ClientData, key: Key) -> Any:
         """Start as CFL does, with nothing tested yet."""

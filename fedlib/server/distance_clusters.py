@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 
 import numpy as np
+import pandas as pd
 import torch
 from numpy.typing import ArrayLike
 from torch import Tensor
@@ -41,7 +42,7 @@ def dbscan(distance: Tensor | ArrayLike, eps: float, min_samples: int = 2) -> Te
     labels = DBSCAN(eps=eps, min_samples=min_samples, metric="precomputed").fit(matrix).labels_
     noise = labels < 0
     labels[noise] = len(labels) + np.flatnonzero(noise)
-    return _in_order(labels)
+    return torch.from_numpy(pd.factorize(labels)[0])  # numbers from 0 in the order of first occurrence
 
 
 def linkage(distance: Tensor | ArrayLike, clusters: int | None = None, threshold: float | None = None) -> Tensor:
@@ -74,16 +75,10 @@ def linkage(distance: Tensor | ArrayLike, clusters: int | None = None, threshold
     if len(matrix) == 1:
         return torch.zeros(1, dtype=torch.int64)
     rule = AgglomerativeClustering(clusters, distance_threshold=threshold, metric="precomputed", linkage="average")
-    return _in_order(rule.fit(matrix).labels_)
+    return torch.from_numpy(pd.factorize(rule.fit(matrix).labels_)[0])
 
 
 def same_sizes(assignment: Tensor | Sequence[int], seed: int) -> Tensor:
     """Random clusters of the same sizes, as a control for every clustering. Chapter 12."""
     given = torch.as_tensor(assignment)
     return given[Key(seed).bits(torch.arange(len(given)), "random clusters").argsort(stable=True).to(given.device)]
-
-
-def _in_order(labels: np.ndarray) -> Tensor:
-    """Numbers from 0 in the order of first occurrence."""
-    _, first, place = np.unique(labels, return_index=True, return_inverse=True)
-    return torch.from_numpy(first.argsort().argsort()[place]).long()
