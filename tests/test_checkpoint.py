@@ -514,10 +514,14 @@ def test_a_record_that_json_cannot_hold_is_told(tmp_path):
     assert load_state(tmp_path / "run")[1]["round"] == 0
 
 
-def test_a_setting_is_compared_exactly_and_measured_losses_but_for_rounding():
-    same = checkpoint._same
-    assert not same(0.1, 0.1000005) and not same({"lr": 0.1}, {"lr": 0.1000005}) and same(0.1, 0.1)
-    assert same([0.1, 2.0], [0.1000005, 2.0]) and not same([0.1], [0.11]) and not same([0.1], [0.1, 0.1])
+@pytest.mark.parametrize("name", ["algorithm", checkpoint.MEASURED])
+def test_only_measured_losses_may_differ_by_rounding(name):
+    def same(a, b):
+        return checkpoint._same(name, a, b)
+
+    assert same([0.1, 2.0], [0.1, 2.0]) and same(None, None)
+    assert same([0.1, 2.0], [0.1000005, 2.0]) == (name == checkpoint.MEASURED)
+    assert not same([0.1], [0.11]) and not same([0.1], [0.1, 0.1]) and not same([0.1], None)
 
 
 def test_data_are_known_by_their_numbers_and_not_by_marks_or_names():

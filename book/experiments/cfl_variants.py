@@ -15,6 +15,7 @@ from torch import Tensor
 from fedlib import ClientData, Key, Params, Update
 from fedlib.algorithms import CFL
 from fedlib.algorithms.cfl import CFLState
+from fedlib.checks import number
 from fedlib.extensions import LGCFL, SplitHalfCFL
 from fedlib.params import broadcast, norm, take
 from fedlib.server.clusters import bipartition, cosine_similarity
@@ -95,8 +96,8 @@ class RelativeCFL(Stepped, CFL):
         A cut that leaves fewer clients than this on a side is refused, and the cluster is tested again.
     """
 
-    eps1: float = 0.15
-    eps2: float = 0.4
+    eps1: float = number(0.15)
+    eps2: float = number(0.4)
     rest: int = 20
     min_size: int = 2
 
@@ -134,7 +135,7 @@ class ScheduledCFL(RelativeCFL):
 class GivenClusters(RelativeCFL):
     """The clusters are given and stay: for two controls."""
 
-    eps1: float = 0.0
+    eps1: float = number(0.0)
     given: tuple[int, ...] = ()
 
     def init(self, params: Params, data: ClientData, key: Key) -> Any:

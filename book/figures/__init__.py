@@ -668,6 +668,11 @@ def who_shares_what(chapter: int = 0) -> Figure:
     return _drawing("places", *places.drawn(chapter))
 
 
+def one_model_in_two() -> Figure:
+    """A model that two groups pull apart, and what CFL makes of it. It has no script."""
+    return _drawing("split-idea", *drawings.split(), " tabindex=0")
+
+
 def modules_and_graph() -> Figure:
     """A layer with a module for each domain, and the graph between the modules. It has no script."""
     return _drawing("modules", *drawings.modules(), " tabindex=0")

@@ -1,6 +1,8 @@
-"""Drawings of networks: a layer with modules for domains, and a small network as a graph."""
+"""Drawings: a model that two groups pull apart, a layer with modules for domains, and a small network as a graph."""
 
-__all__ = ["as_graph", "modules"]
+from collections.abc import Sequence
+
+__all__ = ["as_graph", "modules", "split"]
 
 _NAMES = "0°", "90°", "180°", "270°"
 _ARROW = (
@@ -20,6 +22,42 @@ def _box(x: float, y: float, width: float, height: float, fill: str = "var(--sof
 
 def _arrow(path: str, name: str) -> str:
     return f'<path d="{path}" fill="none" stroke="currentColor" stroke-width="1.3" marker-end="url(#{name})"/>'
+
+
+def split() -> tuple[str, str]:
+    """One model that two groups pull apart, the cosines that show it, and two models: SVG, and what it says."""
+
+    def pulls(x: float, y: float, ways: Sequence[int]) -> list[str]:
+        """A model and its clients' updates, which point to the right (1) or to the left (-1)."""
+        arrows = []
+        for i, way in enumerate(ways):
+            rise = 17 * (i % 4) - 26
+            path = f"M{x + 13 * way} {y + rise / 3:g}L{x + 58 * way} {y + rise}"
+            arrows += [f'<g style="color: var(--g{int(way < 0)})">{_arrow(path, "split-tip")}</g>']
+        return [f'<circle cx="{x}" cy="{y}" r="11" fill="var(--soft)" stroke="currentColor"/>', *arrows]
+
+    ways = [1] * 4 + [-1] * 4
+    titles = (95, "one model"), (320, "cosines of updates"), (535, "two models")
+    parts = [_ARROW.format("split-tip"), *(_text(x, 16, words, "mid title") for x, words in titles)]
+    parts += [*pulls(95, 85, ways), _text(95, 165, "the pulls cancel,"), _text(95, 181, "and it stands still")]
+    for i, row in enumerate(ways):
+        for j, column in enumerate(ways):
+            place = f'x="{264 + 14 * j}" y="{30 + 14 * i}" width="13" height="13"'
+            parts += [f'<rect {place} fill="var({"--plus" if row == column else "--minus"})" fill-opacity=".6"/>']
+    parts += ['<path d="M264 85.5H375M319.5 30V141" stroke="currentColor" stroke-width="2"/>']
+    parts += [_text(320, 165, "alike in a group, opposed across,"), _text(320, 181, "so split between the blocks")]
+    parts += [*pulls(535, 55, ways[:4]), *pulls(535, 115, ways[4:])]
+    parts += [_text(535, 165, "each follows its own group"), _text(535, 181, "from a copy of the model")]
+    label = (
+        "Left: one model with four arrows to the right and four to the left. Middle: an 8 by 8 matrix with two red "
+        "blocks on the diagonal and two blue blocks off it, cut between the blocks. Right: two models, one with the "
+        "four arrows to the right, the other with the four to the left."
+    )
+    words = (
+        "The idea of CFL. Clients of two groups pull their common model in opposite directions, until it stands still. "
+        "The cosines of their updates show who belongs together, and each part goes on with a copy of the model."
+    )
+    return _scene(640, 190, label, parts), words
 
 
 def modules() -> tuple[str, str]:

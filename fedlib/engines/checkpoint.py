@@ -31,6 +31,7 @@ from .paths import flatten
 __all__ = ["Checkpoint", "load_state", "save_state"]
 
 History = list[dict[str, Any]]
+MEASURED = "the loss at the start"  # of a run's identity, the one entry that another device rounds otherwise
 _ROWS = 8  # rows of each client on which the loss is evaluated
 
 
@@ -95,7 +96,7 @@ class Checkpoint:
             return None
         state, meta = load_state(self.path, device)
         stored = meta["run"]
-        other = [name for name in run | stored if not _same(stored.get(name), run.get(name))]
+        other = [name for name in run | stored if not _same(name, stored.get(name), run.get(name))]
         if other:
             words = "; ".join(f"{name}: {stored.get(name)} there, {run.get(name)} here" for name in other)
             raise ValueError(
@@ -250,7 +251,7 @@ def _identity(settings: Mapping[str, Any], parts: Mapping[str, Any]) -> dict[str
     run = {**settings, "algorithm": kind} | {f"{kind}.{name}": v for name, v in _fields(algorithm).items()}
     run |= {name: _checksum(part) for name, part in parts.items()}
     if "data" in parts:
-        run["the loss at the start"] = _losses(algorithm, parts["params"], parts["data"])
+        run[MEASURED] = _losses(algorithm, parts["params"], parts["data"])
     del run[f"{kind}.chunk_size"]
     return json.loads(json.dumps(run, default=_as_json))
 
@@ -294,10 +295,8 @@ def _checksum(value: Any) -> str:
     return f"#{digest.hexdigest()[:12]}"
 
 
-def _same(a: Any, b: Any) -> bool:
-    """Whether two values are the same; lists of numbers may differ by the rounding errors of another device."""
-    if isinstance(a, list) and isinstance(b, list) and len(a) == len(b):
-        pairs = list(zip(a, b, strict=True))
-        numbers = all(isinstance(v, float) for v in (*a, *b))
-        return all(math.isclose(x, y, rel_tol=1e-3) if numbers else _same(x, y) for x, y in pairs)
-    return a == b
+def _same(name: str, a: Any, b: Any) -> bool:
+    """Whether an entry is the same; the measured losses may differ by the rounding errors of another device."""
+    if name == MEASURED and a and b and len(a) == len(b):
+        return all(math.isclose(x, y, rel_tol=1e-3) for x, y in zip(a, b, strict=True))
+    return bool(a == b)

@@ -1,4 +1,4 @@
-"""The drawings of chapters 10 and 12 say in words what they draw, and draw what fedlib computes."""
+"""The drawings of chapters 6, 10 and 12 say in words what they draw, and draw what fedlib computes."""
 
 import re
 
@@ -9,7 +9,8 @@ from fedlib.server.model_graph import model_graph
 
 
 def test_they_have_words_and_no_script():
-    for made, words in ((figures.modules_and_graph(), "four coloured"), (figures.network_as_graph(), "three nodes")):
+    drawn = {"two models": figures.one_model_in_two(), "four coloured": figures.modules_and_graph()}
+    for words, made in (drawn | {"three nodes": figures.network_as_graph()}).items():
         label = made.html.partition('aria-label="')[2].partition('"')[0]
         assert words in label and "<script" not in made.html and "<figcaption>" in made.html
 
