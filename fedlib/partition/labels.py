@@ -343,7 +343,7 @@ def iid(y: ArrayLike, n_clients: int, seed: int = 0) -> Partition:
 
 
 def quantity(y: ArrayLike, n_clients: int, sigma: float, seed: int = 0) -> Partition:
-    """Clients with the same distribution but different sizes, which are log-normal (chapter 01).
+    """Clients with the same distribution but different sizes, which are log-normal (chapter 02).
 
     Parameters
     ----------
@@ -372,7 +372,7 @@ def quantity(y: ArrayLike, n_clients: int, sigma: float, seed: int = 0) -> Parti
 def dirichlet(
     y: ArrayLike, n_clients: int, alpha: float, seed: int = 0, min_rows: int = 1, attempts: int = 1000
 ) -> Partition:
-    """Label skew, where the clients' shares of each class are drawn from a Dirichlet distribution (chapter 01).
+    """Label skew, where the clients' shares of each class are drawn from a Dirichlet distribution (chapter 02).
 
     Parameters
     ----------
