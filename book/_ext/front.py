@@ -38,12 +38,12 @@ QUESTIONS = {
     "07_clustering_rivals": "Do we have to wait for a split?",
     "08_fedcg_domains": "Can domains be found without labels for them?",
     "09_domains_from_sums": "What can a server learn from sums alone?",
-    "10_fedcg_graph": "Should modules of domains learn from each other?",
+    "10_fedcg_graph": "Does a graph between domains help?",
     "11_different_columns": "What can be averaged when columns differ?",
     "12_who_helps_whom": "Can one foresee which clients help each other?",
     "13_different_networks": "What can be shared when networks differ?",
     "14_privacy": "What does the server learn from an update, and what helps?",
-    "15_choosing": "Which method suits your federation?",
+    "15_choosing": "How do two training runs point to a method?",
     "16_scaling_out": "What makes training fast, and what if one machine is not enough?",
 }
 
