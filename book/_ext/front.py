@@ -163,7 +163,7 @@ def figures(root):
         "where four groups call the same digits by other names",
         f"{tuned:.0f} %, not {plain:.0f} %": "of characters classified correctly if each of 60 writers "
         "fine-tunes the common model",
-        f"{faster:.1f} times": "as fast as Flower's simulation, on one core, with a wide network",
+        f"{faster:.1f} times": "as fast as Flower’s simulation, on one core, with a wide network",
     }
 
 
