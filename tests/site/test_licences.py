@@ -9,8 +9,9 @@ from tools.notebooks import ROOT
 STATIC = ROOT / "_build/html/_static"
 NAMED = PAGE.read_text(encoding="utf8").partition("## What these pages ship")[2].partition("\n## ")[0].lower()
 PACKAGES = "sphinx sphinx-book-theme pydata-sphinx-theme myst-nb sphinx-copybutton sphinx-design sphinx-exercise"
-PACKAGES = f"{PACKAGES} sphinx-proof sphinx-togglebutton django-static-mathjax".split()
-WRITTEN = {"pygments.css"}  # by Sphinx, with the colours of Pygments
+PACKAGES = f"{PACKAGES} sphinx-proof sphinx-togglebutton django-static-mathjax"
+PACKAGES = f"{PACKAGES} font-source-sans-pro font-source-serif-pro".split()
+WRITTEN = {"pygments.css", "typefaces.css"}  # from the colours of Pygments, and from letters of the two typefaces
 
 
 def test_every_script_style_sheet_and_font_comes_with_a_package_that_is_named():
@@ -29,5 +30,7 @@ def test_projects_inside_these_packages_are_named_too():
     assert [name for name in notices if name not in named] == []
 
 
-def test_licence_of_mathjax_comes_along():
+def test_licences_that_must_come_along_do():
     assert "Apache License" in (STATIC / "mathjax/LICENSE").read_text(encoding="utf8")
+    for family in ("sans", "serif"):
+        assert "SIL OPEN FONT LICENSE" in (STATIC / f"typefaces/{family}/LICENSE.txt").read_text(encoding="utf8")
