@@ -2,6 +2,7 @@
 
 from functools import partial
 
+import numpy as np
 import pytest
 import torch
 from every import kind_of
@@ -47,6 +48,12 @@ REFUSED = [
     ("FineTunedFedAvg", {"finetune_lr": 0}, "finetune_lr must be a number above 0, or None; got 0"),
     ("FineTunedFedAvg", {"finetune_epochs": 0}, f"finetune_epochs {COUNT} 0"),
 ]
+
+
+def test_numbers_of_numpy_are_as_good_as_pythons():
+    _, plain = fit(kind_of("IFCA"), ragged_clients(), rounds=1, clusters=3, lr=0.5)
+    _, given = fit(kind_of("IFCA"), ragged_clients(), rounds=1, clusters=np.int64(3), lr=np.float32(0.5))
+    assert all(torch.equal(p, given.state.models[n]) for n, p in plain.state.models.items())
 
 
 @pytest.mark.parametrize(("name", "wrong", "message"), REFUSED)
