@@ -100,3 +100,38 @@ def test_late_is_the_mean_of_the_last_three(monkeypatch):
     one = rows["A + W + ReLU"]
     for what in ("accuracy", "rarest"):
         assert one[f"{what}, late"] == pytest.approx(np.mean([one[f"{what}, {t}"] for t in (1, 2, 3)]))
+
+
+def test_each_arm_is_scored_at_the_rate_that_was_best_for_it():
+    """Invented runs: an arm's accuracy falls with the distance of its rate from one of its own, which halves by 600."""
+    settings = chapter.RATES | {"regimes": ["turned"], "seeds": [100, 101]}
+    rates = settings["rates"]
+    own = {arm: rates[1 + i % 3] for i, arm in enumerate(settings["arms"])}
+    asked = []
+
+    def keep(part, function, how, regime, place, who, seed, names):
+        assert (function, who, how["conflict"]["lr"]) == (chapter.curves, "known", how["scarce"]["lr"])
+        rate = how["conflict"]["lr"]
+        asked.append((rate, seed, list(names)))
+        rows = {}
+        for i, arm in enumerate(names):
+            for t in range(20, 601, 20):
+                best = own[arm] if t <= 300 else rates[rates.index(own[arm]) - 1]
+                score = 0.9 - abs(rate - best) - 0.01 * i * (len(names) == 9) + seed / 1e4
+                rows.setdefault(arm, {}).update({f"accuracy, {t}": score, f"rarest, {t}": score / 2})
+        return rows
+
+    found = chapter.measure_rates(settings, keep)["turned, last convolution"]
+    for i, (arm, rate) in enumerate(own.items()):
+        before = rates[rates.index(rate) - 1]
+        assert (found[arm]["rate, 300"], found[arm]["rate, 600"]) == (rate, before)
+        for horizon in (300, 600):
+            assert found[arm][f"accuracy, {horizon}"] == {"100": 0.91, "101": 0.9101}
+            assert found[arm][f"rarest, {horizon}"] == pytest.approx({"100": 0.455, "101": 0.455}, abs=1e-3)
+        assert found[arm][f"tried, {rate}, 300"] == pytest.approx(0.9 - 0.01 * i, abs=1e-3)
+    assert found["effect of A"]["accuracy, 600"] == {"100": 0.0, "101": 0.0}
+    trials = [names for _, seed, names in asked if seed in settings["seeds of rates"]]
+    assert trials == [settings["arms"]] * 8
+    for rate, seed, names in asked[8:]:
+        assert seed in settings["seeds"]
+        assert names == [arm for arm in own if rate in (own[arm], rates[rates.index(own[arm]) - 1])]

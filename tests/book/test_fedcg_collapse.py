@@ -83,3 +83,11 @@ def test_scores_of_known_domains():
     assert found["NMI"] == pytest.approx(1) and found["largest domain"] == pytest.approx(shares.max())
     alone = chapter.quiet(chapter.scores_of, here, 0 * truth)
     assert alone["largest domain"] == 1 and alone["NMI"] == 0 == alone["entropy"]
+
+
+def test_bytes_are_the_same_images_255_times_as_large():
+    for kind in chapter.KINDS:
+        here = chapter.world(kind, chapter.FEW | {"bytes": True}, 0, chapter.generated(kind)).train
+        wide, plain = (data.all_rows(torch.float64)[0] for data in (chapter.in_bytes(here), here))
+        torch.testing.assert_close(wide, 255 * plain)
+        assert 100 < wide.max() <= 255 and wide.min() >= 0

@@ -136,6 +136,9 @@ CLAIMS = {
     ),
     "it is nowhere ahead of modules without a graph": nowhere_ahead,
     "mixing by $A$ slows training": fedcg.effect(fedcg.OPPOSITE, "A", fedcg.TURNED, "accuracy, 100"),
+    "With a learning rate of its own for each arm, it is level with them after 600 rounds": every(
+        *(level(w, fedcg.WHOLE, fedcg.WITHOUT, "accuracy, 600") for w in (fedcg.OWN_TURNED, fedcg.OWN_STYLES))
+    ),
     "on 272 of 3,550 writers, one run of FedCG is 3.9 points above FedAvg": fedcg.femnist,
     "With a rate chosen on validation writers, the two cannot be distinguished": level(
         fedcg.WRITERS, fedcg.FEDCG, "FedAvg", "accuracy"
