@@ -13,6 +13,9 @@ core. Wine Quality and Obesity Levels must be at hand (see `fedlib.datasets`).
 
 Preset ``rounding`` asks what of it depends on the processor: FedSGCNN as printed on Wine, where every number that a
 run starts from is moved by about its last place; ten seeds, five minutes.
+
+Preset ``controls``. Random clusters of the sizes that the clusters by score have in the stored result of ``paper``, one
+federation read by such clusters, and the cosine of updates in Table 2; ten seeds.
 """
 
 import functools

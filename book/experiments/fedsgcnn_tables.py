@@ -1,4 +1,4 @@
-"""FedSGCNN's Tables 2, 3 and 5, and what of them depends on rounding: presets of `book.experiments.fedsgcnn`."""
+"""FedSGCNN's Tables 2, 3 and 5, controls, and what depends on rounding: presets of `book.experiments.fedsgcnn`."""
 
 import itertools
 from collections.abc import Iterable, Mapping, Sequence
@@ -9,6 +9,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from book import results
 from book.experiments import pair_predictors as predictors
 from book.experiments import running, tabular
 from book.experiments.pair_predictors import Scores, Table
@@ -16,7 +17,7 @@ from book.experiments.worlds import enter, seeds_of
 from fedlib import ClientData, Key
 from fedlib.algorithms import FedSGCNN
 from fedlib.client.local_layers import split_layers
-from fedlib.params import Params, broadcast, to_matrix
+from fedlib.params import Params, broadcast, sub, to_matrix
 from fedlib.server import model_graph, transfer
 from fedlib.server.clusters import cosine_similarity
 from fedlib.server.distance_clusters import dbscan, same_sizes
@@ -151,18 +152,29 @@ def tables_2_and_3(settings: Settings, seed: int, clients: int = 25) -> dict[str
     """Accuracy about the sign of the gain, 25 clients of Boston, nothing planted, a fifth for the test in turn."""
     setting = replace(tabular.SETTINGS["boston"], clients=clients)
     task = task_of(setting, tabular.table("boston"), False, seed, settings["hold-out rows"], overlap=True)
-    starts, rounds = [task.net.init(1000 * seed + r) for r in range(2)], max(1, 100 // settings["shorter"])
+    number, rounds = 2 if settings["numbers"] else 1, max(1, 100 // settings["shorter"])
+    starts = [task.net.init(1000 * seed + r) for r in range(number)]
     runs = [pair_run(task, start, task.clients.train, rounds, seed) for start in starts]
     rule = FedSGCNN(task.loss, **task.how)
     graphs = [rule.graphs(starts[0], task.clients.train.sorted(), Key(seed), rule.snapshots[0])]
-    end = rule.lg_fedavg().local_training(broadcast(starts[0], clients), task.clients.train.sorted(), Key(seed)).params
-    stack = split_layers(end, ("dense1",))[0]
-    fixed = {"L2 distance": predictors.l2_distance(to_matrix(stack)), "cosine": 1 - cosine_similarity(stack)}
-    tables = {}
+    fixed, tables = fixed_distances(task, starts[0], seed), {}
     for part, truth in TRUTHS.items():
         gain = torch.stack([run(getattr(task.clients, truth), "loss") for run in runs])
         tables[part] = predictors.plain(judged, graphs, fixed, gain, settings, seed)
     return tables
+
+
+def fixed_distances(task: Task, start: Params, seed: int) -> dict[str, Tensor]:
+    """Distances of the shared layers after a client's local epochs; of updates, L2 would be the same."""
+    train, rule = task.clients.train.sorted(), FedSGCNN(task.loss, **task.how).lg_fedavg()
+    begin = broadcast(start, len(train))
+    end = rule.local_training(begin, train, Key(seed)).params
+    first, last = (split_layers(params, ("dense1",))[0] for params in (begin, end))
+    return {
+        "L2 distance": predictors.l2_distance(to_matrix(last)),
+        "cosine": 1 - cosine_similarity(last),
+        "cosine of updates": 1 - cosine_similarity(sub(last, first)),
+    }
 
 
 def judged(
@@ -178,7 +190,7 @@ def judged(
         rest = torch.from_numpy(np.roll(order, -each * (fold + 1))[: clients - each])
         at, all_known = predictors.between(pairs, test), predictors.between(pairs, rest)
         tried = {}
-        for n, start in [*((n, 0) for n in numbers), (max(numbers), 1)]:
+        for n, start in [*((n, 0) for n in numbers), *((n, 1) for n in numbers[-1:])]:
             some = predictors.between(pairs, rest[:n])
             name = f"SGCNN, {n} clients" + ", pairs from another start" * start
             learned = model_graph.train_siamese(
@@ -258,6 +270,58 @@ def probe_rounding() -> running.Probe:
     return {name: list(row.values()) for name, row in found.items()}
 
 
+# ---- controls of Tables 2 and 5 ----
+
+
+def sizes_by_score(column: str, seed: int, clients: int) -> list[int]:
+    """Sizes of the stored clusters, of which all but one, or all but the largest and the last, are single clients."""
+    row = results.load("fedsgcnn_paper")["figures"][column]["FedSGCNN, gain by score"]
+    number, largest, single = (int(row[what][str(seed)]) for what in ("clusters", "largest", "single"))
+    sizes = [largest, *[1] * (number - 2)]
+    sizes += [clients - sum(sizes)] * (number > 1)
+    assert (sum(sizes), sizes.count(1), min(sizes) > 0) == (clients, single, True)
+    return sizes
+
+
+def by_sizes(task: Task, start: Params, sizes: Sequence[int], settings: Settings, seed: int) -> Table:
+    """Clients in random clusters of these sizes, and one federation that is read by such clusters, mean of 20 draws."""
+    given = torch.arange(len(sizes)).repeat_interleave(torch.tensor(sizes))
+    found = {"+ MMD": torch.zeros_like(given), "+ random clusters": same_sizes(given, seed)}
+    curves = side_by_side(task, found, start, max(1, task.setting.rounds // settings["shorter"]), seed)
+    out = {name: readings(curves[name], clusters) | sizes_of(clusters) for name, clusters in found.items()}
+    drawn = [readings(curves["+ MMD"], same_sizes(given, 1000 * seed + d)) for d in range(20)]
+    out["+ MMD, read by random clusters"] = {what: float(np.mean([r[what] for r in drawn])) for what in drawn[0]}
+    return out
+
+
+def controls(column: str, settings: Settings, seed: int) -> dict[str, Table]:
+    """A column of Table 5 for one seed."""
+    name, clustered = COLUMNS[column]
+    task = task_of(tabular.SETTINGS[name], tabular.table(name), clustered, seed, settings["hold-out rows"])
+    sizes = sizes_by_score(column, seed, len(task.clients.train))
+    return {column: predictors.plain(by_sizes, task, task.net.init(seed), sizes, settings, seed)}
+
+
+def measure_controls(settings: Settings, keep: running.Keep) -> dict[str, Any]:
+    """Table 2, then columns of Table 5; a seed of a part is kept at a time."""
+    figures: dict[str, Any] = {}
+    for name, number in settings["seeds"].items():
+        for seed in range(settings["seed"], settings["seed"] + number):
+            measured = (tables_2_and_3,) if name == "Table 2" else (controls, name)
+            for part, scores in keep(f"{name}, seed {seed}", *measured, settings, seed).items():
+                enter(figures.setdefault(part, {}), seed, scores, 4)
+    return figures
+
+
+def probe_controls() -> running.Probe:
+    """Six clients of a classification in two rounds: distances, and clusters by size."""
+    small = replace(tabular.SETTINGS["obesity"], clients=6, rows=15, share=0.5, epochs=2, groups=2)
+    task = in_double(task_of(small, tabular.table("wine"), True, 3, SMALL["hold-out rows"]))
+    start = {name: p.double() for name, p in task.net.init(3).items()}
+    found = {name: list(row.values()) for name, row in by_sizes(task, start, [3, 1, 2], SMALL, 3).items()}
+    return predictors.numbers(fixed_distances(task, start, 3)) | found
+
+
 def measure_paper(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """The columns of Table 5 and Tables 2 and 3, each with a number of seeds; a seed of one is kept at a time."""
     for table, _ in COLUMNS.values():
@@ -313,5 +377,13 @@ PRESETS = {
         measure_rounding,
         probe_rounding,
         ("wine_quality",),
+    ),
+    "controls": running.Experiment(
+        "fedsgcnn_controls",
+        {name: PAPER[name] for name in ("seed", "shorter", "hold-out rows", "folds")}
+        | {"seeds": {"Table 2": 10, "Wine(c)": 10, "Obesity(c)": 10}, "numbers": []},
+        measure_controls,
+        probe_controls,
+        ("boston", "wine_quality", "obesity"),
     ),
 }
