@@ -9,6 +9,7 @@ Okabe and Ito, which colour-blind readers can distinguish, and line styles that 
 
 import sys
 from collections.abc import Mapping, Sequence
+from string import ascii_uppercase
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -205,6 +206,8 @@ def group_curves(
 ) -> Axes:
     """Mean score of each group of clients over the rounds, in a band from the lowest to the highest score.
 
+    The legend gives the groups letters, A for 0, because models are numbered.
+
     Parameters
     ----------
     rounds : array of shape (T,)
@@ -223,7 +226,7 @@ def group_curves(
     values, group = np.asarray(scores), _numpy(groups)
     for name in np.unique(group):
         members = values[:, group == name]
-        _band(ax, rounds, members.mean(1), members.min(1), members.max(1), f"group {name}")
+        _band(ax, rounds, members.mean(1), members.min(1), members.max(1), f"group {ascii_uppercase[name % 26]}")
     return _labelled(ax, "test accuracy", splits)
 
 

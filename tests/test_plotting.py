@@ -105,7 +105,7 @@ def test_group_curves_draw_mean_and_range_of_each_group():
         np.testing.assert_allclose(ax.lines[g].get_xydata(), np.stack([[10, 50, 90], own.mean(1)], 1))
         for t, (low, high) in enumerate(band(ax, g)[x] for x in (10, 50, 90)):
             assert (low, high) == (own[t].min(), own[t].max())
-    assert texts(ax.get_legend().texts) == ["group 0", "group 1", "group 2"]
+    assert texts(ax.get_legend().texts) == ["group A", "group B", "group C"]
     assert len({str(line.get_linestyle()) for line in ax.lines[:3]}) == 3 and ax.get_ylabel() == "test accuracy"
     assert dotted(ax) == [50, 90]
     (top,) = ax.child_axes
