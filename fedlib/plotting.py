@@ -191,9 +191,14 @@ def similarity_map(
         colour = COLOURS[name % len(COLOURS)]  # the same in the maps of all parts of a federation
         ax.add_patch(plt.Rectangle((left, start - 0.5), 0.05 * clients, size, facecolor=colour, linewidth=0))
     ax.set_xlim(left, clients - 0.5)
-    for axis, runs, named in ((ax.xaxis, columns, str), (ax.yaxis, rows, _letter)):
-        wide = [run for run in runs if run[1] >= clients / 25]
-        axis.set_ticks([start + size / 2 - 0.5 for start, size, _ in wide], [named(name) for *_, name in wide])
+    names = [str(name) for *_, name in columns], [_letter(name) for *_, name in rows]
+    for axis, runs, labels in zip((ax.xaxis, ax.yaxis), (columns, rows), names, strict=True):
+        wide = [
+            (start + size / 2 - 0.5, name)
+            for (start, size, _), name in zip(runs, labels, strict=True)
+            if size >= clients / 25
+        ]
+        axis.set_ticks([at for at, _ in wide], [name for _, name in wide])
         axis.set_tick_params(length=0)
     ax.set(xlabel="cluster", ylabel="true group", title=title)
     ax.spines[:].set_visible(True)
