@@ -77,7 +77,7 @@ def table(
         Header of each column, and the key, or keys, below the row's place. There stands a number, or a mapping of seed
         to number.
     digits : int
-        Digits after the point.
+        Digits after the point; none in a column with a number of 100 or more.
 
     Returns
     -------
@@ -98,8 +98,9 @@ def table(
     """
     figures = load(name)["figures"]
     places = rows if isinstance(rows, Mapping) else {label: label for label in rows}
-    cells = [[_shown(_at(figures, place), column, digits) for column in columns.values()] for place in places.values()]
-    return pd.DataFrame(cells, list(places), pd.Index(columns, name="mean ± 95 % interval"))
+    found = [[_mean(_at(figures, place), column) for place in places.values()] for column in columns.values()]
+    cells = [_shown(values, digits) for values in found]
+    return pd.DataFrame(zip(*cells, strict=True), list(places), pd.Index(columns, name="mean ± 95 % interval"))
 
 
 def verdicts(name: str | os.PathLike, claims: Mapping[str, tuple[Place, Place | float]] | None = None) -> pd.DataFrame:
@@ -144,14 +145,24 @@ def _at(figures: Any, place: Place) -> Any:
     return figures
 
 
-def _shown(row: Any, column: Place, digits: int) -> str:
+def _mean(row: Any, column: Place) -> tuple[float, float] | None:
+    """Mean and half width, which is NaN where there is one seed, of a row in a column; None where it has nothing."""
     try:
         value = _at(row, column)
     except KeyError:
-        return "n/a"
-    mean, half = interval(list(value.values())) if isinstance(value, Mapping) else (value, math.nan)
-    mean = _rounded(mean, digits)
-    return f"{mean:.{digits}f}" if math.isnan(half) else f"{mean:.{digits}f} ± {half:.{digits}f}"
+        return None
+    return interval(list(value.values())) if isinstance(value, Mapping) else (value, math.nan)
+
+
+def _shown(column: Sequence[tuple[float, float] | None], digits: int) -> list[str]:
+    """The cells of a column."""
+    digits = 0 if any(pair and abs(pair[0]) >= 100 for pair in column) else digits
+    cells = []
+    for pair in column:
+        mean, half = pair or (0, math.nan)
+        number = f"{_rounded(mean, digits):,.{digits}f}".replace("-", "\N{MINUS SIGN}")
+        cells.append("n/a" if pair is None else number if math.isnan(half) else f"{number} ± {half:.{digits}f}")
+    return cells
 
 
 def _rounded(value: float, digits: int) -> float:

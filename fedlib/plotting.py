@@ -9,6 +9,7 @@ Okabe and Ito, which colour-blind readers can distinguish, and line styles that 
 
 import sys
 from collections.abc import Mapping, Sequence
+from string import ascii_uppercase
 from typing import Any
 
 import matplotlib.pyplot as plt
@@ -162,7 +163,7 @@ def similarity_map(
     clusters : array of shape (K,), integer
         The cluster of each client. Black lines separate the clusters.
     groups : array of shape (K,), integer
-        The true group of each client, shown by a strip of colour on the left with the group's number next to it.
+        The true group of each client, shown by a strip of colour on the left with the group's letter next to it.
         Clusters and groups are the same if the black lines cross the strip exactly where its colour changes.
     ax : matplotlib Axes, optional
     title : str
@@ -174,7 +175,7 @@ def similarity_map(
 
     Notes
     -----
-    A run of fewer than K / 25 clients is too narrow for a number and gets none. Chapter 06.
+    A run of fewer than K / 25 clients is too narrow for a name and gets none. Chapter 06.
     """
     ax = ax or plt.gca()
     cosines, cluster, group = map(_numpy, (similarity, clusters, groups))
@@ -190,14 +191,24 @@ def similarity_map(
         colour = COLOURS[name % len(COLOURS)]  # the same in the maps of all parts of a federation
         ax.add_patch(plt.Rectangle((left, start - 0.5), 0.05 * clients, size, facecolor=colour, linewidth=0))
     ax.set_xlim(left, clients - 0.5)
-    for axis, runs in ((ax.xaxis, columns), (ax.yaxis, rows)):
-        wide = [run for run in runs if run[1] >= clients / 25]
-        axis.set_ticks([start + size / 2 - 0.5 for start, size, _ in wide], [str(name) for *_, name in wide])
+    names = [str(name) for *_, name in columns], [_letter(name) for *_, name in rows]
+    for axis, runs, labels in zip((ax.xaxis, ax.yaxis), (columns, rows), names, strict=True):
+        wide = [
+            (start + size / 2 - 0.5, name)
+            for (start, size, _), name in zip(runs, labels, strict=True)
+            if size >= clients / 25
+        ]
+        axis.set_ticks([at for at, _ in wide], [name for _, name in wide])
         axis.set_tick_params(length=0)
     ax.set(xlabel="cluster", ylabel="true group", title=title)
     ax.spines[:].set_visible(True)
     ax.grid(False)
     return ax
+
+
+def _letter(group: int) -> str:
+    """The name of a true group, A for 0; clusters and models are numbered."""
+    return ascii_uppercase[group % 26]
 
 
 def group_curves(
@@ -223,7 +234,7 @@ def group_curves(
     values, group = np.asarray(scores), _numpy(groups)
     for name in np.unique(group):
         members = values[:, group == name]
-        _band(ax, rounds, members.mean(1), members.min(1), members.max(1), f"group {name}")
+        _band(ax, rounds, members.mean(1), members.min(1), members.max(1), f"group {_letter(name)}")
     return _labelled(ax, "test accuracy", splits)
 
 

@@ -184,7 +184,7 @@ def test_the_picture_and_the_table_of_the_run_without_scripts(show, slider):
     page = show(slider, java_script_enabled=False)
     text = page.locator("figure").inner_text()
     assert page.locator("svg").count() == 3 and page.locator("tbody tr").count() == T // 5
-    assert "group 0" in text and "ε₁ = 0.15" in text and "model 3" in text
+    assert "group A" in text and "group 0" not in text and "ε₁ = 0.15" in text and "model 3" in text
 
 
 def test_the_data_are_those_of_the_run(browser, run, slider):

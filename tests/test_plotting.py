@@ -88,11 +88,11 @@ def test_similarity_map_orders_clients_and_marks_clusters_and_groups():
     assert [(p.get_y(), p.get_height()) for p in ax.patches] == [(-0.5, 2), (1.5, 2), (3.5, 2)]
     assert [to_hex(p.get_facecolor()).upper() for p in ax.patches] == [plotting.COLOURS[g] for g in (2, 0, 1)]
     assert all(p.get_x() + p.get_width() < -0.5 and p.get_x() >= ax.get_xlim()[0] for p in ax.patches)
-    assert places(ax.get_yticklabels(), 1) == [(0.5, "2"), (2.5, "0"), (4.5, "1")]
+    assert places(ax.get_yticklabels(), 1) == [(0.5, "C"), (2.5, "A"), (4.5, "B")]
     assert places(ax.get_xticklabels(), 0) == [(0.5, "0"), (3.5, "1")]
 
 
-def test_a_narrow_run_of_a_similarity_map_has_no_number():
+def test_a_narrow_run_of_a_similarity_map_has_no_name():
     ax = plotting.similarity_map(np.eye(60), [0] * 58 + [1, 2], [0] * 58 + [1, 2])
     assert len(ax.lines) == 4 and texts(ax.get_xticklabels()) == ["0"]  # 1 of 60 clients
 
@@ -105,7 +105,7 @@ def test_group_curves_draw_mean_and_range_of_each_group():
         np.testing.assert_allclose(ax.lines[g].get_xydata(), np.stack([[10, 50, 90], own.mean(1)], 1))
         for t, (low, high) in enumerate(band(ax, g)[x] for x in (10, 50, 90)):
             assert (low, high) == (own[t].min(), own[t].max())
-    assert texts(ax.get_legend().texts) == ["group 0", "group 1", "group 2"]
+    assert texts(ax.get_legend().texts) == ["group A", "group B", "group C"]
     assert len({str(line.get_linestyle()) for line in ax.lines[:3]}) == 3 and ax.get_ylabel() == "test accuracy"
     assert dotted(ax) == [50, 90]
     (top,) = ax.child_axes

@@ -74,6 +74,13 @@ def test_table_shows_mean_and_interval(record):
     assert deep["FedAvg"].tolist() == ["0.250", "3.000"]  # one seed, and a number
 
 
+def test_large_numbers_have_no_decimals(tmp_path):
+    path, figures = tmp_path / "01_m.json", {"a": {"MB": 1357.6321, "gain": -0.25}, "b": {"MB": 0.4, "gain": 1.0}}
+    results.save(path, figures, {}, {}, 1)
+    table = results.table(path, ["a", "b"], {"MB": "MB", "gain": "gain"})
+    assert table["MB"].tolist() == ["1,358", "0"] and table["gain"].tolist() == ["\N{MINUS SIGN}0.250", "1.000"]
+
+
 def test_a_row_that_is_not_there_is_named(record):
     with pytest.raises(KeyError, match=r"'IFCA' is not among \['FedAvg', 'alone', 'grid'\]"):
         results.table(record, ["IFCA"], {"at the end": "last"})

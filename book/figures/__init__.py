@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from pathlib import Path
+from string import ascii_uppercase as LETTERS
 from typing import Any
 
 import numpy as np
@@ -122,7 +123,7 @@ def split_slider(algorithm: Any, state: Any, groups: ArrayLike, history: pd.Data
     state : CFLState
         The end of the run, with one field more: ``cosines`` (T, K, K), those of all clients' updates in each round.
     groups : array of shape (K,), integer
-        The true group of each client.
+        The true group of each client. Groups are shown as letters, since the models have numbers.
     history : pandas.DataFrame
         Of the run, with the accuracy of each group g in a column named ``"group g_accuracy"``.
 
@@ -135,8 +136,8 @@ def split_slider(algorithm: Any, state: Any, groups: ArrayLike, history: pd.Data
     """
     cosines, group = np.asarray(state.cosines.cpu(), float), np.asarray(groups)
     rules = cfl_rules(algorithm, state)
-    names, rounds = [f"group {g}" for g in np.unique(group)], len(cosines)
-    scores = history.set_index("round")[[f"{name}_accuracy" for name in names]].dropna()
+    names, rounds = np.unique(group), len(cosines)
+    scores = history.set_index("round")[[f"group {g}_accuracy" for g in names]].dropna()
     norms = state.norms.cpu().numpy()
     cut = norms[:, -1].astype(bool) & np.all([r.met() for r in rules], axis=0)
     tests = np.column_stack([norms[:, :2], cut, *(np.asarray(r.values) for r in rules)])
@@ -173,7 +174,7 @@ def split_slider(algorithm: Any, state: Any, groups: ArrayLike, history: pd.Data
         "cosines": base64.b64encode(steps.tobytes()).decode(),
         "plot": {"left": _LEFT, "right": _RIGHT},
     }
-    table = scores.round(2).set_axis(names, axis=1)
+    table = scores.round(2).set_axis([f"group {LETTERS[g]}" for g in names], axis=1)
     for rule in rules:
         by_round = pd.Series(rule.values).groupby(tests[:, 0])
         nearest = by_round.min() if rule.below else by_round.max()
@@ -206,9 +207,7 @@ def split_front(slider: str) -> Figure:
     group, rounds, splits = np.array(run["groups"]), run["rounds"], run["splits"]
     scores = pd.DataFrame([row[1:] for row in run["scores"]], index=[row[0] for row in run["scores"]])
     titles = "how often each group's model is right", "the server's models, and whom each serves"
-    chart, _ = _chart(
-        rounds, scores.set_axis([f"group {g}" for g in scores], axis=1), np.empty((0, 3)), (), splits, group, titles
-    )
+    chart, _ = _chart(rounds, scores, np.empty((0, 3)), (), splits, group, titles)
     steps = np.frombuffer(base64.b64decode(run["cosines"]), np.int8).reshape(rounds, -1)
     last, model = np.eye(len(group)), np.zeros(len(group), int)
     last[np.triu_indices(len(group), 1)] = steps.sum(0, dtype=np.int8) / 100
@@ -226,7 +225,7 @@ def split_front(slider: str) -> Figure:
         f"{len(group)} clients in {len(scores.columns)} groups, each of which calls the same digits by other names. "
         "The server is not told so. It sees how alike the clients' updates are (the matrix), and splits the clients."
     )
-    table = scores.round(2).set_axis([f"group {g}" for g in scores], axis=1).rename_axis("round").reset_index()
+    table = scores.round(2).set_axis([f"group {LETTERS[g]}" for g in scores], axis=1).rename_axis("round").reset_index()
     data = {key: run[key] for key in ("rounds", "groups", "rest", "splits", "scores", "cosines", "plot")}
     data |= {"rules": [], "tests": [], "front": True}
     return _figure("split", scene, caption, table.to_html(index=False, border=0), data)
@@ -477,8 +476,11 @@ def teachers_t(figures: Mapping[str, Any] | None = None) -> Figure:
         "bottom": bottoms["NMI"],
         "height": height,
     }
-    caption = f"Do all images fall to one domain? {kind}, {head}, rate {rate}: dots are seeds, bars 95 % intervals."
-    return _figure("teacher", scene, caption + " Dashed: four domains at random.", table, data)
+    caption = (
+        "Do all images fall to one domain? Dots are seeds, bars 95 % intervals; dashed: four domains at random. "
+        f"Before you move anything: {kind}, {head} head, rate {rate}."
+    )
+    return _figure("teacher", scene, caption, table, data)
 
 
 SUMS_SUFFICE = (  # of the scoreboard's methods: the server has no use for what a single client sends
@@ -807,7 +809,7 @@ def _chart(
         chart.curve(scores.index, scores.iloc[:, n], colour, dashes)
         look = f'class="curve" stroke="{colour}" stroke-dasharray="{dashes}"'
         chart.always.append(f'<path {look} d="M{_RIGHT + 12} {y}h16"/>')
-        chart.text(_RIGHT + 33, y + 4, f"group {name}")
+        chart.text(_RIGHT + 33, y + 4, f"group {LETTERS[name]}")
         chart.text(_WIDTH, y + 4, f"{scores.iloc[-1, n]:.2f}", f'class="end" data-group="{n}"')
     for i, rule in enumerate(rules):
         values = np.asarray(rule.values, float)
@@ -848,6 +850,6 @@ def _tree(chart: _Chart, splits: Sequence[dict[str, Any]], group: np.ndarray, ti
     chart.past.append(f'<path class="curve" stroke="currentColor" d="{"".join(lines)}"/>')
     for row, name in enumerate(order):
         names, counts = np.unique(group[model == name], return_counts=True)
-        y, held = chart.top + 12 + 30 * row, ", ".join(f"{n} of group {g}" for g, n in zip(names, counts, strict=True))
+        y, held = chart.top + 12 + 30 * row, [f"{n} of group {LETTERS[g]}" for g, n in zip(names, counts, strict=True)]
         chart.text(_RIGHT + 12, y, f"model {name}", f'data-from="{born[name]}"')
-        chart.text(_RIGHT + 12, y + 14, f"{held}", f'data-from="{born[name]}"')
+        chart.text(_RIGHT + 12, y + 14, ", ".join(held), f'data-from="{born[name]}"')

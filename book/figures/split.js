@@ -135,11 +135,12 @@ function live(figure, run) {
       const label = (k) => byGroup ? run.groups[k] : model[k];
       let b = a;
       while (b < K && label(order[b]) === label(order[a])) b++;
-      const begin = edge + a * cell, size = (b - a) * cell - 1, name = label(order[a]);
-      pen.fillStyle = byGroup ? css.getPropertyValue(`--g${name % 10}`) : ink;
+      const begin = edge + a * cell, size = (b - a) * cell - 1, number = label(order[a]);
+      pen.fillStyle = byGroup ? css.getPropertyValue(`--g${number % 10}`) : ink;
       pen.fillRect(edge - 7, begin, 5, size);
       pen.fillRect(begin, edge - 7, size, 5);
       pen.fillStyle = ink;
+      const name = byGroup ? "ABCDEFGHIJ"[number] : number; // models have numbers, true groups letters
       if (size > 24) { pen.fillText(name, edge - 22, begin + size / 2); pen.fillText(name, begin + size / 2, edge - 22); }
       if (!moving && a && !byGroup) { pen.fillRect(edge, begin - 2, 640, 2); pen.fillRect(begin - 2, edge, 2, 640); }
       a = b;

@@ -12,7 +12,9 @@ from types import SimpleNamespace
 
 import matplotlib.pyplot as plt
 import numpy as np
+import pandas as pd
 import pytest
+from docutils import nodes
 from docutils.core import publish_doctree
 from matplotlib.figure import Figure
 
@@ -26,6 +28,7 @@ def extension(name):
 
 
 EXECUTED, DRAWN, PUBLISHED = extension("executed"), extension("drawn"), extension("published")
+TOGETHER = extension("together")
 
 
 @pytest.fixture
@@ -112,6 +115,32 @@ def test_no_minus_before_nothing(text, clean):
     (found,) = EXECUTED.without_minus_zero({"cells": [cell("a", "-0.00", [stream, table])]})["cells"]
     assert found["outputs"][0]["text"] == found["outputs"][1]["data"]["text/html"] == clean
     assert found["source"] == "-0.00"
+
+
+def test_the_name_of_the_rows_stands_above_them():
+    frame = pd.DataFrame({"loop": [1, 2], "stack": [3, 4]}, pd.Index([1, 25], name="clients")).rename_axis(
+        columns="way"
+    )
+    outputs = [{"data": {"text/html": f.to_html()}} for f in (frame, frame.rename_axis(index=None))]
+    (found,) = EXECUTED.with_one_head({"cells": [{"outputs": outputs}]})["cells"]
+    heads = [re.findall(r"<th>([^<]*)</th>", o["data"]["text/html"].partition("</thead>")[0]) for o in found["outputs"]]
+    assert heads == [["clients", "loop", "stack"], ["way", "loop", "stack"]]
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "boxes"),
+    [
+        ("of shape (samples, ", "). It", ["D)."]),
+        ("see (", "), and", ["(D),"]),
+        ("the client ", "’s data", ["D’s"]),
+        ("if ", " is", []),
+    ],
+)
+def test_a_formula_keeps_the_signs_around_it(before, after, boxes):
+    sentence = nodes.paragraph("", "", nodes.Text(before), nodes.math("", "D"), nodes.Text(after))
+    text = sentence.astext()
+    TOGETHER.keep(None, sentence, "page")
+    assert [box.astext() for box in sentence.findall(nodes.inline)] == boxes and sentence.astext() == text
 
 
 def drawing(draw):
