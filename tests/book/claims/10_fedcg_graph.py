@@ -38,6 +38,13 @@ CLAIMS = {
             for place in ("last convolution", "last layer")
         )
     ),
+    "With a rate chosen for each arm, in the last convolution, it is level with modules alone after 600 "
+    "rounds.": every(
+        *(
+            level(("fedcg_ablation_rates", f"{regime}, last convolution"), WHOLE, WITHOUT, "accuracy, 600")
+            for regime in ("turned", "styles")
+        )
+    ),
     "our recipe at a rate of 0.03 ends with $\\lambda = 2.18$ for four found domains and with 2.37 for a *single* "
     "one": printed(
         "fedcg_femnist", {f"FedCG, book, D = {d} at 0.03": t for d, t in ((4, "2.18"), (1, "2.37"))}, "lambda"
