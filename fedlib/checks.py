@@ -40,7 +40,10 @@ def whole(default: Any = MISSING, **bounds: Any) -> Any:
 
 
 def check_settings(settings: Any) -> None:
-    """Refuse values outside the range that their field declares (`number`, `whole`, a Literal); numbers get plain."""
+    """Refuse values outside the range that their field declares (`number`, `whole`, a Literal).
+
+    Other numbers are kept as Python's, since torch refuses some of NumPy's.
+    """
     for f in fields(settings):
         value, kinds = getattr(settings, f.name), (f.type, *get_args(f.type))
         words = [word for kind in kinds if get_origin(kind) is Literal for word in get_args(kind)]
@@ -50,7 +53,7 @@ def check_settings(settings: Any) -> None:
         if "check" in f.metadata:
             otherwise = "".join(f", or {name}" for name in named)
             plain = f.metadata["check"](value, f.name, otherwise, **f.metadata["bounds"])
-            object.__setattr__(settings, f.name, plain)  # a number of NumPy's becomes one of Python's
+            object.__setattr__(settings, f.name, plain)
         elif words:
             raise ValueError(f"{f.name} must be {' or '.join(named)}; got {value!r:.80}")
 

@@ -304,6 +304,7 @@ def measure_rates(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Regime and layer -> arm -> rate and scores at each horizon, accuracy with each rate on the seeds for it."""
     figures: dict[str, Any] = {}
     names, rates, trial_seeds = settings["arms"], settings["rates"], settings["seeds of rates"]
+    every = settings["every"]
     for regime, place in product(settings["regimes"], settings["places"]):
 
         def run(rate: float, seed: int, arms: list[str], part: str, regime: str = regime, place: str = place) -> Rows:
@@ -315,7 +316,6 @@ def measure_rates(settings: Settings, keep: running.Keep) -> dict[str, Any]:
         tried = {rate: [run(rate, seed, names, "rate") for seed in trial_seeds] for rate in rates}
         best: dict[tuple[str, int], float] = {}
         for name, horizon in product(names, settings["horizons"]):
-            every = settings["every"]
             levels = {
                 r: float(np.mean([level(rows[name], "accuracy", horizon, every) for rows in tried[r]])) for r in tried
             }
@@ -327,7 +327,7 @@ def measure_rates(settings: Settings, keep: running.Keep) -> dict[str, Any]:
             rows: Rows = {name: {} for name in names}
             for (name, horizon), what in product(best, ("accuracy", "rarest")):
                 scores = found[best[name, horizon]][name]
-                rows[name][f"{what}, {horizon}"] = level(scores, what, horizon, settings["every"])
+                rows[name][f"{what}, {horizon}"] = level(scores, what, horizon, every)
             for p in PARTS:
                 rows |= effects(rows, p)
             enter(at, seed, rows, digits=4)

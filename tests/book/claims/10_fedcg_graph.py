@@ -38,8 +38,7 @@ CLAIMS = {
             for place in ("last convolution", "last layer")
         )
     ),
-    "With a rate chosen for each arm, in the last convolution, it is level with modules alone after 600 "
-    "rounds.": every(
+    "With a rate chosen for each arm, in the last convolution, it is level with modules alone after 600 rounds.": every(
         *(
             level(("fedcg_ablation_rates", f"{regime}, last convolution"), WHOLE, WITHOUT, "accuracy, 600")
             for regime in ("turned", "styles")
