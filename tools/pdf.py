@@ -28,24 +28,29 @@ QUIET = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgroun
 CONFIG = yaml.safe_load((notebooks.ROOT / "_config.yml").read_text(encoding="utf8"))
 TITLE, AUTHOR, ADDRESS = CONFIG["title"], CONFIG["author"], CONFIG["html"]["baseurl"]
 READY = """async ([here, there]) => {
-    await window.MathJax?.startup?.promise;
+    await Promise.all([document.fonts.ready, window.MathJax?.startup?.promise]);
     for (const a of document.links)
         if (!a.getAttribute("href").startsWith("#")) a.href = a.href.replace(here, there);
 }"""
-STYLE = """<!doctype html><html lang="en"><meta charset="utf-8"><title>Front</title><style>
-@page { size: A4; margin: 18mm; }
-body { font: 11pt/1.5 system-ui, sans-serif; margin: 0; }
-h1 { font-size: 34pt; line-height: 1.15; margin: 8mm 0; }
-section { height: 250mm; display: flex; flex-direction: column; justify-content: center; break-after: page; }
-img { width: 40mm; }
-a { display: flex; justify-content: space-between; color: inherit; text-decoration: none; break-inside: avoid; }
+STYLE = f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Front</title>
+<link rel="stylesheet" href="{(HTML / "_static/typefaces.css").as_uri()}"><style>
+@page {{ size: A4; margin: 18mm; }}
+body {{ font: 11pt/1.5 "Book Sans", sans-serif; margin: 0; }}
+h1, h2 {{ font-family: "Book Serif", serif; line-height: 1.15; }}
+h1 {{ font-size: 34pt; margin: 8mm 0; }}
+h3 {{ font-size: 11pt; margin: 4mm 0 1mm; break-after: avoid; }}
+section {{ height: 250mm; display: flex; flex-direction: column; justify-content: center; break-after: page; }}
+img {{ width: 40mm; }}
+a {{ display: flex; justify-content: space-between; color: inherit; text-decoration: none; break-inside: avoid; }}
 </style>"""
-NUMBERS = "<style>@page { @bottom-center { content: counter(page); } } p { break-after: page; }</style>"
+NUMBERS = """<style>@page { @bottom-center { content: counter(page); font: 10pt "Book Sans", sans-serif; } }
+p { break-after: page; }</style>"""
 
 
-def contents(toc: Path = notebooks.ROOT / "_toc.yml") -> list[str]:
-    """The pages of the book, in order, but for those of the library's modules."""
-    return re.findall(r"^\s*(?:- file|root): (\S+)$", toc.read_text(encoding="utf8"), re.M)
+def contents(toc: Path = notebooks.ROOT / "_toc.yml") -> dict[str, list[str]]:
+    """The parts of the book and the pages of each, without the first page and those of the library's modules."""
+    _, *parts = re.split(r"^  - caption: ", toc.read_text(encoding="utf8"), flags=re.M)
+    return {part.partition("\n")[0]: re.findall(r"- file: (\S+)$", part, re.M) for part in parts}
 
 
 def printer(browser: Page, folder: Path) -> Callable[..., PdfReader]:
@@ -74,10 +79,12 @@ def front(names: dict[str, str], starts: dict[str, int]) -> str:
     logo = (notebooks.ROOT / "book/_static/logo.svg").as_uri()
     said = f"Release {badges.release()}. The text and the figures are under CC BY 4.0, the code under BSD 3-Clause."
     cover = f'<img src="{logo}"><h1>{html.escape(TITLE)}</h1><p>{html.escape(AUTHOR)}<p>{said}<br>{ADDRESS}'
-    rows = "".join(
-        f'<a href="{ADDRESS}{page}.html"><span>{html.escape(name)}</span><span>{starts[page] + 1}</span></a>'
-        for page, name in names.items()
-    )
+    rows = ""
+    for part, pages in contents().items():
+        rows += f"<h3>{html.escape(part)}</h3>"
+        for page in pages:
+            name = html.escape(names[page])
+            rows += f'<a href="{ADDRESS}{page}.html"><span>{name}</span><span>{starts[page] + 1}</span></a>'
     return f"<section>{cover}</section><h2>Contents</h2>{rows}"
 
 
@@ -117,7 +124,7 @@ def main(out: Path = downloads.OUT) -> None:
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if not found:
         sys.exit(f"`make pdf` prints with Chromium, and there is none of {', '.join(BROWSERS)}; install chromium")
-    pages = contents()[1:]
+    pages = [page for pages in contents().values() for page in pages]
     if missing := [page for page in pages if not (HTML / f"{page}.html").exists()]:
         sys.exit(f"{missing[0]} has not been built; type `make book` first")
     out.mkdir(parents=True, exist_ok=True)

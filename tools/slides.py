@@ -4,9 +4,9 @@ _build/slides/NN_slug.html holds the title, the chapter's opening and what one l
 around them; the algorithm, which is the longest functions that the chapter writes by hand; two slides for each
 experiment; what holds; and the recap. The first of the two has the experiment's set-up and its question. The other has
 the figure, and beside it what is to be seen, which appears when the class has said what it sees. Text that is too long
-for a slide becomes smaller. The key N shows and hides notes, in the chapter's own words.
-A deck is one file that asks nobody for anything: figures and MathJax are inside. Printed, each slide is a page, with
-its notes. nbconvert's slides would be the cells of a chapter, code and all.
+for a slide becomes smaller. The key N shows and hides notes, in the chapter's own words. A deck is one file that asks
+nobody for anything: figures, typefaces and MathJax are inside. Printed, each slide is a page, with its notes.
+nbconvert's slides would be the cells of a chapter, code and all.
 """
 
 import ast
@@ -22,6 +22,8 @@ from typing import Any
 from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 
+from book._ext.selfhost import typefaces
+
 from . import notebooks, teaching
 
 OUT = notebooks.ROOT / "_build/slides"
@@ -36,40 +38,43 @@ PAGE = """<!doctype html>
 <meta charset="utf-8">
 <meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; script-src 'unsafe-inline'">
+ content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; font-src data:; script-src 'unsafe-inline'">
 <title>{title}</title>
 <style>
+{faces}
 @page {{ size: 13.333in 7.5in; margin: 0; }}
 html {{ scroll-snap-type: y proximity; }}
-body {{ margin: 0; font: clamp(16px, 1.7vw, 26px)/1.45 system-ui, sans-serif; color: #1a1a1a; background: #fff; }}
-section {{ position: relative; box-sizing: border-box;
-  min-height: 100vh; padding: 4vh 6vw 7vh; scroll-snap-align: start; break-after: page;
-  break-inside: avoid; display: flex; flex-direction: column; align-items: center; overflow-x: auto; }}
-section > * {{ max-width: 100%; }}
-section > :is(.words, .ask, .above) {{ width: 100%; }}
-section:first-of-type {{ justify-content: center; }}
-h1 {{ font-size: 2.2em; line-height: 1.15; }}
-h2 {{ font-size: 1.4em; margin: 0 0 .6em; }}
-h1 {{ text-align: center; }}
-section > .beside {{ display: flex; gap: 3vw; align-items: center; max-width: 100%; width: 100%; }}
+body {{ margin: 0; font: clamp(16px, 1.8vw, 28px)/1.4 "Book Sans", sans-serif; color: #1a1a1a; background: #fff; }}
+section {{ position: relative; box-sizing: border-box; min-height: 100vh; padding: 5vh 6vw 8vh;
+  scroll-snap-align: start; break-after: page; break-inside: avoid;
+  display: flex; flex-direction: column; overflow-x: auto; }}
+section:first-of-type {{ justify-content: center; border-left: 1.2vw solid #0b57c2; }}
+h1, h2 {{ font-family: "Book Serif", serif; font-weight: 600; line-height: 1.15; }}
+h1 {{ font-size: 2.4em; margin: 0 0 .4em; }}
+h2 {{ font-size: 1.5em; margin: 0 0 .7em; padding-bottom: .25em; border-bottom: 3px solid #0b57c2; }}
+section > .beside {{ display: flex; gap: 3vw; align-items: center; }}
 .beside > * {{ flex: 2 1 0; min-width: 0; }}
 .beside > figure {{ flex: 3 1 0; }}
-:is(.beside, .above) p {{ font-size: .85em; }}
+:is(.beside, .above) p {{ font-size: .9em; }}
 .above img {{ max-height: 42vh; }}
 figcaption {{ font-size: .7em; color: #595959; }}
-figure {{ margin: 0; text-align: center; max-width: 100%; }}
-figure img {{ max-width: 100%; width: 100%; max-height: 70vh; object-fit: contain; }}
-.words {{ font-size: .9em; }}
+figure {{ margin: 0; max-width: 100%; }}
+figure img {{ max-width: 100%; width: 100%; max-height: 68vh; object-fit: contain; object-position: left; }}
 .words p, .words mjx-container {{ margin: .5em 0 !important; }}
-.ask {{ font-size: 1.2em; font-weight: 600; }}
+.words > ul {{ margin: .3em 0; padding-left: 1.2em; }}
+.words li {{ margin: .35em 0; }}
+.ask {{ font-size: 1.1em; font-weight: 600; color: #0b57c2; }}
+div.ask {{ margin-top: .8em; padding: .1em 1em; border-left: 5px solid #0b57c2; background: #eef4fc; }}
 .stepped .later:not(.shown) {{ visibility: hidden; }}
-pre {{ font-size: .66em; line-height: 1.3; margin: 0; white-space: pre-wrap; }}
+code, pre {{ font-family: ui-monospace, "DejaVu Sans Mono", monospace; }}
+code {{ font-size: .85em; }}
+pre {{ font-size: .66em; line-height: 1.3; margin: 0; padding-left: 1em; border-left: 3px solid #bbb;
+  white-space: pre-wrap; }}
 aside {{ display: none; margin-top: 1.5em; padding: .2em 1em; font-size: .8em; border-left: 4px solid #bbb; }}
 .notes aside {{ display: block; }}
-table {{ border-collapse: collapse; font-size: .8em; }}
-th, td {{ border-bottom: 1px solid #bbb; padding: .3em .7em; text-align: left; vertical-align: top; }}
-footer {{ position: absolute; bottom: 1.5em; left: 6vw; right: 6vw; font-size: .6em; text-align: center;
-  max-width: none; color: #595959; }}
+table {{ border-collapse: collapse; width: 100%; font-size: .9em; }}
+th, td {{ border-bottom: 1px solid #bbb; padding: .35em 1em .35em 0; text-align: left; vertical-align: top; }}
+footer {{ position: absolute; bottom: 1.5em; left: 6vw; right: 6vw; font-size: .6em; color: #595959; }}
 @media print {{ section {{ height: 7.5in; min-height: 0; }} figure img {{ max-height: 5.2in; }}
   aside {{ display: block; }} .stepped .later {{ visibility: visible !important; }} }}
 </style>
@@ -88,11 +93,12 @@ addEventListener("keydown", (event) => {{
 }});
 const fit = () => document.querySelectorAll("section").forEach((slide) => {{
   slide.style.fontSize = "";
-  for (let size = 96; slide.scrollHeight > innerHeight + 1 && size > 55; size -= 4) slide.style.fontSize = size + "%";
+  const full = () => slide.scrollHeight > innerHeight + 1 || slide.scrollWidth > slide.clientWidth + 1;
+  for (let size = 96; full() && size > 55; size -= 4) slide.style.fontSize = size + "%";
 }});
 addEventListener("resize", fit);
 MathJax = {{
-  tex: {{ inlineMath: [["\\\\(", "\\\\)"]] }}, options: {{ enableMenu: false }},
+  tex: {{ inlineMath: [["\\\\(", "\\\\)"]] }}, svg: {{ displayAlign: "left" }}, options: {{ enableMenu: false }},
   startup: {{ pageReady: () => MathJax.startup.defaultPageReady().then(fit) }},
 }};
 const packed = Uint8Array.from(atob("{mathjax}"), (c) => c.charCodeAt(0));
@@ -168,7 +174,7 @@ def deck(notebook: Any) -> str:
     body = "\n".join(numbered)
     script = (files("mathjax") / "static/mathjax/es5/tex-svg.js").read_text(encoding="utf8")
     packed = base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
-    return PAGE.format(title=html.escape(title), mathjax=packed, slides=body)
+    return PAGE.format(title=html.escape(title), faces=typefaces(), mathjax=packed, slides=body)
 
 
 def _part(pattern: str, text: str, name: str) -> str:

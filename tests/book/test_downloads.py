@@ -6,8 +6,9 @@ from tools import notebooks, pdf
 
 
 def test_contents_are_those_of_the_book():
-    pages = pdf.contents()
-    assert pages[0] == "book/index" and len(set(pages)) == len(pages)
+    parts = pdf.contents()
+    pages = [page for pages in parts.values() for page in pages]
+    assert [*parts][0] == "One model for all" and all(parts.values()) and len(set(pages)) == len(pages)
     assert [p for p in pages if p.startswith("notebooks/")] == [f"notebooks/{p.stem}" for p in notebooks.paths()]
 
 

@@ -82,7 +82,7 @@ def test_a_set_up_without_a_question_is_beside_the_figure(chapter):
 
 def test_a_deck_asks_nobody_for_anything(chapter):
     deck = slides.deck(chapter)
-    assert "default-src 'none'" in deck and len(deck) < 1_000_000
+    assert "default-src 'none'" in deck and len(deck) < 1_100_000
     page = re.sub(r"<script>.*?</script>", "", deck, flags=re.S)
     assert set(re.findall(r'(?:src|href)="(\w+:)', page)) == {"data:"} and "@import" not in page
     packed = re.search(r'atob\("([\w+/=]+)"\)', deck)[1]

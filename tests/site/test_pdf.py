@@ -5,13 +5,13 @@ from pypdf import PdfReader
 
 from tools import pdf
 
-PAGES = ["book/index", "book/teaching/index", "notebooks/01_fedavg", "book/notation"]
+PARTS = {"Teaching": ["book/teaching/index"], "One model": ["notebooks/01_fedavg", "book/notation"]}
 
 
 @pytest.fixture(scope="module")
 def out(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(pdf, "contents", lambda: PAGES)
+        patch.setattr(pdf, "contents", lambda: PARTS)
         folder = tmp_path_factory.mktemp("pdf")
         pdf.main(folder)
     return folder
@@ -31,7 +31,8 @@ def test_links_lead_to_published_pages_and_nowhere_on_this_machine(out):
     home = pdf.ADDRESS.lower()
     inside = [a for a in addresses(PdfReader(out / "book.pdf")) if a.lower().startswith(home)]
     assert f"{home}book/glossary.html" in {a.lower().partition("#")[0] for a in inside}
-    assert not [a for a in inside if a[len(home) :].partition(".html")[0] in PAGES[1:]], "that page is in the book"
+    pages = {page for pages in PARTS.values() for page in pages}
+    assert not [a for a in inside if a[len(home) :].partition(".html")[0] in pages], "that page is in the book"
 
 
 def test_sheets_have_a_size_and_a_number(out):
@@ -52,6 +53,7 @@ def test_the_book_has_a_cover_contents_and_bookmarks(out):
     starts = [book.get_destination_page_number(mark) for mark in book.outline]
     for title, start in zip(titles, starts, strict=True):
         assert any(title in line for line in lines) and str(start - 1) in " ".join(lines)
+    assert [line for line in lines if line in PARTS] == [*PARTS]
     # The contents lead to places in the book.
     inside = [link.get_object() for link in book.pages[1]["/Annots"]]
     assert [book.get_page_number(link["/Dest"][0].get_object()) for link in inside] == starts
