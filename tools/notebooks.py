@@ -1,13 +1,18 @@
 """Where the notebooks are, and what one says of itself."""
 
+import copy
+import re
 from pathlib import Path
 from typing import Any
 
 import nbformat
+import yaml
 
 from . import badges
 
 ROOT = badges.ROOT
+CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf8"))
+ADDRESS = CONFIG["html"]["baseurl"]
 
 
 def paths() -> list[Path]:
@@ -33,3 +38,11 @@ def tagged(notebook: Any, tag: str) -> list[Any]:
 def shown(cell: Any, kind: str) -> list[str]:
     """What a cell has put out of a kind, such as "image/svg+xml"."""
     return [output.data[kind] for output in cell.get("outputs", ()) if kind in output.get("data", {})]
+
+
+def elsewhere(notebook: Any) -> Any:
+    """A copy for another place: its links to pages of the book lead to the published ones."""
+    found = copy.deepcopy(notebook)
+    for cell in found.cells:
+        cell.source = re.sub(r"\]\(\.\./(book/[\w/]+)\.md", rf"]({ADDRESS}\1.html", cell.source)
+    return found

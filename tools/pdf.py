@@ -14,7 +14,6 @@ from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
 
-import yaml
 from playwright.sync_api import Page, sync_playwright
 from pypdf import PdfReader, PdfWriter
 from pypdf.generic import ArrayObject, NameObject
@@ -25,8 +24,7 @@ from . import badges, downloads, notebooks
 HTML = notebooks.ROOT / "_build/html"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUIET = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
-CONFIG = yaml.safe_load((notebooks.ROOT / "_config.yml").read_text(encoding="utf8"))
-TITLE, AUTHOR, ADDRESS = CONFIG["title"], CONFIG["author"], CONFIG["html"]["baseurl"]
+TITLE, AUTHOR, ADDRESS = notebooks.CONFIG["title"], notebooks.CONFIG["author"], notebooks.ADDRESS
 READY = """async ([here, there]) => {
     await Promise.all([document.fonts.ready, window.MathJax?.startup?.promise]);
     for (const a of document.links)

@@ -136,6 +136,7 @@ def deck(notebook: Any) -> str:
     ValueError
         If a figure has no picture, or the chapter lacks a part.
     """
+    notebook = notebooks.elsewhere(notebook)
     text = "\n\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
     title = _part(r"^# ([^\n]+)$", text, "title")
     learn = _part(r"\*\*You will learn\*\* \| ([^\n]+) \|$", text, 'row "You will learn"')

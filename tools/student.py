@@ -41,7 +41,7 @@ def marked(notebook: Any) -> Any:
     notebook
         Without the badge, which opens the chapter with its solutions.
     """
-    found = copy.deepcopy(notebook)
+    found = notebooks.elsewhere(notebook)
     asked = exercises.of(found)
     gone = notebooks.tagged(found, "answer")  # its place is the solution's
     found.cells = [c for c in found.cells if "colab-badge.svg" not in c.source and c not in gone]

@@ -24,7 +24,8 @@ def chapter():
         "## Experiment: a circle is round\n\nIt has a radius.\n\n**Predict.** How *round*\nis it?\n\nWe draw.",
         "**What to see.** All of it.\n\nAnd $r$.",
         "## What holds, and what does not\n\nA table.\n\n**It is round.** Always. Nearly. Never.\n\nMore.",
-        "## Recap\n\n| | FedAvg |\n| --- | --- |\n| sends | $\\theta_k$ |\n\n**Read on.** Elsewhere.",
+        "## Recap\n\n| | FedAvg |\n| --- | --- |\n| sends | $\\theta_k$ |\n"
+        "| more | [here](../book/atlas.md) |\n\n**Read on.** Elsewhere.",
     ]
     cells = [new.new_markdown_cell(t) for t in text]
     shown = new.new_output("display_data", {"image/svg+xml": SVG})
@@ -80,11 +81,15 @@ def test_a_set_up_without_a_question_is_beside_the_figure(chapter):
     assert found[3].index("It has a radius.") < found[3].index("What do you see?") and "guess" not in found[3]
 
 
+def test_links_lead_to_published_pages(chapter):
+    assert re.findall(r'<a href="([^"]+)"', slides.deck(chapter)) == [f"{notebooks.ADDRESS}book/atlas.html"]
+
+
 def test_a_deck_asks_nobody_for_anything(chapter):
     deck = slides.deck(chapter)
     assert "default-src 'none'" in deck and len(deck) < 1_100_000
     page = re.sub(r"<script>.*?</script>", "", deck, flags=re.S)
-    assert set(re.findall(r'(?:src|href)="(\w+:)', page)) == {"data:"} and "@import" not in page
+    assert set(re.findall(r'src="(\w+:)', page)) == {"data:"} and "@import" not in page
     packed = re.search(r'atob\("([\w+/=]+)"\)', deck)[1]
     assert b"MathJax" in gzip.decompress(base64.b64decode(packed))
     assert deck.count("</script>") == 1

@@ -58,7 +58,7 @@ def test_copies_hold_no_solution(notebook):
     copied = student.released(source)
     assert notebook == before, "the chapter itself stays as it is"
     text = nbformat.writes(copied)
-    for hidden in ("SOLUTION", "hide-cell", "colab-badge", exercises.READING):
+    for hidden in ("SOLUTION", "hide-cell", "colab-badge", "](../book", exercises.READING):
         assert hidden not in text
     assert student.WRITING in "\n".join(c.source for c in copied.cells)
     marks = {c.id: c.metadata.nbgrader for c in copied.cells if "nbgrader" in c.metadata}
