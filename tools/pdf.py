@@ -128,7 +128,7 @@ def main(out: Path = downloads.OUT) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as p:
         browser = p.chromium.launch(executable_path=found, args=QUIET)
-        printed = printer(browser.new_page(), Path(folder))
+        printed = printer(browser.new_page(reduced_motion="reduce"), Path(folder))
         each = {page: printed(page) for page in tqdm(pages, desc="pages", mininterval=5)}
         *firsts, sheets = accumulate((len(pdf.pages) for pdf in each.values()), initial=0)
         starts = dict(zip(each, firsts, strict=True))

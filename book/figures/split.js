@@ -223,6 +223,7 @@ function live(figure, run) {
   chart.onpointerdown = (e) => { chart.setPointerCapture(e.pointerId); point(e); };
   chart.onpointermove = (e) => { if (e.buttons) point(e); };
   new MutationObserver(() => glide()).observe(document.documentElement, { attributeFilter: ["data-theme", "theme"] });
+  addEventListener("beforeprint", () => { stop(); go(T); }); // on paper, what it comes to
   label();
   decide();
   if (run.front && !calm) { // once, when the reader comes to it, and has not moved anything
