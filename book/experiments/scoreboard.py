@@ -52,7 +52,7 @@ METHODS = (
 )  # fmt: skip
 CONTROLS = ("true groups", "random groups")  # where groups are planted
 FINDS = (OURS, "IFCA", "FeSEM", "FedGroup", "k-means", "PACFL", "FedSGCNN")  # clusters
-RATES, CLIENT_RATE = (0.1, 0.3, 0.9), 0.3  # to choose from; FedAdam chooses the server's tenth, and clients have 0.3
+RATES = (0.1, 0.3, 0.9)  # to choose from; FedAdam chooses the server's tenth, and clients have `Board.client_rate`
 OWN = {  # settings of single methods, which are not tuned
     "FedAvg, fine-tuned": {"finetune_epochs": 5},
     "FedProx": {"mu": 0.1},
@@ -92,6 +92,7 @@ class Nets:
 
     widths: tuple[int, ...]
     domains: int
+    image: tuple[int, int, int] = (1, 14, 14)
 
     @cached_property
     def model(self) -> models.MLP:
@@ -106,7 +107,7 @@ class Nets:
     @cached_property
     def with_domains(self) -> DomainNet:
         """For FedCG: with a module for each domain in the last layer, and a small student that tells domains apart."""
-        student = DomainClassifier((1, 14, 14), self.domains, "flatten", (8, 16), (2, 1))
+        student = DomainClassifier(self.image, self.domains, "flatten", (8, 16), (2, 1))
         return DomainNet(self.model, self.domains, (f"dense{len(self.widths) - 1}",), student)
 
     @property
@@ -254,6 +255,8 @@ class Board:
     pair_rounds: int
     batch_size: int
     epochs: int
+    rates: tuple[float, ...] = RATES
+    client_rate: float = 0.3
 
     @lru_cache(maxsize=8)  # noqa: B019
     def world(self, kind: str, seed: int) -> World:
@@ -286,7 +289,7 @@ class Board:
             ),
             "FedProx": lambda: algorithms.FedProx(loss, **OWN["FedProx"], **how),
             "SCAFFOLD": lambda: algorithms.Scaffold(loss, **how),
-            "FedAdam": lambda: algorithms.FedAdam(loss, server_lr=rate / 10, **how | {"lr": CLIENT_RATE}),
+            "FedAdam": lambda: algorithms.FedAdam(loss, server_lr=rate / 10, **how | {"lr": self.client_rate}),
             "Ditto": lambda: algorithms.Ditto(loss, **OWN["Ditto"], **how),
             "FedRep": lambda: algorithms.FedRep(loss, local=last, **OWN["FedRep"], **how),
             "pFedGraph": lambda: algorithms.PFedGraph(loss, **how),
@@ -359,7 +362,7 @@ class Board:
         name, here = "FedAvg, fine-tuned", self.world(kind, seed)
         state, found = self.train(name, kind, seed, rate).state, {}
         data = here.train.to(state.tuned.device).sorted()
-        for at_home in RATES:  # all from one model of FedAvg, which stays as it is while clients fine-tune
+        for at_home in self.rates:  # all from one model of FedAvg, which stays as it is while clients fine-tune
             algorithm = self.methods(here, seed, rate, at_home)[name]()
             tuned = algorithm.new_clients(state, data, Key(seed, self.rounds), rounds=1)
             end = fedlib.Result(tuned, data.id, pd.DataFrame())
@@ -404,7 +407,8 @@ class Board:
 
 def board_of(settings: dict[str, Any]) -> Board:
     """The protocol that settings state."""
-    return Board(**{field.name: settings[field.name.replace("pair_", "pair ")] for field in dataclasses.fields(Board)})
+    names = [field.name for field in dataclasses.fields(Board) if field.default is dataclasses.MISSING]
+    return Board(**{name: settings[name.replace("pair_", "pair ")] for name in names})
 
 
 def chosen_rates(
@@ -416,7 +420,9 @@ def chosen_rates(
 
     def tried(name: str, label: str, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
         part = f"{kind}: {name} at"
-        return {str(r): keep(f"{part} {r}{label}", function, *args, kind, seed, r, arms=arms[name]) for r in RATES}
+        return {
+            str(r): keep(f"{part} {r}{label}", function, *args, kind, seed, r, arms=arms[name]) for r in board.rates
+        }
 
     for name in names:
         if name == tuned:
