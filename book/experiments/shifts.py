@@ -14,7 +14,7 @@ Unlike there, digits have 14 x 14 pixels, a client has 200 of them and not 6,000
 that are never seen. Networks, methods and their settings are those of `book.experiments.scoreboard`; all clients take
 part in each round. A method chooses its learning rates in each shift and grade by the validation rows of another seed.
 Who wants a number of groups is told how many ways there are among the clients, at most five. Preset ``full`` takes
-about an hour on one core.
+less than two hours on one core.
 """
 
 from dataclasses import dataclass

@@ -135,3 +135,20 @@ def test_who_serves_new_clients_by_images_alone():
         if scores[0] == scores[1]:
             alike.append(name)
     assert set(WITHOUT_LABELS) <= set(alike)
+
+
+def test_what_the_page_says_of_kinds_of_clients():
+    """How many there are, and which of them new clients bring that no training client has."""
+    board, colours, others = shifts.board_of(SETTINGS), [], {}
+    x, y = shifts.large_digits()
+    for seed in SETTINGS["seeds"]:
+        colours.append(len(set(board.world("P(x), 8", seed).group.tolist())))
+        order = np.random.RandomState(seed).permutation(len(y))[: 25 * board.digits]
+        whose = np.arange(len(order)) // board.digits
+        cuts = (np.cumsum(shifts.PARTS)[:-1] * board.digits).round()
+        parts = np.searchsorted(cuts, np.arange(len(order)) % board.digits, side="right")
+        for shift in ("P(y given x)", "P(x given y)"):
+            _, _, ways = shifted(shift, 8, x[order], y[order], whose, parts, seed)
+            others.setdefault(shift, []).append(set(ways[20:].tolist()) & set(ways[:20].tolist()))
+    assert (min(colours), max(colours)) == (11, 13)
+    assert others == dict.fromkeys(others, [set()] * 5)
