@@ -27,6 +27,7 @@ QUIET = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgroun
 TITLE, AUTHOR, ADDRESS = notebooks.CONFIG["title"], notebooks.CONFIG["author"], notebooks.ADDRESS
 READY = """async ([here, there]) => {
     await Promise.all([document.fonts.ready, window.MathJax?.startup?.promise]);
+    for (const hint of document.querySelectorAll("article details:not(.hide, .fedlib *)")) hint.open = true;
     for (const a of document.links)
         if (!a.getAttribute("href").startsWith("#")) a.href = a.href.replace(here, there);
 }"""
@@ -41,8 +42,10 @@ section {{ height: 250mm; display: flex; flex-direction: column; justify-content
 img {{ width: 40mm; }}
 a {{ display: flex; justify-content: space-between; color: inherit; text-decoration: none; break-inside: avoid; }}
 </style>"""
-NUMBERS = """<style>@page { @bottom-center { content: counter(page); font: 10pt "Book Sans", sans-serif; } }
-p { break-after: page; }</style>"""
+NUMBERS = f"""<style>@page {{
+@bottom-left {{ content: "{TITLE}. CC BY 4.0. {ADDRESS}"; font: 8pt "Book Sans", sans-serif; color: #555; }}
+@bottom-right {{ content: counter(page); font: 10pt "Book Sans", sans-serif; }} }}
+p {{ break-after: page; }}</style>"""
 
 
 def contents(toc: Path = notebooks.ROOT / "_toc.yml") -> dict[str, list[str]]:
@@ -61,7 +64,7 @@ def printer(browser: Page, folder: Path) -> Callable[..., PdfReader]:
             source.write_text(f"{STYLE}{text}", encoding="utf8")
         browser.goto(source.as_uri())
         browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS])
-        browser.pdf(path=path, prefer_css_page_size=True)
+        browser.pdf(path=path, prefer_css_page_size=True, tagged=True)
         return PdfReader(path)
 
     return printed
