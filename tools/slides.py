@@ -21,15 +21,18 @@ from typing import Any
 
 from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
+from pygments import highlight
+from pygments.formatters import HtmlFormatter
+from pygments.lexers import PythonLexer
 
 from book._ext.selfhost import typefaces
 
 from . import notebooks, teaching
 
 OUT = notebooks.ROOT / "_build/slides"
-EQUATIONS = 190  # words on one slide with equations, but always one equation
+EQUATIONS = 120  # words on one slide with equations, but always one equation
 SETUP = 170  # words of an experiment's set-up on one slide, but always its first and last paragraph
-CODE = 34  # lines of the functions that are shown
+CODE, LINES = 48, 26  # lines of the functions that are shown, and of those on one slide
 WIDE = 2.3  # a figure's width by its height from which the text comes under it
 
 PAGE = """<!doctype html>
@@ -49,32 +52,36 @@ section {{ position: relative; box-sizing: border-box; min-height: 100vh; paddin
   scroll-snap-align: start; break-after: page; break-inside: avoid;
   display: flex; flex-direction: column; overflow-x: auto; }}
 section:first-of-type {{ justify-content: center; border-left: 1.2vw solid #0b57c2; }}
+.body {{ flex: 1 1 auto; display: flex; flex-direction: column; }}
+section:first-of-type .body {{ flex: 0 1 auto; }}
 h1, h2 {{ font-family: "Book Serif", serif; font-weight: 600; line-height: 1.15; }}
 h1 {{ font-size: 2.4em; margin: 0 0 .4em; }}
 h2 {{ font-size: 1.5em; margin: 0 0 .7em; padding-bottom: .25em; border-bottom: 3px solid #0b57c2; }}
-section > .beside {{ display: flex; gap: 3vw; align-items: center; }}
-.beside > * {{ flex: 2 1 0; min-width: 0; }}
-.beside > figure {{ flex: 3 1 0; }}
+.beside {{ display: flex; gap: 3vw; align-items: flex-start; }}
+.beside > div {{ flex: 1 1 0; min-width: 0; }}
+.beside > figure {{ flex: 0 0 min(60%, 66vh * var(--r, 1)); }}
 :is(.beside, .above) p {{ font-size: .9em; }}
-.above img {{ max-height: 42vh; }}
-figcaption {{ font-size: .7em; color: #595959; }}
+.above img {{ max-height: 46vh; }}
+figcaption {{ font-size: .75em; color: #595959; }}
 figure {{ margin: 0; max-width: 100%; }}
-figure img {{ max-width: 100%; width: 100%; max-height: 68vh; object-fit: contain; object-position: left; }}
+figure img {{ max-width: 100%; width: 100%; max-height: 66vh; object-fit: contain; object-position: left; }}
 .words p, .words mjx-container {{ margin: .5em 0 !important; }}
 .words > ul {{ margin: .3em 0; padding-left: 1.2em; }}
 .words li {{ margin: .35em 0; }}
-.ask {{ font-size: 1.1em; font-weight: 600; color: #0b57c2; }}
-div.ask {{ margin-top: .8em; padding: .1em 1em; border-left: 5px solid #0b57c2; background: #eef4fc; }}
+.ask {{ font-weight: 600; color: #0b57c2; }}
+div.ask {{ margin: auto 0; padding: .3em 1em; border-left: 6px solid #0b57c2; background: #eef4fc;
+  font-size: 1.3em; line-height: 1.3; }}
 .stepped .later:not(.shown) {{ visibility: hidden; }}
 code, pre {{ font-family: ui-monospace, "DejaVu Sans Mono", monospace; }}
 code {{ font-size: .85em; }}
-pre {{ font-size: .66em; line-height: 1.3; margin: 0; padding-left: 1em; border-left: 3px solid #bbb;
+pre {{ font-size: .78em; line-height: 1.3; margin: 0; padding-left: 1em; border-left: 3px solid #bbb;
   white-space: pre-wrap; }}
 aside {{ display: none; margin-top: 1.5em; padding: .2em 1em; font-size: .8em; border-left: 4px solid #bbb; }}
 .notes aside {{ display: block; }}
 table {{ border-collapse: collapse; width: 100%; font-size: .9em; }}
 th, td {{ border-bottom: 1px solid #bbb; padding: .35em 1em .35em 0; text-align: left; vertical-align: top; }}
-footer {{ position: absolute; bottom: 1.5em; left: 6vw; right: 6vw; font-size: .6em; color: #595959; }}
+footer {{ position: absolute; bottom: 1.5em; left: 6vw; right: 6vw; font-size: .6em; color: #595959;
+  display: flex; justify-content: space-between; }}
 @media print {{ section {{ height: 7.5in; min-height: 0; }} figure img {{ max-height: 5.2in; }}
   aside {{ display: block; }} .stepped .later {{ visibility: visible !important; }} }}
 </style>
@@ -92,9 +99,10 @@ addEventListener("keydown", (event) => {{
   else slides[at + step]?.scrollIntoView();
 }});
 const fit = () => document.querySelectorAll("section").forEach((slide) => {{
-  slide.style.fontSize = "";
+  const body = slide.querySelector(".body");
+  body.style.fontSize = "";
   const full = () => slide.scrollHeight > innerHeight + 1 || slide.scrollWidth > slide.clientWidth + 1;
-  for (let size = 96; full() && size > 55; size -= 4) slide.style.fontSize = size + "%";
+  for (let size = 96; full() && size > 55; size -= 4) body.style.fontSize = size + "%";
 }});
 addEventListener("resize", fit);
 MathJax = {{
@@ -113,7 +121,7 @@ new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gz
 </html>
 """
 
-_markdown = MarkdownIt("commonmark", {"html": False}).enable("table")
+_markdown = MarkdownIt("commonmark", {"html": False, "typographer": True}).enable(["table", "smartquotes"])
 dollarmath_plugin(
     _markdown,
     renderer=lambda tex, how: html.escape(f"\\[{tex}\\]" if how["display_mode"] else f"\\({tex}\\)", quote=False),
@@ -145,17 +153,16 @@ def deck(notebook: Any) -> str:
     recap = _part(r"^## Recap\n+(.+?)(?:\n\n\*\*Read on|\Z)", text, 'section "Recap"')
     opening = _part(r"^# [^\n]+\n+(.*?)^\|", text, "opening")
     points = "\n".join(f"- {point}" for point in learn.split("; "))
-    slides = [f"<h1>{_inline(title)}</h1>\n" + _words(f"{opening}\n\nYou will learn\n\n{points}")]
+    slides = [_slide(title, _words(f"{opening}\n\nYou will learn\n\n{points}"), 1)]
     told = [_slide("The equations", _words(some)) for some in equations]
-    if functions := _by_hand(notebook):
-        told.append(_slide("The algorithm", f"<pre>{html.escape(functions)}</pre>"))
-    section, said, guesses = "", [], 0
+    told += [_slide("The algorithm", f"<pre>{code}</pre>") for code in _by_hand(notebook)]
+    section, said, guesses, pictured = "", [], 0, False
     for i, cell in enumerate(notebook.cells):
         if cell.cell_type == "markdown":
-            *_, (heading, words) = [("", ""), *re.findall(r"^## (.+)\n+((?:(?!^## ).*\n?)*)", cell.source, re.M)]
+            *_, (heading, words) = [("", ""), *re.findall(r"^## (.+)\n*((?:(?!^## ).*\n?)*)", cell.source, re.M)]
             if heading.startswith("The equation"):
-                if section and said:  # the idea has no figure
-                    slides.append(_slide(section, _words("\n\n".join(said))))
+                if section and said and not pictured:
+                    slides.append(_slide("The idea", _words("\n\n".join(said))))
                 slides += told
             section, said = (heading, [words]) if heading else (section, [*said, cell.source])
         elif "figure" in cell.metadata.get("mystnb", {}):
@@ -165,14 +172,16 @@ def deck(notebook: Any) -> str:
                 ask = f'<div class="ask">{_markdown.render(question)}</div>'
                 slides.append(_slide(f"Predict, {guesses}", _words(before) + ask))
             slides.append(_slide(section, _figure(cell, notebook.cells[i + 1 :], "" if question else before)))
-            said = []
+            said, pictured = [], True
     points = "\n".join(f"- {' '.join(_sentences(p)[:2])}" for p in holds.split("\n\n") if p.startswith("**"))
     if points:
         slides.append(_slide("What holds, and what does not", _words(points)))
     slides.append(_slide("Recap", _words(recap)))
-    foot = f"of {len(slides)}. CC BY 4.0. Arrows: next, back. N: notes.</footer></section>"
-    numbered = (f"<section>{slide}<footer>{_inline(title)}, {i} {foot}" for i, slide in enumerate(slides, 1))
-    body = "\n".join(numbered)
+    feet = ["CC BY 4.0. Arrows: next, back. N: notes."] + [_inline(title)] * (len(slides) - 1)
+    body = "\n".join(
+        f"<section>{slide}<footer><span>{foot}</span><span>{i} of {len(slides)}</span></footer></section>"
+        for i, (slide, foot) in enumerate(zip(slides, feet, strict=True), 1)
+    )
     script = (files("mathjax") / "static/mathjax/es5/tex-svg.js").read_text(encoding="utf8")
     packed = base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
     return PAGE.format(title=html.escape(title), faces=typefaces(), mathjax=packed, slides=body)
@@ -189,8 +198,8 @@ def _inline(text: str) -> str:
     return _markdown.renderInline(text)
 
 
-def _slide(heading: str, body: str) -> str:
-    return f"<h2>{_inline(heading)}</h2>\n{body}"
+def _slide(heading: str, body: str, level: int = 2) -> str:
+    return f'<h{level}>{_inline(heading)}</h{level}>\n<div class="body">{body}</div>'
 
 
 def _words(text: str) -> str:
@@ -215,8 +224,8 @@ def _explained(section: str) -> list[str]:
     return found
 
 
-def _by_hand(notebook: Any) -> str:
-    """Functions of the section "By hand", in their order, without the shortest where there are many."""
+def _by_hand(notebook: Any) -> list[str]:
+    """Functions of the section "By hand", in their order and in colours, for each slide; the shortest are left out."""
     inside, functions = False, []
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
@@ -224,9 +233,17 @@ def _by_hand(notebook: Any) -> str:
         elif inside:
             made = [n for n in ast.parse(cell.source).body if isinstance(n, ast.FunctionDef)]
             functions += [ast.get_source_segment(cell.source, n) for n in made]
-    while sum(f.count("\n") + 3 for f in functions) > CODE and len(functions) > 1:
+    while sum(f.count("\n") + 2 for f in functions) > CODE and len(functions) > 1:
         functions.remove(min(functions, key=lambda f: f.count("\n")))
-    return "\n\n\n".join(functions)
+    slides: list[str] = []
+    for function in functions:
+        if slides and (slides[-1] + function).count("\n") + 3 <= LINES:
+            slides[-1] += f"\n\n{function}"
+        else:
+            slides.append(function)
+    return [
+        highlight(code, PythonLexer(), HtmlFormatter(noclasses=True, nowrap=True, style="xcode")) for code in slides
+    ]
 
 
 def _question(text: str) -> tuple[str, str]:
@@ -265,7 +282,9 @@ def _figure(cell: Any, after: Any, before: str) -> str:
     words = _words(before) if before else ""
     beside = f'{words}<p class="ask">{ask}</p><div class="later">{_markdown.render(seen)}</div>'
     notes = f"<aside>{_markdown.render(more)}</aside>" if more else ""
-    figure = f"<figure>{images}<figcaption>{_inline(caption)}</figcaption></figure>"
+    shape = f' style="--r: {float(size[1]) / float(size[2]):.3f}"' if size and len(pictures) == 1 else ""
+    later = "" if before else ' class="later"'  # it may say what was asked
+    figure = f"<figure{shape}>{images}<figcaption{later}>{_inline(caption)}</figcaption></figure>"
     return f'<div class="{place}">{figure}<div>{beside}</div></div>{notes}'
 
 

@@ -39,6 +39,11 @@ def chapter():
     return new.new_notebook(cells=cells)
 
 
+def plain(text):
+    """Without the colours of code."""
+    return re.sub("</?span[^>]*>", "", text)
+
+
 def test_a_deck_has_all_parts(chapter):
     deck = slides.deck(chapter)
     found = re.findall(r"<section>(.*?)</section>", deck, re.S)
@@ -56,11 +61,12 @@ def test_a_deck_has_all_parts(chapter):
     assert "As here," in found[1] and r"\[a &lt; b \tag{C 1}\]" in found[1] and " is it. Not said." in found[1]
     assert found[1].count("And here,") == 1 and "So is" in found[1]
     assert r"\[e" in found[1] and ". Then more." in found[1]
-    assert all(function in found[2] for function in ("def one():", "def two(a):", "b &lt; 2", "def three"))
+    assert all(function in plain(found[2]) for function in ("def one():", "def two(a):", "b &lt; 2", "def three"))
     assert found[3].index("It has a radius.") < found[3].index("We draw") < found[3].index("How <em>round</em>\nis it?")
     assert "round</h2>" not in found[3], "the heading of an experiment may say what comes out"
     assert 'alt="A &quot;round&quot; circle."' in found[4] and "Was your guess right?" in found[4]
     later, notes = (re.search(rf"<{tag}>(.+?)</", found[4], re.S)[1] for tag in ('div class="later"', "aside"))
+    assert '<figcaption class="later">' in found[4], "it may say what was asked"
     assert "All of it." in later and r"\(r\)" in notes and "All of it" not in notes
     assert "Always." in found[5] and "Never" not in found[5] and "More" not in found[5]
     assert "<th>FedAvg</th>" in found[6] and "Read on" not in deck
@@ -69,10 +75,25 @@ def test_a_deck_has_all_parts(chapter):
 def test_what_is_long_is_divided_or_shortened(chapter, monkeypatch):
     """Equations go to a second slide, and the shortest functions go."""
     monkeypatch.setattr(slides, "EQUATIONS", 12)
-    monkeypatch.setattr(slides, "CODE", 12)
+    monkeypatch.setattr(slides, "CODE", 10)
     found = re.findall(r"<section>(.*?)</section>", slides.deck(chapter), re.S)
     assert "And here," in found[1] and r"\[e" in found[2] and "So is" in found[2]
-    assert "one" not in found[3] and "def two(a):" in found[3]
+    assert "one" not in found[3] and "def two(a):" in plain(found[3]) and "def three" in plain(found[3])
+    monkeypatch.setattr(slides, "LINES", 4)
+    found = re.findall(r"<section>(.*?)</section>", slides.deck(chapter), re.S)
+    assert "def two(a):" in plain(found[3]) and "three" not in found[3] and "def three" in plain(found[4])
+
+
+def test_the_idea_has_a_slide_once(chapter):
+    """Its figure's, or one of its words."""
+    idea = nbformat.v4.new_markdown_cell("## The idea in a picture")
+    after = nbformat.v4.new_markdown_cell("A circle has no corner.")
+    figure = {**next(c for c in chapter.cells if c.id == "fig"), "id": "idea-fig"}
+    for cells, said in ((after,), True), ((nbformat.from_dict(figure), after), False):
+        told = nbformat.v4.new_notebook(cells=[chapter.cells[0], idea, *cells, *chapter.cells[1:]])
+        found = re.findall(r"<section>(.*?)</section>", slides.deck(told), re.S)
+        assert ("<h2>The idea</h2>" in found[1] and "no corner" in found[1]) == said
+        assert ("<h2>The idea in a picture</h2>" in found[1]) != said
 
 
 def test_a_set_up_without_a_question_is_beside_the_figure(chapter):
