@@ -217,7 +217,7 @@ def _explained(section: str) -> list[str]:
     for equation, after in zip(rest[::2], rest[1::2], strict=True):
         near, _, far = after.strip().partition("\n\n")
         found[-1] += f"\n\n{equation}\n\n{near}"
-        if len(found[-1].split()) > EQUATIONS and equation != rest[-2]:
+        if len(found[-1].split()) > EQUATIONS and far.strip() and equation != rest[-2]:
             found.append(far.strip().rpartition("\n\n")[2])
         elif far:
             found[-1] += f"\n\n{far.strip()}"

@@ -19,7 +19,7 @@ def chapter():
     text = [
         "# 1. Circles\n\nThey are round.\n\n| | |\n| --- | --- |\n| **You will learn** | to draw; to look |",
         "## The equations\n\nWe draw. As here,\n\n$$a < b \\tag{C 1}$$\n\nwhere $a$ is it. Not said. And here, $$c$$"
-        " A is c. B too. So is\n$$d$$ as\n\n$$\ne\n$$ and $f$ is $g$. Then more. And more.",
+        " A is c. B too.\n\nSo is\n$$d$$ as\n\n$$\ne\n$$ and $f$ is $g$. Then more. And more.",
         "## By hand\n\nNow.",
         "## Experiment: a circle is round\n\nIt has a radius.\n\n**Predict.** How *round*\nis it?\n\nWe draw.",
         "**What to see.** All of it.\n\nAnd $r$.",
