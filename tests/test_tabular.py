@@ -3,12 +3,14 @@
 import math
 import os
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
 from refusals import refusals
 
+from book.experiments.fedsgcnn_tables import red_wine
 from book.experiments.tabular import PLANTS, SETTINGS, TABLES, Table, deal, table
 from fedlib import datasets
 
@@ -284,3 +286,13 @@ def test_real_files(name, repeated):
     if name == "obesity":
         assert sorted(map(len, t.blocks))[-2:] == [2, 5]
         assert len(table(name, without=("Height", "Weight")).blocks) == 14
+
+
+@pytest.mark.skipif(not DATA, reason="needs the real files: FEDLIB_DATA is not set")
+def test_red_wines_are_those_of_the_file():
+    files = sorted(Path(DATA).rglob("winequality-red.csv"))
+    if not files:
+        pytest.skip("winequality-red.csv is not there")
+    red, rows = red_wine(), np.loadtxt(files[0], delimiter=";", skiprows=1)
+    assert np.allclose(red.x, rows[:, :-1]) and len(red.y) == len(rows) == 1599
+    assert len(set(zip(rows[:, -1], red.y.tolist(), strict=True))) == 6  # qualities 3 to 8, and their classes
