@@ -233,7 +233,7 @@ def test_the_front_figure_stands_still_for_those_who_ask(show, run, slider):
     page = show(figures.split_front(slider).html, reduced_motion="reduce")
     page.wait_for_timeout(500)
     assert page.locator("input").input_value() == "1"
-    page.get_by_role("button", name="Next cut").click()
+    page.get_by_role("button", name="Next split").click()
     assert said(page).startswith(f"Round {run.splits[0].round}: the server splits")
 
 
@@ -556,8 +556,8 @@ def test_play_and_those_who_want_no_motion(show, slider):
     page.get_by_role("button", name="Pause").click()
     calm = show(slider, reduced_motion="reduce")
     calm.locator("input[type=range]").first.fill("1")
-    calm.get_by_role("button", name="Next cut").click()
-    assert "cut." in calm.locator("output.says").inner_text()
+    calm.get_by_role("button", name="Next split").click()
+    assert "split." in calm.locator("output.says").inner_text()
 
 
 def test_frames_on_a_slow_machine(show, slider):

@@ -1,24 +1,32 @@
 """Sphinx extension: SVG figures become part of their page, drawn in the page's own ink, on light and on dark ground.
 
 What is black, white or grey follows the page: black turns into the colour of its text, white into that of its
-background, a grey into the mixture of both. Every other colour is data and stays. So does the text that stands on it:
-a number on a dark blue cell is white in the dark too.
+background, a grey into the mixture of both. The colours of fedlib's palette are lighter on dark ground (custom.css).
+Every other colour is data and stays, and so does the text that stands on it. An image whose lightest colour is white,
+such as a matrix or a digit, is drawn on the page's ground too, with the numbers on it: white turns dark, red stays red.
 
 Two styles of Matplotlib would need each figure drawn twice, and no reader's own colours; a CSS filter would turn photos
 and the numbers on cells into their negatives.
 """
 
+import base64
+import io
 import re
 import xml.etree.ElementTree as ET
 from pathlib import Path
 
 from docutils import nodes
+from PIL import Image  # comes with Matplotlib
+
+from fedlib.plotting import COLOURS
 
 SVG = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"
 INK, PAPER = "currentColor", "var(--figure-paper)"
 NAMED = {"white": "#ffffff", "black": "#000000"}
 GREY_FILL, GREY_LINE = 16, 40  # how far the channels of a grey may lie apart, of 255: pale blue is a fill's own colour
+PALETTE = {colour.lower() for colour in COLOURS[:-1]}  # without black
+WHITE = 240  # of 255: an image is drawn on white if each channel of its lightest colour comes to this
 DROPPED = {f"{SVG}{name}" for name in ("metadata", "style", "title")}
 LEGIBLE = 9  # pixels of the smallest text, on a phone too
 PAINTED = {f"{SVG}{name}" for name in ("path", "rect", "image")}
@@ -43,8 +51,10 @@ def restyle(element, style):
 
 
 def on_page(colour, span):
-    """A colour as the page draws it; a colour that is no grey as it is."""
+    """A colour as the page draws it; a colour that is neither grey nor of the palette as it is."""
     colour = NAMED.get(colour, colour)
+    if colour in PALETTE:
+        return f"var(--c{colour[1:]}, {colour})"
     if not re.fullmatch(r"#[0-9a-fA-F]{6}", colour or ""):
         return colour
     channels = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
@@ -58,7 +68,15 @@ def on_page(colour, span):
 
 def is_data(colour, span=GREY_FILL):
     """Whether a colour is none of the page's."""
-    return on_page(colour, span) == NAMED.get(colour, colour) and colour not in (None, "none", INK)
+    return colour in PALETTE or (
+        on_page(colour, span) == NAMED.get(colour, colour) and colour not in (None, "none", INK)
+    )
+
+
+def on_white(image):
+    """Whether an image of a figure is drawn on white, as a matrix or a digit is and a photo is not."""
+    data = base64.b64decode(image.get(LINK, "").partition("base64,")[2])
+    return bool(data) and min(high for _, high in Image.open(io.BytesIO(data)).convert("RGB").getextrema()) >= WHITE
 
 
 def moved(element):
@@ -111,10 +129,13 @@ def recolour(element, covered, whole):
     if is_text(element):
         recolour_text(element, style, covered)
         return
+    if element.tag == f"{SVG}image" and on_white(element):
+        element.set("class", "page-ground")
     if element.tag in PAINTED and style.get("fill") != "none":
         area = box(element)
         if area and float(style.get("opacity", 1)) * float(style.get("fill-opacity", 1)) >= 0.5:
-            covered.append((area, element.tag == f"{SVG}image" or is_data(style.get("fill"))))
+            ground = element.get("class") if element.tag == f"{SVG}image" else style.get("fill")
+            covered.append((area, element.tag == f"{SVG}image" or is_data(ground), ground))
             if area == whole and on_page(style.get("fill"), GREY_FILL) == PAPER:
                 style["fill"] = "none"  # the ground of the figure
     for name, span in (("fill", GREY_FILL), ("stroke", GREY_LINE)):
@@ -129,8 +150,13 @@ def recolour_text(element, style, covered):
     """Give a text the colour of the page, unless it stands on data."""
     place = place_of(element)
     style.setdefault("fill", "#000000")
-    under = [data for (x0, y0, x1, y1), data in covered if place and x0 <= place[0] <= x1 and y0 <= place[1] <= y1]
-    if not (under and under[-1]):
+    under = [on for (x0, y0, x1, y1), *on in covered if place and x0 <= place[0] <= x1 and y0 <= place[1] <= y1]
+    data, ground = under[-1] if under else (False, None)
+    if ground == "page-ground":
+        element.set("class", ground)
+    elif ground in PALETTE and style["fill"] == "#ffffff":
+        style["fill"] = PAPER
+    elif not data:
         style["fill"] = on_page(style["fill"], GREY_LINE)
         element.set("class", "ink")
     restyle(element, style)
@@ -200,7 +226,7 @@ def draw(app, doctree, docname):
         path = Path(app.srcdir, image["uri"])
         if path.suffix == ".svg" and path.is_file():
             svg = inlined(path.read_text(encoding="utf8"), f"f{number}", image.get("alt", ""), image["classes"])
-            image.replace_self(nodes.raw("", svg, format="html"))
+            image.replace_self(nodes.raw("", f'<div class="drawing">{svg}</div>', format="html"))
 
 
 def setup(app):

@@ -816,7 +816,7 @@ def _chart(
         low = min(0, 1.6 * rule.eps, np.floor(10 * float(np.quantile(values, 0.02))) / 10)
         high = max(1.6 * rule.eps, float(np.quantile(values, 0.98)), 0.1)
         span = round(low, 2), round(high, 2)
-        needs = f"{rule.name} (a cut needs {'less than' if rule.below else 'at least'} {rule.symbol})"
+        needs = f"{rule.name} (a split needs {'less than' if rule.below else 'at least'} {rule.symbol})"
         chart.panel(needs, 62, span, sorted({*span, 0} if span[0] < 0 else span))
         for c in np.unique(tests[:, 1]):
             own = tests[:, 1] == c

@@ -36,21 +36,21 @@ function tree(run, t) {
 function sentence(run, t, eps, other) {
   const named = (models) => `model${models.length > 1 ? "s" : ""} ${list(models)}`;
   if (other && t > other.round) {
-    const then = other.due ? "would have been cut" : "would not have been cut";
+    const then = other.due ? "would have been split" : "would not have been split";
     return `Round ${t}: not known. With these thresholds model ${other.model} ${then} after round ${other.round}, and this run `
       + "went another way. What would follow can only be learned by training again.";
   }
   const tests = run.tests.filter(([round]) => round === t), before = tree(run, t - 1);
   if (other && t === other.round) {
-    return `Round ${t}: here the ways part. With these thresholds model ${other.model} is ${other.due ? "" : "not "}cut now; `
+    return `Round ${t}: here the ways part. With these thresholds model ${other.model} is ${other.due ? "" : "not "}split now; `
       + `in the run it was${other.due ? " not" : ""}. Nothing is known of what follows.`;
   }
   const cuts = run.splits.filter((s) => s.round === t);
   if (cuts.length) {
     const parts = cuts.map((s) => `model ${s.model}, ${s.size} clients: ${s.moved.length} of them go on with model ${s.new}`);
     const why = run.rules.map((r) => r.holds).join(", and ");
-    return `Round ${t}: cut. ${why[0].toUpperCase() + why.slice(1)}. So the server parts ${list(parts)}. `
-      + `The largest cosine across the cut is ${list(cuts.map((s) => show(s.objective)))}.`;
+    return `Round ${t}: split. ${why[0].toUpperCase() + why.slice(1)}. So the server splits ${list(parts)}. `
+      + `The largest cosine between the sides is ${list(cuts.map((s) => show(s.objective)))}.`;
   }
   const count = before.leaves.length, clauses = new Map();
   for (const [, model, , ...values] of tests) {
@@ -61,12 +61,12 @@ function sentence(run, t, eps, other) {
     clauses.get(key).values.push(values[fails]);
   }
   const texts = [...clauses].map(([key, { models, values, age }]) => {
-    if (key === "young") return `${named(models)}: ${age} round${age > 1 ? "s" : ""} old, may not be cut before ${run.rest}`;
-    if (key < 0) return `${named(models)}: due, but the cut would leave a client alone`;
+    if (key === "young") return `${named(models)}: ${age} round${age > 1 ? "s" : ""} old, may not be split before ${run.rest}`;
+    if (key < 0) return `${named(models)}: due, but a split would leave a client alone`;
     const rule = run.rules[key], nearest = rule.below ? Math.min(...values) : Math.max(...values);
-    return `${named(models)}: ${rule.fails} (${show(nearest)}, a cut needs ${rule.below ? "less than" : "at least"} ${show(eps[key])})`;
+    return `${named(models)}: ${rule.fails} (${show(nearest)}, a split needs ${rule.below ? "less than" : "at least"} ${show(eps[key])})`;
   });
-  return `Round ${t}: ${count} model${count > 1 ? "s" : ""}, no cut. ${texts.join("; ")}.`.replace(". model", ". Model");
+  return `Round ${t}: ${count} model${count > 1 ? "s" : ""}, no split. ${texts.join("; ")}.`.replace(". model", ". Model");
 }
 
 /** The same for a reader who knows nothing of criteria: how many models, and how often they are right. */
@@ -167,6 +167,11 @@ function live(figure, run) {
   const scored = run.scores, cursor = figure.querySelector(".cursor"), past = figure.querySelector(".past"), unknown = figure.querySelector(".unknown");
   const values = figure.querySelectorAll("[data-group]"), ends = figure.querySelectorAll("[data-from]");
   const limits = figure.querySelectorAll("[data-rule]");
+  const ghost = past.cloneNode(true); // pale, what is to come
+  ghost.querySelectorAll("text").forEach((each) => each.remove());
+  ghost.setAttribute("class", "ghost");
+  ghost.setAttribute("width", right + 4);
+  past.before(ghost);
   function go(to) {
     t = to;
     round.set(t);
@@ -196,7 +201,7 @@ function live(figure, run) {
   }
 
   // play: twelve rounds a second; a reader who wants no motion goes from cut to cut
-  const label = () => { play.textContent = calm ? "Next cut" : playing ? "Pause" : "Play"; };
+  const label = () => { play.textContent = calm ? "Next split" : playing ? "Pause" : "Play"; };
   function run_() {
     const from = t >= T ? 1 : t;
     if (calm) { go(run.splits.map((s) => s.round).find((r) => r > from) ?? T); return; }
