@@ -77,13 +77,13 @@ def table(
         Header of each column, and the key, or keys, below the row's place. There stands a number, or a mapping of seed
         to number.
     digits : int
-        Digits after the point; none in a column with a number of 100 or more.
+        Digits after the point; one in a column with a number of 2 or more, such as a count, and none from 100 on.
 
     Returns
     -------
     pandas.DataFrame of str
-        "mean ± half width" of an interval by Student's t; the number alone where there is one seed; "n/a" where nothing
-        was measured.
+        "mean ± half width" of an interval by Student's t; the number alone where there is one seed or all seeds agree;
+        "n/a" where nothing was measured.
 
     Raises
     ------
@@ -156,12 +156,14 @@ def _mean(row: Any, column: Place) -> tuple[float, float] | None:
 
 def _shown(column: Sequence[tuple[float, float] | None], digits: int) -> list[str]:
     """The cells of a column."""
-    digits = 0 if any(pair and abs(pair[0]) >= 100 for pair in column) else digits
+    largest = max((abs(pair[0]) for pair in column if pair), default=0)
+    digits = 0 if largest >= 100 else min(digits, 1) if largest >= 2 else digits
     cells = []
     for pair in column:
         mean, half = pair or (0, math.nan)
         number = f"{_rounded(mean, digits):,.{digits}f}".replace("-", "\N{MINUS SIGN}")
-        cells.append("n/a" if pair is None else number if math.isnan(half) else f"{number} ± {half:.{digits}f}")
+        alone = math.isnan(half) or half == 0
+        cells.append("n/a" if pair is None else number if alone else f"{number} ± {half:.{digits}f}")
     return cells
 
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from book.experiments import faces
+from book.experiments import faces, fedcg_graph
 from book.experiments.faces import celeba_clients, client_statistics, identities, split_users
 from fedlib import datasets
 from fedlib.partition import by_user
@@ -165,3 +165,11 @@ def test_client_statistics():
     assert row == pytest.approx(expected)
     with pytest.raises(ValueError, match="no user has 99 rows or more"):
         client_statistics(np.arange(3), min_rows=99)
+
+
+@pytest.mark.parametrize("made", ["celeba", "celeba/data/raw"], ids=["torchvision", "leaf"], indirect=True)
+def test_the_papers_experiment_finds_the_files(made, monkeypatch):
+    monkeypatch.setattr(fedcg_graph, "on_new_clients", lambda *run: {"clients": len(run[3])})
+    settings = {"seed": 0, "CelebA": {"fraction": (0.5, 0.5), "domains": 2}}
+    figures = fedcg_graph.measure_paper(settings, lambda _, measure, *arguments: measure(*arguments))
+    assert figures["CelebA"]["clients"] == 5

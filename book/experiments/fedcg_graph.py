@@ -13,7 +13,6 @@ folder FEDLIB_CHECKPOINTS, by default _build/experiments.
 """
 
 import functools
-import os
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
@@ -33,6 +32,7 @@ from fedlib.algorithms import FedAvg, FedCG
 from fedlib.algorithms.fedcg import FedCGState
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.data import Pixels
+from fedlib.datasets.registry import data_folder
 from fedlib.engines.checkpoint import Checkpoint
 from fedlib.extensions import FedCGKnownDomains
 from fedlib.extensions.mixture import RandomFeatures, em_domains
@@ -481,18 +481,12 @@ def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
 
 def folder_of(name: str) -> Path | None:
     """Where CelebA or FEMNIST lies: in a folder of its own, or where LEAF puts it. None, and a line, if nowhere."""
-    data = Path(os.environ.get("FEDLIB_DATA") or "~/.cache/fedlib").expanduser()
-    folders, files = {
-        "CelebA": (
-            ("celeba", "celeba/data/raw"),
-            ("identity_CelebA.txt", "list_attr_celeba.txt", "img_align_celeba"),
-        ),
-        "FEMNIST": (("femnist", "femnist/data"), ("train",)),
-    }[name]
-    for folder in folders:
-        if all((data / folder / file).exists() for file in files):
-            return data / folder
-    print(f"{name} is skipped: {data / folders[0]} must hold {', '.join(files)}", flush=True)
+    files = {"CelebA": ["identity_CelebA.txt", "list_attr_celeba.txt", "img_align_celeba"], "FEMNIST": ["train"]}[name]
+    home = data_folder() / name.lower()
+    for folder in (home, home / ("data/raw" if name == "CelebA" else "data")):
+        if all((folder / file).exists() for file in files):
+            return folder
+    print(f"{name} is skipped: {home} must hold {', '.join(files)}", flush=True)
     return None
 
 
@@ -544,10 +538,10 @@ def on_new_clients(
     return out | {"lambda": float(result.state.models[f"lam.{layer}"][0])}
 
 
-def celeba_figures(root: Path, settings: dict[str, Any], seed: int) -> dict[str, float]:
+def celeba_figures(settings: dict[str, Any], seed: int) -> dict[str, float]:
     """Smiling or not: 10 % of the celebrities train, 20 % test. W has 347 MB for each client of the cohort."""
-    figures = faces.client_statistics(faces.identities(root), min_rows=5)
-    photos = faces.celeba_clients(root, tuple(settings["fraction"]), seed=seed)
+    figures = faces.client_statistics(faces.identities(), min_rows=5)
+    photos = faces.celeba_clients(fraction=tuple(settings["fraction"]), seed=seed)
     train = partition.by_user(photos.writer).clients(photos.x, photos.y, classes=2)
     test = partition.by_user(photos.writer_test).clients(photos.x_test, photos.y_test, classes=2)
     plain = CelebACNN()
@@ -579,8 +573,8 @@ def measure_paper(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any
     if not any(folders.values()):
         raise FileNotFoundError("neither CelebA nor FEMNIST is here, and the book may not ship them")
     figures, seed = {}, settings["seed"]
-    if celeba := folders["CelebA"]:
-        figures["CelebA"] = keep("CelebA", celeba_figures, celeba, settings["CelebA"], seed)
+    if folders["CelebA"]:
+        figures["CelebA"] = keep("CelebA", celeba_figures, settings["CelebA"], seed)
     if femnist := folders["FEMNIST"]:
         figures["FEMNIST"] = keep("FEMNIST", femnist_figures, datasets.leaf(femnist), settings["FEMNIST"], seed)
     return figures
