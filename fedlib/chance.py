@@ -58,10 +58,15 @@ class Draws:
 
     def uniform(self, shape: Any, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
         """Numbers in [0, 1)."""
-        return to_uniform(self.bits(shape, device), dtype or torch.get_default_dtype())
+        dtype = dtype or torch.get_default_dtype()
+        if dtype.is_complex:
+            return torch.complex(*(self.uniform(shape, dtype.to_real(), device) for _ in range(2)))
+        return to_uniform(self.bits(shape, device), dtype)
 
     def normal(self, shape: Any, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
         """Standard normal numbers."""
+        if dtype is not None and dtype.is_complex:  # of variance 1 as a whole
+            return torch.complex(*(self.normal(shape, dtype.to_real(), device) for _ in range(2))) * 0.5**0.5
         return to_normal(self.uniform(shape, dtype, device), self.uniform(shape, dtype, device))
 
     def whole(self, low: int, high: int, shape: Any, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
@@ -76,8 +81,10 @@ def _sized(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """A replacement with the signature of `torch.rand(*size)`."""
 
     def answer(draws, *size, dtype=None, device=None, **other):
+        if other.get("out") is not None:
+            raise Refused("a draw with out= writes into a tensor that all clients share; leave out= away")
         size = other.pop("size", size)
-        shape = size[0] if len(size) == 1 and not isinstance(size[0], int) else size
+        shape = size[0] if len(size) == 1 and not hasattr(size[0], "__index__") else size
         return draw(draws, shape, dtype, device)
 
     return answer
@@ -88,9 +95,10 @@ def _like(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return lambda draws, x, *, dtype=None, device=None, **_: draw(draws, x.shape, dtype or x.dtype, device or x.device)
 
 
-def _randint(draws, low, high=None, size=None, *, dtype=None, device=None, **_):
+def _randint(draws, low=None, high=None, size=None, *, dtype=None, device=None, **_):
     if size is None:  # torch.randint(high, size)
         low, high, size = 0, low, high
+    low = 0 if low is None else low
     return draws.whole(low, high, size, dtype, device)
 
 
@@ -143,13 +151,14 @@ def _empty(create: Callable[..., Tensor]) -> Callable[..., Tensor]:
     return answer
 
 
-def _dropped(axes: int | None, alpha: bool = False) -> Callable[..., Tensor]:
+def _dropped(axes: int | None, alpha: bool = False, unbatched: int | None = None) -> Callable[..., Tensor]:
     """Dropout of single numbers, or of whole channels, which are indexed by the first `axes` axes."""
 
     def answer(draws, x, p=0.5, training=True, inplace=False, **other):
         if not (draws.training and other.get("train", training) and p):
             return x
-        shape = x.shape if axes is None else (*x.shape[:axes], *[1] * (x.ndim - axes))
+        kept_axes = axes and axes - (x.ndim == unbatched)
+        shape = x.shape if kept_axes is None else (*x.shape[:kept_axes], *[1] * (x.ndim - kept_axes))
         kept = draws.uniform(shape, x.dtype, x.device) >= p
         if alpha:
             scale = ((1 - p) * (1 + p * _ALPHA**2)) ** -0.5 if p < 1 else 0.0
@@ -193,7 +202,7 @@ def opened(func: Any) -> Any:
     return copy
 
 
-_CHANNELS = {F.dropout1d: 2, F.dropout2d: 2, F.dropout3d: 2, torch.feature_dropout: 2}
+_CHANNELS = {F.dropout1d: 2, F.dropout2d: None, F.dropout3d: 4, torch.feature_dropout: None}  # axes of one image
 ANSWERS: dict[Any, Callable[..., Any]] = {
     torch.rand: _sized(Draws.uniform),
     torch.randn: _sized(Draws.normal),
@@ -211,7 +220,7 @@ ANSWERS: dict[Any, Callable[..., Any]] = {
     Tensor.exponential_: _in_place(_exponential_),
     **{f: _empty(f) for f in (torch.empty, torch.empty_like, Tensor.new_empty)},
     **{f: _dropped(None) for f in (F.dropout, torch.dropout)},
-    **{f: _dropped(axes) for f, axes in _CHANNELS.items()},
+    **{f: _dropped(2, unbatched=axes) for f, axes in _CHANNELS.items()},
     **{f: _dropped(None, alpha=True) for f in (F.alpha_dropout, torch.alpha_dropout)},
     **{f: _dropped(2, alpha=True) for f in (F.feature_alpha_dropout, torch.feature_alpha_dropout)},
     F.scaled_dot_product_attention: _attention,

@@ -221,6 +221,8 @@ def _array(values: Any, what: str) -> Tensor:
         values = _columns(values, what)
     if hasattr(values, "toarray") or (isinstance(values, Tensor) and (values.layout != torch.strided)):
         raise TypeError(f"{what} is sparse; give what its .toarray() gives, of a tensor its .to_dense()")
+    if isinstance(values, (list, tuple)) and any(np.ma.is_masked(v) for v in values):
+        values = np.ma.stack(values)  # np.asarray would drop the masks
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values) and values.dtype.kind in "biuf":
         values = np.ma.filled(values.astype(float), np.nan)
     ragged = f"{what} has rows of different lengths; pad to one length"
@@ -238,6 +240,8 @@ def _array(values: Any, what: str) -> Tensor:
             raise TypeError(f"{what} must hold numbers, got the type {array.dtype}; encode other columns first")
         kind = "i8" if array.dtype.kind == "u" and size > 1 else f"{array.dtype.kind}{min(size, 8)}"
         values = torch.from_numpy(array.astype(kind))  # a copy, since arrays may be read-only or reversed
+    if values.dtype == torch.uint64 and (values.view(torch.int64) < 0).any():
+        raise TypeError(f"{what} has whole numbers of 2**63 or more, which int64 cannot hold; number them anew")
     if values.is_complex():
         raise TypeError(f"{what} must hold numbers, got the type {values.dtype}; give real and imaginary parts")
     if values.is_floating_point() and not values.isfinite().all():
@@ -278,8 +282,9 @@ def _labels(values: Any, classes: int | None, what: str) -> Tensor:
     y = y[:, 0] if y.ndim == 2 and y.shape[1] == 1 else y
     if y.ndim and not len(y):
         raise ValueError(f"{what} has no examples: leave such a client out, or give every client at least one")
-    if classes is not None and not isinstance(classes, Integral):
-        raise TypeError(f"classes must be the number of classes, got {classes!r:.80}")
+    if classes is not None and (not isinstance(classes, Integral) or classes < 1):
+        kind = ValueError if isinstance(classes, Integral) else TypeError
+        raise kind(f"classes must be the number of classes, at least 1; got {classes!r:.80}")
     if y.ndim == 0 or 0 in y.shape[1:]:
         raise ValueError(f"{what} must have a label or target a row, shape (R,) or (R, ...); got {tuple(y.shape)}")
     if y.is_floating_point():
@@ -420,7 +425,13 @@ def _read(source: Any, who: str) -> list[Any]:
         if len(kinds) > 1 or len(set(map(type, parts))) > 1:
             words = f"{who}: its items have {name} of different kinds, {' and '.join(list(kinds)[:2])}"
             raise ValueError(f"{words}; give all one size and type, by the transform of the data set")
-        stacked.append(torch.stack(parts) if isinstance(parts[0], Tensor) else np.stack(parts))
+        stacked.append(
+            torch.stack(parts)
+            if isinstance(parts[0], Tensor)
+            else np.ma.stack(parts)
+            if any(map(np.ma.is_masked, parts))
+            else np.stack(parts)
+        )
     return stacked
 
 
@@ -620,6 +631,7 @@ def local_batches(data: ClientData, batch_size: int | None, epochs: int, key: Ke
     clients needs E x n_max numbers of 8 bytes, a few times over. Chapter 01.
     """
     n = data.n.cpu()
+    batch_size = None if batch_size is None else min(batch_size, int(n.max()))  # a larger one could overflow
     steps = torch.ones_like(n) if batch_size is None else (n + batch_size - 1) // batch_size
     return Batches(data, batch_size, epochs, key, steps * epochs)
 

@@ -169,7 +169,11 @@ def pooled(scores: pd.DataFrame) -> dict[str, float]:
 
 def _one_model(algorithm: Algorithm, state: Any, clients: Tensor) -> bool:
     """Whether all clients hold the same row of a stack, which `params.take` then broadcasts."""
-    return len(clients) == 1 or all(p.stride(0) == 0 for p in algorithm.client_params(state, clients[:2]).values())
+
+    def shared(some: Tensor) -> bool:
+        return all(p.stride(0) == 0 for p in algorithm.client_params(state, some).values())
+
+    return len(clients) == 1 or (shared(clients[:2]) and shared(clients))  # first of two: a stack of all may be large
 
 
 def _shared_answers(algorithm: Algorithm, params: Params, data: ClientData) -> Tensor:
@@ -178,7 +182,7 @@ def _shared_answers(algorithm: Algorithm, params: Params, data: ClientData) -> T
     rows, place = index.unique(return_inverse=True)
     dtype = next(iter(params.values())).dtype
     answers = []
-    for r in rows.split(max(1, _CHUNK_ENTRIES // data.x[0].numel())):
+    for r in rows.split(max(1, _CHUNK_ENTRIES // max(1, data.x[0].numel()))):
         with still():
             output = algorithm.predict(params, data.features(r, dtype))  # type: ignore[misc]
         answers.append(answer(output, data.y.new_empty(len(r), *data.y.shape[2:])))
@@ -229,6 +233,6 @@ def _chunks(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor)
     """The models and the data of clients whose rows go through their models at once."""
     two = algorithm.client_params(state, clients[:2])
     own = sum(p[0].numel() for p in two.values() if p.stride(0))  # all others share their memory
-    size = max(1, _CHUNK_ENTRIES // max(own, data.index.shape[1] * data.x[0].numel()))
+    size = max(1, _CHUNK_ENTRIES // max(1, own, data.index.shape[1] * data.x[0].numel()))
     for chunk in torch.arange(len(data), device=data.n.device).split(size):
         yield algorithm.client_params(state, clients[chunk]), data[chunk]

@@ -129,7 +129,7 @@ def fit(
     if dtype is not None and not (isinstance(dtype, torch.dtype) and dtype.is_floating_point):
         raise TypeError(f"dtype must be a floating-point type such as torch.float64, got {dtype!r}")
     device, dtype = choose_device(device), dtype or next(iter(params.values())).dtype
-    params = {name: p.detach().to(device, dtype).contiguous() for name, p in params.items()}
+    params = {name: p.detach().to(device, dtype, copy=True).contiguous() for name, p in params.items()}
     check_digits(data.y, dtype)
     data = data.to(device, dtype).sorted()
     tests = {name: some.to(device, dtype) for name, some in tests.items()}
@@ -165,6 +165,11 @@ def fit(
                 after, entry = one_round(algorithm, state, data, size, Key(seed, t), costs, lost)
                 scored = t % eval_every == 0 or t == rounds
                 if scored:
+                    if not all_finite([algorithm.client_params(after, torch.zeros_like(data.id[:1]))]):
+                        raise FloatingPointError(
+                            f"the server's model became NaN or infinite in round {t}, after finite updates; lower its "
+                            "learning rate, or look at aggregate. The rounds before are in error.result"
+                        )
                     entry |= _scores(algorithm, after, tests, places)
                 for callback in callbacks:
                     try:

@@ -278,7 +278,7 @@ def _train_chunk(
     for step, batch in enumerate(batches.iterate(total.dtype)):
         value = stacked.vmap(loss, axes, places, seeds, step)(params, batch, *extras)  # (C,)
         used = [weights for weights in wide.values() if weights.call]
-        wanted = [*trained.values(), *(weights.call[1] for weights in used if weights.call)]
+        wanted: list[Any] = [*trained.values(), *(weights.call[1] for weights in used if weights.call)]
         gradients = torch.autograd.grad(value.sum(), wanted, allow_unused=True)
         if any(gradient is None for gradient in gradients[len(trained) :]):
             raise NeedsMatrix  # the output of the layer is detached

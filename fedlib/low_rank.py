@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor
+from torch.autograd.graph import GradientEdge, get_gradient_edge
 
 __all__ = ["LowRank", "NeedsMatrix"]
 
@@ -33,15 +34,15 @@ class LowRank:
         P_k, -lr times the gradients of the layer's outputs; zeros for steps still to come.
     used : int
         Number of the R rows that have been written.
-    call : (Tensor of shape (C, B, I), Tensor of shape (C, B, O)) or None
-        The layer's input and output in the current step.
+    call : (Tensor of shape (C, B, I), GradientEdge) or None
+        The layer's input in the current step, and where the gradient of its output (C, B, O) arrives.
     """
 
     start: Tensor
     given: Tensor
     pull: Tensor
     used: int = 0
-    call: tuple[Tensor, Tensor] | None = None
+    call: tuple[Tensor, GradientEdge] | None = None
 
     @property
     def dtype(self) -> torch.dtype:
@@ -68,7 +69,9 @@ class LowRank:
             out = out + bias[:, None].to(out.dtype)  # to which autocast may have given 16 bits
         if self.used:
             out = torch.baddbmm(out, x @ self.given[:, : self.used].mT, self.pull[:, : self.used])
-        self.call = x.detach(), out if out.requires_grad else out.requires_grad_()
+        if not out.requires_grad:  # and is no leaf, into which nobody may write
+            out = out.add_(out.new_zeros(()).requires_grad_())
+        self.call = x.detach(), get_gradient_edge(out)  # of what it is now, and not after `relu_`
         return out
 
     def step(self, gradient: Tensor, lr: float, clients: int) -> None:

@@ -7,10 +7,10 @@
 import copy
 import math
 import warnings
-from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections import OrderedDict, deque
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from inspect import signature
+from inspect import getclosurevars, isfunction, signature
 from typing import Any
 
 import torch
@@ -62,8 +62,14 @@ class Model:
 
     def __init__(self, module: nn.Module, init: Callable[[nn.Module], Any] | None = None) -> None:
         for name, layer in module.named_modules():
-            if why := _refused(layer):
+            if why := _refused(layer) or _reaches(layer, module):
                 raise Refused(f"layer {name!r} is a {type(layer).__name__}{why}")
+        for name, p in module.named_parameters():
+            if p._backward_hooks or getattr(p, "_post_accumulate_grad_hooks", None):
+                raise Refused(
+                    f"parameter {name!r} has a hook on its gradient, which a stack would not call; change the "
+                    "gradient in the optimizer, or freeze parameters by requires_grad"
+                )
         self.params: Params = {n: p.detach().clone() for n, p in module.named_parameters() if p.requires_grad}
         if not self.params:
             raise ValueError(f"a {type(module).__name__} without parameters to train; see requires_grad")
@@ -168,7 +174,7 @@ class Model:
         plain = type(nan) is Tensor  # otherwise of a device written in Python, as in tests
         blank = {name: nn.Parameter(nan.expand(p.shape)) if plain else p for name, p in self._empty.items()}
         module = self._with({**self._frozen(device, dtype), **blank})
-        return _Copy(module, _places(module), [layer for layer in module.modules() if layer.training])
+        return _Copy(module, _places(module), [layer for layer in module.modules() if layer.training], blank)
 
     def _check(self, params: Params) -> None:
         if params.keys() != self.params.keys():
@@ -193,12 +199,12 @@ class Model:
             for layer in own.moody:
                 vars(layer)["training"] = training
         for layer, attribute, name in own.places:  # as `torch.func.functional_call`, in a tenth of the time
-            vars(layer)[attribute] = params[name]
+            layer._parameters[attribute] = params[name]  # type: ignore[assignment]
         try:
             out = own.module(*inputs, **named)
         finally:
-            for layer, attribute, _ in own.places:
-                del vars(layer)[attribute]
+            for layer, attribute, name in own.places:
+                layer._parameters[attribute] = own.blank[name]
         if before is not None and (kept := [k for k, v in _memory(own.module).items() if before.get(k) != v]):
             raise Refused(
                 f"layer {kept[0][0]!r} keeps {kept[0][1]!r} from one call to the next, which all clients would share; "
@@ -215,6 +221,7 @@ class _Copy:
     module: nn.Module
     places: list[tuple[nn.Module, str, str]]
     moody: list[nn.Module]
+    blank: dict[str, nn.Parameter]
     training: bool | None = None
 
 
@@ -229,12 +236,24 @@ def _memory(module: nn.Module) -> dict[tuple[str, str], Any]:
     """Numbers and tensors that layers hold besides parameters, by layer and attribute; tensors by id and version."""
     found: dict[tuple[str, str], Any] = {}
     for path, layer in module.named_modules():
-        for name, value in (*vars(layer).items(), *layer.named_buffers(recurse=False)):
+        for name, value in (*_contents(layer), *layer.named_buffers(recurse=False)):
             if isinstance(value, Tensor):
                 found[path, name] = id(value), value._version
             elif isinstance(value, (int, float)) and name != "training":
                 found[path, name] = value
     return found
+
+
+def _contents(layer: nn.Module) -> Iterator[tuple[str, Any]]:
+    """What a layer holds by name, with what is in its lists and dictionaries, and their lengths."""
+    for name, value in vars(layer).items():
+        if name.startswith("_"):  # of torch itself
+            continue
+        if isinstance(value, (dict, list, tuple, deque)):
+            yield name, len(value)
+            yield from ((name, each) for each in (value.values() if isinstance(value, dict) else value))
+        else:
+            yield name, value
 
 
 def _refused(layer: nn.Module) -> str:
@@ -247,8 +266,11 @@ def _refused(layer: nn.Module) -> str:
         )
     if isinstance(layer, torch.jit.ScriptModule):
         return ", which is compiled; give the module that it was made of"
-    if computed := [name for name, t in vars(layer).items() if isinstance(t, Tensor) and t.grad_fn is not None]:
-        return f" whose {computed[0]!r} is computed by a hook; use torch.nn.utils.parametrizations, or remove the hook"
+    if computed := [name for name, t in _contents(layer) if isinstance(t, Tensor) and t.grad_fn is not None]:
+        return (
+            f" whose {computed[0]!r} is computed by a hook, or kept from a call; use torch.nn.utils.parametrizations, "
+            "remove the hook, or clear what is kept"
+        )
     if isinstance(layer, _BATCH_NORMS) and not layer.track_running_stats:
         return ", which takes statistics of the whole batch, padded rows too; use GroupNorm"
     if getattr(layer, "track_running_stats", False) and layer.training:
@@ -260,6 +282,16 @@ def _refused(layer: nn.Module) -> str:
         return " with max_norm or scale_grad_by_freq, which would mix clients or count padded rows; leave both out"
     if type(layer).__name__ in ("_SpectralNorm", "SpectralNorm") and layer.training:
         return ", which writes into its vectors in each call; keep them as they are with .eval(), or use weight_norm"
+    return ""
+
+
+def _reaches(layer: nn.Module, module: nn.Module) -> str:
+    """Whether a function that a layer holds has closed over a part of the module, and would use that and not a copy."""
+    whole = {id(part) for part in (*module.modules(), *module.parameters(), *module.buffers())}
+    hooks = [("a hook", hook) for hook in (*layer._forward_hooks.values(), *layer._forward_pre_hooks.values())]
+    for name, function in (*vars(layer).items(), *hooks):
+        if isfunction(function) and whole & set(map(id, getclosurevars(function).nonlocals.values())):
+            return f" that holds a function ({name}) closed over it, which keeps its first parameters; make it a method"
     return ""
 
 

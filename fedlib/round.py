@@ -46,7 +46,7 @@ def one_round(
     """
     start = time.perf_counter()
     costs.entries.clear()  # discards the costs of callbacks
-    cohort = arrived = algorithm.cohort(state, data.id, size, key).sort().values
+    cohort = arrived = _positions(algorithm.cohort(state, data.id, size, key), len(data))
     if lost:
         arrived = cohort[key.uniform(data.id[cohort], "drop-out") >= lost]
     entry: dict[str, Any] = {"round": key.round, "clients": len(arrived)}
@@ -64,6 +64,16 @@ def one_round(
         for name, values in update.client_state.items():  # each client's local state
             state = replace(state, **{name: put(getattr(state, name), update.clients, values)})
     return state, entry | {"seconds": time.perf_counter() - start} | costs.take()
+
+
+def _positions(cohort: Any, clients: int) -> Tensor:
+    """The cohort that an algorithm has drawn, checked and sorted."""
+    good = isinstance(cohort, Tensor) and cohort.ndim == 1 and cohort.dtype in (torch.int32, torch.int64)
+    found = cohort.unique().long() if good else cohort
+    if not good or len(found) < len(cohort) or (len(found) and not 0 <= found[0] <= found[-1] < clients):
+        words = f"different positions from 0 to {clients - 1}, a tensor of int64 (neither ids nor a mask)"
+        raise ValueError(f"cohort must return {words}; got {cohort!r:.80}")
+    return found
 
 
 def train(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor, key: Key) -> Update:

@@ -246,13 +246,20 @@ class _Linear(torch.autograd.Function):
         )
 
 
+def _linear(input, weight, bias=None):
+    if weight.ndim == 2:  # a vector for each client
+        out = (input @ weight[..., None])[..., 0]
+        return out if bias is None else out + bias[:, None]
+    return _Linear.apply(input, weight, bias)
+
+
 _KERNELS: dict[Any, tuple[Callable[..., Tensor], int]] = {
     F.conv2d: (conv2d, 4),
     F.max_pool2d: (_by_channel(F.max_pool2d), 4),
     F.avg_pool2d: (_by_channel(F.avg_pool2d), 4),
     F.adaptive_avg_pool2d: (_by_channel(F.adaptive_avg_pool2d), 4),
     F.group_norm: (_group_norm, 4),
-    F.linear: (_Linear.apply, 2),
+    F.linear: (_linear, 2),
 }  #: For a function of torch, its replacement and the number of axes of its first argument.
 if not PRIVATE_NAMES:
     _KERNELS.clear()

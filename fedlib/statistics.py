@@ -18,7 +18,7 @@ __all__ = [
     "summary",
 ]
 
-_LOWER_IS_BETTER = {"loss", "mae", "mse"}
+_LOWER_IS_BETTER = ("loss", "mae", "mse")  # also of a set, as test_loss
 
 
 def summary(scores: pd.DataFrame, column: str = "accuracy") -> dict[str, float]:
@@ -40,7 +40,7 @@ def summary(scores: pd.DataFrame, column: str = "accuracy") -> dict[str, float]:
     values = np.sort(scores[column].dropna())
     if not len(values):
         return dict.fromkeys(("mean", "worst decile", "worst"), float("nan"))
-    values = values[::-1] if column in _LOWER_IS_BETTER else values
+    values = values[::-1] if column.endswith(_LOWER_IS_BETTER) else values
     tenth = -(-len(values) // 10)
     return {"mean": float(values.mean()), "worst decile": float(values[:tenth].mean()), "worst": float(values[0])}
 
@@ -68,7 +68,7 @@ def negative_transfer(scores: pd.DataFrame, local: pd.DataFrame, column: str = "
     if not ours.index.equals(alone.index):
         raise ValueError(f"the tables hold different clients: {sorted(set(ours.index) ^ set(alone.index))[:5]} differ")
     both = ours.notna() & alone.notna()
-    worse = ours > alone if column in _LOWER_IS_BETTER else ours < alone
+    worse = ours > alone if column.endswith(_LOWER_IS_BETTER) else ours < alone
     return float(worse[both].mean())
 
 
@@ -92,13 +92,15 @@ def readings(history: pd.DataFrame, column: str = "accuracy") -> pd.DataFrame:
     Raises
     ------
     ValueError
-        The history lacks one of the two sets, or has no such score.
+        The history lacks one of the two sets, has no such score, or is of two runs.
     """
     validation, test = f"validation_{column}", f"test_{column}"
     if missing := [name for name in (validation, test) if name not in history or history[name].isna().all()]:
         raise ValueError(f"the history has no {missing}: give fit eval_data={{'validation': ..., 'test': ...}}")
+    if history["round"].duplicated().any():
+        raise ValueError("the history has a round twice: give one run at a time")
     scored = history.dropna(subset=[validation, test], how="all").reset_index(drop=True)
-    sign = -1 if column in _LOWER_IS_BETTER else 1
+    sign = -1 if column.endswith(_LOWER_IS_BETTER) else 1
     best = [int(np.nanargmax(sign * scored[name])) for name in (validation, test)]
     chosen = scored.iloc[[-1, *best]]
     return pd.DataFrame(
@@ -183,6 +185,8 @@ def interval(values: ArrayLike) -> tuple[float, float]:
     from scipy.special import stdtrit  # the quantile of scipy.stats.t, which takes a second to import
 
     values = np.asarray(values, float)
+    if values.ndim != 1:
+        raise ValueError(f"give one value for each seed, shape (seeds,); got {values.shape}: take one column at a time")
     if not len(values):
         raise ValueError("there are no values to take the mean of")
     if len(values) < 2:

@@ -13,9 +13,9 @@ from .chance import Refused
 from .checks import answer
 from .data import Batch, ClientData
 from .params import Params, row
-from .stacked import one_client, vmap
+from .stacked import one_client, still, vmap
 
-__all__ = ["check_loss", "check_optimizer"]
+__all__ = ["check_loss", "check_optimizer", "check_weighted_mean"]
 
 _WRONG = (RuntimeError, KeyError, IndexError, TypeError, ValueError, AttributeError)  # of a loss that does not fit
 _WHOLE = (
@@ -89,14 +89,16 @@ def check_loss(
             "differ. Take torch.rand, torch.randn, dropout or fedlib.augment, which `fit` draws by client, "
             "round and step"
         )
-    for a, b in ((0, 1), (1, 2), (2, 0)):
-        alone, padded = measured(row(stack, 0), [a], [1.0]), measured(row(stack, 0), [a, b], [1.0, 0.0])
-        size = sum(g.norm() for g in alone[1:])
-        far = any(not (p - q).norm() <= allowed * (size + 1e-3) for p, q in zip(alone[1:], padded[1:], strict=True))
-        far = far or not torch.allclose(alone[0], padded[0], rtol=10 * allowed, atol=10 * allowed)
-        if far and all(t.isfinite().all() for t in (*alone, *padded)):
+    # A loss of pairs or of a spread has no value for one row, so padding also stands next to two.
+    for real, b in (([0], 1), ([1], 2), ([2], 0), ([0, 1], 2), ([1, 2], 0), ([2, 0], 1)):
+        w = [1.0] * len(real)
+        single, padded = measured(row(stack, 0), real, w), measured(row(stack, 0), [*real, b], [*w, 0.0])
+        size = sum(g.norm() for g in single[1:])
+        far = any(not (p - q).norm() <= allowed * (size + 1e-3) for p, q in zip(single[1:], padded[1:], strict=True))
+        far = far or not torch.allclose(single[0], padded[0], rtol=10 * allowed, atol=10 * allowed)
+        if far and all(t.isfinite().all() for t in (*single, *padded)):
             raise ValueError(
-                f"the loss sees padded rows: a row with w = 0 moved it from {alone[0]:.6g} to {padded[0]:.6g}, or its "
+                f"the loss sees padded rows: a row with w = 0 moved it from {single[0]:.6g} to {padded[0]:.6g}, or its "
                 "gradients. Take the mean weighted by w, (values * w).sum() / w.sum(), as "
                 "fedlib.losses.cross_entropy(logits, y, w) does"
             )
@@ -174,7 +176,7 @@ def _check_stack(loss: Callable[..., Tensor], stack: Params, batch: Batch) -> No
     for name, found, *own in zip(stack, together, *alone, strict=True):
         right: Any = sum(own)
         gap = (found - right).norm()
-        if not gap <= allowed * (right.norm() + 1e-3 * size) and size.isfinite():
+        if not gap <= allowed * (right.norm() + 1e-3 * size + 1e-5) and size.isfinite():
             raise ValueError(
                 f"the parameter {name!r} gets other gradients in a stack of clients than alone (they differ by "
                 f"{gap:.3g}, of a norm of {right.norm():.3g}): something in the loss mixes clients, or keeps numbers "
@@ -206,6 +208,42 @@ def _place(error: BaseException, before: str) -> str:
     return f"{before}layer {names.get(id(modules[-1]), '')!r}, a {type(modules[-1]).__name__}"
 
 
+def check_weighted_mean(loss: Callable[..., Tensor], params: Params, data: ClientData) -> None:
+    """Refuse a loss that is no mean of its rows' losses weighted by w, also where w is a fraction.
+
+    Parameters
+    ----------
+    loss : callable
+    params : dict of Tensor
+        One model.
+    data : ClientData
+        Up to three rows of the largest client are tried, those with its smallest and its largest label among them.
+
+    Raises
+    ------
+    ValueError
+        It clamps the sum of w, weighs the classes, or adds something else that is no row's.
+    """
+    dtype, client = next(iter(params.values())).dtype, data[[int(data.n.argmax())]]
+    if torch.finfo(dtype).bits < 32:  # too few digits to tell
+        return
+    y = client.y[0, : int(client.n)].flatten(1)[:, 0] if client.y.ndim > 2 else client.y[0, : int(client.n)]
+    rows = torch.stack([y.argmin(), y.argmax(), torch.zeros_like(y.argmin())]).unique()
+    x, y, _, *columns = (part[0, rows] for part in client.all_rows(dtype))
+    w = torch.tensor([0.1, 0.3, 0.2], dtype=dtype, device=y.device)[: len(rows)]
+    with torch.no_grad(), still():
+        alone = [loss(params, tuple(part[[i]] for part in (x, y, torch.ones_like(w), *columns))) for i in range(len(w))]
+        found = loss(params, (x, y, w, *columns))
+    wanted = w @ torch.stack(alone) / w.sum()
+    if not torch.allclose(found, wanted, rtol=1e-3, atol=1e-5) and found.isfinite() and wanted.isfinite():
+        raise ValueError(
+            f"the loss must be the mean of the rows' losses weighted by w, also where w is a fraction: rows with "
+            f"losses {[round(float(v), 4) for v in alone]} and w = {w.tolist()} have the mean {wanted:.4g}, but the "
+            f"loss gives {found:.4g}. Take fedlib.losses.weighted_mean(values, w), and neither clamp the sum of w nor "
+            "weigh classes"
+        )
+
+
 _REMEDIES = {
     "randomness": "it draws in a way that cannot be seeded; take torch.rand, torch.randn or dropout",
     ".item()": "it decides by a number of one client (if, float, .item()); take torch.where, and for a mask is_causal",
@@ -215,6 +253,9 @@ _REMEDIES = {
     "inplace": "it writes into a tensor that all clients share; make it by x.new_zeros or torch.stack",
     "escaped": "it keeps a tensor from one call to the next, or computes it again (checkpoint); leave that out",
     "requires_grad_()": "it asks for gradients inside; take torch.func.grad",
+    "setup_context": "its autograd.Function, or checkpoint with use_reentrant=True, has no rule for stacks; give it "
+    "setup_context and generate_vmap_rule, or leave checkpoint out",
+    "accessing `data`": "it uses .data; take p.detach() to read, and a function of the parameter to change it",
     "generate_vmap_rule": "its autograd.Function has no rule for stacks; give it setup_context and generate_vmap_rule",
 }
 
@@ -237,9 +278,12 @@ def _check_rule(rule: Callable[..., torch.optim.Optimizer]) -> None:
         optimizer = rule(params, lr=0.1)
         for step in range(3):
             for p in params:
-                gradient = torch.linspace(-1, 1 + step, p[0].numel() if not alone else p.numel())
-                gradient[0] *= first
-                p.grad = (torch.tensor(sizes)[:, None] * gradient).view(p.shape)
+                n = p.numel() if alone else p[0].numel()
+                waves = 3 * torch.arange(n).cos()  # for one client only: a rank of one would hide a factored rule
+                rows = [size * (torch.linspace(-1, 1 + step, n) + (waves if size < 1 else 0)) for size in sizes]
+                gradient = torch.stack(rows)
+                gradient[:, 0] *= first
+                p.grad = gradient.view(p.shape)
             optimizer.step()
         return [p.detach() for p in params]
 

@@ -133,7 +133,7 @@ class FedCG(Algorithm):
     def train(self, state: FedCGState, data: ClientData, clients: Tensor, key: Key) -> Update:
         """Train theta_k and W_k on the samples' labels (Eq. 1, 4, 5), and the student on their domains (Eq. 3)."""
         d_hat = self.d_hat(state, data, clients)
-        columns = {"w_d": self.w_d(state, data, clients, d_hat), "d_hat": d_hat}
+        columns = {"FedCG's w_d": self.w_d(state, data, clients, d_hat), "FedCG's d_hat": d_hat}
         data = replace(data, columns=data.columns | columns)
         # row 0 of each stack for every client
         one, a = torch.zeros_like(clients), state.adjacency.expand(len(clients), -1, -1)
@@ -169,12 +169,12 @@ class FedCG(Algorithm):
 
     def task(self, params: Params, batch: Batch, a: Tensor) -> Tensor:
         """The task's loss (Eq. 1) of the network (Eq. 4), with V-hat instead of V."""
-        x, y, real, w_d, _ = batch
-        return self.loss(self.connect(params, a), (x, y, real), w_d)  # type: ignore[call-arg]
+        x, y, real, *columns, w_d, _ = batch
+        return self.loss(self.connect(params, a), (x, y, real, *columns), w_d)  # type: ignore[call-arg]
 
     def imitate(self, params: Params, batch: Batch) -> Tensor:
         """Cross-entropy between the teacher's domains and the student's (Eq. 3)."""
-        x, _, real, _, d_hat = batch
+        x, _, real, *_, d_hat = batch
         return weighted_mean(-(d_hat * self.net.logits(params, x).log_softmax(-1)).sum(-1), real)
 
     def connect(self, params: Params, a: Tensor) -> Params:

@@ -17,9 +17,11 @@ from ..models import Model
 from ..params import Params, row, take
 from ..server.clusters import different_starts
 from ..stacked import vmap
+from ..trial import check_weighted_mean
 
 __all__ = ["FedEM", "FedEMState", "Mixture"]
 
+_Q = "FedEM's q"  # a column, under a name that users do not give
 _FLOOR = 1e-30  # of a responsibility, because a batch in which all are 0 would have no mean
 
 
@@ -169,15 +171,16 @@ class FedEM(Algorithm):
     def e_step(self, losses: Tensor, pi: Tensor, data: ClientData) -> tuple[Tensor, Tensor]:
         """Responsibilities q (C, N, M), 0 for padding, and their mean over a client's examples, the new pi (C, M)."""
         q = responsibilities(-losses, pi, data.real)[0]
-        return q, q.sum(1) / data.n[:, None]
+        return q, (q.sum(1) / data.n[:, None]).to(pi)
 
     def train(self, state: FedEMState, data: ClientData, clients: Tensor, key: Key) -> Update:
         """Run the E-step and the M-step."""
+        if key.round == 1:
+            check_weighted_mean(self.loss, row(row(state.models, 0), 0), data)
         q, pi = self.e_step(self.losses(state.models, data), state.pi[clients], data)
         start, each = self._pairs(state.models, data)
-        end = self.local_training(
-            start, replace(each, columns=each.columns | {"q": q.mT.flatten(0, 1)}), key, loss=self.weighted_loss
-        )
+        each = replace(each, columns=each.columns | {_Q: q.mT.flatten(0, 1)})
+        end = self.local_training(start, each, key, loss=self.weighted_loss)
         models = {name: p.unflatten(0, (len(data), -1)) for name, p in end.params.items()}
         sums = cluster_sums(models, torch.zeros_like(clients), data.n, models=1)
         return Update(clients, sums, client_state={"pi": pi}, log={"loss": end.loss.view(len(data), -1).sum(1)})

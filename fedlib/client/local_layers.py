@@ -1,6 +1,6 @@
 """Local layers, which stay on their client, for the algorithms that have them (LG-FedAvg, FedRep, LG-CFL)."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -72,6 +72,14 @@ class LocalLayers(Algorithm):
     """
 
     local: Sequence[str] = ("dense1",)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if isinstance(self.local, str) or not isinstance(self.local, Iterable):
+            like = self.local if isinstance(self.local, str) else "dense1"
+            raise TypeError(f"local must be a list of names, such as [{like!r}]; got {self.local!r:.80}")
+        named = sorted(self.local) if isinstance(self.local, (set, frozenset)) else self.local
+        object.__setattr__(self, "local", tuple(named))  # an iterator would be empty when it is read again
 
     def at_home(self, params: Params, data: ClientData) -> LocalLayersState:
         """The local layers before round 1, taken from one set of parameters and equal for all clients."""
