@@ -116,8 +116,7 @@ def test_a_contender_runs_as_a_program(small):
         found, facts = contender.save()
         wall, cpu = contender.run()
     right = trained("fedlib", small, rounds=2)
-    assert driver._distance(found, right) < 1e-12
-    assert contender.startup > wall > 0 and cpu > 0
+    assert driver._distance(found, right) < 1e-12 and contender.startup > wall > 0 and cpu > 0
     versions = {"python": platform.python_version(), "torch": torch.__version__.split("+")[0]}
     assert facts["versions"] == versions and facts["peak_mib"] > 50
     assert contender._process.poll() is not None

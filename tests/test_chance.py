@@ -71,8 +71,7 @@ def test_distribution(name):
 def test_a_client_draws_the_same_beside_others_and_behind_padding(name):
     function = DRAWS[name][0]
     found = draw(function)
-    assert torch.equal(found, draw(function))
-    assert torch.equal(found[1:2], draw(function, SEEDS[1:2]))
+    assert torch.equal(found, draw(function)) and torch.equal(found[1:2], draw(function, SEEDS[1:2]))
     with stacked._Kernels({}, Draws(SEEDS[2], 0, training=True)):
         assert torch.equal(found[2], function(ONE))
     assert torch.equal(found[:, :100], draw(function, x=ONE[:100]))  # a batch with fewer rows
@@ -89,8 +88,7 @@ def test_images_are_mirrored_and_shifted():
     padded = F.pad(image[0], [1] * 4)
     windows = [padded[:, i : i + 3, j : j + 4] for i in range(3) for j in range(3)]
     which = torch.stack([(cut == w).flatten(2).all(2) for w in windows])
-    assert bool((which.sum(0) == 1).all())
-    assert bool((which.float().mean(2) > 0.05).all())
+    assert bool((which.sum(0) == 1).all()) and bool((which.float().mean(2) > 0.05).all())
 
 
 class Chance(nn.Module):

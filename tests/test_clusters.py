@@ -68,8 +68,7 @@ def test_exactly_symmetric_one_on_the_diagonal_and_in_range():
 def test_equal_directions_are_tied_exactly():
     """Rounding errors depend on where a row stands; they must not decide who is nearer to whom."""
     directions, group = normal(60, 1000, seed=3), torch.arange(300) % 60
-    factor = 10 ** normal(300, 1, seed=4)
-    found = cosine_similarity(directions[group] * factor)
+    found = cosine_similarity(directions[group] * (10 ** normal(300, 1, seed=4)))
     assert torch.equal(found, found[:60, :60][group][:, group])
     assert torch.equal(found == 1, group[:, None] == group)
     assert_near(found[:60, :60], cosine_similarity(directions))
@@ -143,8 +142,7 @@ def test_mistakes_with_updates(case):
 def best_cut(similarity):
     """Eq. 6 by trying all bipartitions: the minimum, and of all the best assignments the last in the alphabet."""
     clients = len(similarity)
-    codes = np.arange(1, 2 ** (clients - 1))
-    assignments = codes[:, None] >> np.arange(clients - 1, -1, -1) & 1
+    assignments = np.arange(1, 2 ** (clients - 1))[:, None] >> np.arange(clients - 1, -1, -1) & 1
     across = assignments[:, :, None] != assignments[:, None, :]
     worst = np.where(across, similarity, -np.inf).max((1, 2))
     return worst.min(), assignments[worst == worst.min()][-1]
@@ -180,8 +178,7 @@ def test_exact_finds_the_minimum_of_all_bipartitions(kind):
     for similarity in problems(kind):
         objective, assignment = best_cut(similarity)
         found = bipartition(similarity)
-        assert found.objective == objective
-        assert found.assignment.tolist() == assignment.tolist()
+        assert found.objective == objective and found.assignment.tolist() == assignment.tolist()
         backward = best_cut(similarity[::-1, ::-1])[1][::-1]
         several += backward.tolist() not in (assignment.tolist(), (1 - assignment).tolist())
     assert (several > 50) == (kind is integers)  # so ties did occur
@@ -215,8 +212,7 @@ def test_planted_clusters_are_found(method, sizes):
     for seed in range(20):
         groups = np.random.RandomState(seed).permutation(np.repeat([0, 1], sizes)).tolist()
         found = bipartition(cosine_similarity(planted(groups, 0.7, seed)), method)
-        assert cluster_scores(groups, found.assignment)["ari"] == 1
-        assert found.gap > 0
+        assert cluster_scores(groups, found.assignment)["ari"] == 1 and found.gap > 0
 
 
 @each_method

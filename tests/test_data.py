@@ -282,8 +282,7 @@ def test_a_client_may_be_a_data_set(name):
     make, rows = SETS[name]
     source = make()
     rows = list(source.indices if rows is None else rows)
-    other = TensorDataset(X9[:2] + 1, Y9[:2])
-    data = fedlib.stack_clients([other, source], ids=[4, 9], classes=3)
+    data = fedlib.stack_clients([TensorDataset(X9[:2] + 1, Y9[:2]), source], ids=[4, 9], classes=3)
     plain = fedlib.stack_clients([X9[:2] + 1, X9[rows]], [Y9[:2], Y9[rows]], ids=[4, 9])
     assert torch.equal(data.x, plain.x) and torch.equal(data.y, plain.y) and torch.equal(data.index, plain.index)
     assert data.id.tolist() == [4, 9] and not data.pixels

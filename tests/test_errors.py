@@ -13,13 +13,11 @@ from scipy.sparse import csr_array
 from twins import classification_loss
 
 import fedlib
-from fedlib import losses, partition, same_rows, stack_clients, stack_rows, statistics
+from fedlib import Checkpoint, evaluate, losses, partition, same_rows, stack_clients, stack_rows, statistics
 from fedlib.algorithms import FedAvg, FedEM, FedProto, FedSGCNN, LGFedAvg, LocalOnly
 from fedlib.algorithms.fedem import Mixture
 from fedlib.checks import check_settings, number, whole
 from fedlib.client.prototype_net import PrototypeNet
-from fedlib.engines.checkpoint import Checkpoint
-from fedlib.evaluation import evaluate
 from fedlib.extensions import mixture
 from fedlib.federation import new_clients
 from fedlib.models import CNN, MLP, Model

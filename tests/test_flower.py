@@ -10,12 +10,11 @@ from every import NAMES, SPLITS, federation, numbers
 from twins import NoisyFedAvg, classification_loss, client_data, ragged_clients, twin
 
 import fedlib
-from fedlib import algorithms
+from fedlib import Key, algorithms
 from fedlib.algorithm import held_fields
 from fedlib.engines import flower
 from fedlib.engines.checkpoint import load_state
 from fedlib.engines.paths import flatten, unflatten
-from fedlib.keys import Key
 
 params, predict, _ = twin("MLP")
 loss = classification_loss(predict)

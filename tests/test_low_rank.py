@@ -79,11 +79,9 @@ def test_each_client_has_its_own_matrix_mean_and_loss(chunk_size, taken, both):
 
 def test_what_becomes_of_a_client_that_is_done_does_not_matter():
     weights = LowRank.of(torch.zeros(2, 3), clients=2, rows=1)
-    x = torch.tensor([[[1.0, 2.0, 3.0]], [[torch.nan, torch.inf, 0.0]]])
-    weights.linear(x)
+    weights.linear(torch.tensor([[[1.0, 2.0, 3.0]], [[torch.nan, torch.inf, 0.0]]]))
     weights.step(torch.ones(2, 1, 2), lr=0.5, clients=1)
-    assert weights.dense()[0].tolist() == [[-0.5, -1.0, -1.5]] * 2
-    assert not weights.dense()[1].any()
+    assert weights.dense()[0].tolist() == [[-0.5, -1.0, -1.5]] * 2 and not weights.dense()[1].any()
 
 
 def layer(params, number, x):

@@ -103,8 +103,7 @@ def slow(parts, client, row, group, x, y):
 
 
 def examples(data, k):
-    mine = data.index[k, : data.n[k]]
-    return data.x[mine].numpy(), data.y[k, : data.n[k]].numpy()
+    return data.x[data.index[k, : data.n[k]]].numpy(), data.y[k, : data.n[k]].numpy()
 
 
 def check_views(parts, x):
@@ -300,8 +299,7 @@ def test_noise_follows_the_row():
 @given(seed=SEEDS, groups=st.integers(1, 3), low=st.integers(1, 3), more=st.integers(0, 4))
 def test_feature_subsets(seed, groups, low, more):
     most = min(low + more, 9 // groups)
-    base = partition.iid(Y, 30, seed)
-    parts = partition.feature_subsets(base, 9, (low, most), groups, seed)
+    parts = partition.feature_subsets(partition.iid(Y, 30, seed), 9, (low, most), groups, seed)
     assert all((np.diff(c) > 0).all() and c[0] >= 0 and c[-1] < 9 for c in parts.columns)
     assert {len(c) for c in parts.columns} <= set(range(low, most + 1))
     pools = [set(np.concatenate([parts.columns[k] for k in np.flatnonzero(parts.group == g)])) for g in range(groups)]
@@ -393,8 +391,7 @@ def test_split_conserves_each_client(name, seed, weights):
         sizes = np.array([len(p.rows[k]) for p in parts])
         assert sizes.min() >= 1 and ((abs(sizes - fractions * len(rows)) < 1).all() or sizes.min() == 1)
     for p in parts:
-        assert all((np.diff(r) > 0).all() for r in p.rows)
-        assert p.change == whole.change
+        assert all((np.diff(r) > 0).all() for r in p.rows) and p.change == whole.change
         assert np.array_equal(p.id, whole.id) and np.array_equal(p.group, whole.group)
 
 

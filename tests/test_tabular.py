@@ -109,8 +109,7 @@ def test_no_row_leaks(overlap, seed):
         assert len({*mine, *own, *test[0]}) == len(mine) + len(own) + len(test[0])
     held = np.concatenate([train.ravel(), further.ravel()])
     if overlap:  # everything outside the hold-out is in somebody's hands, and clients differ
-        assert set(held) == set(range(60)) - set(test[0])
-        assert len({tuple(r) for r in train}) == len(train)
+        assert set(held) == set(range(60)) - set(test[0]) and len({tuple(r) for r in train}) == len(train)
     else:
         assert len(set(held)) == len(held)
 
@@ -189,8 +188,7 @@ def test_clients_draw_from_the_pool_of_their_group():
     assert sorted(np.bincount(dealt.group)) == [6, 6]
     pools = [{c for own, g in zip(dealt.columns, dealt.group, strict=True) if g == h for c in own} for h in (0, 1)]
     assert pools[0] | pools[1] == set(range(6)) and not pools[0] & pools[1]
-    assert all(len(own) == 3 for own in dealt.columns)
-    assert (deal(toy(), 4, 3, 3).group == 0).all()
+    assert all(len(own) == 3 for own in dealt.columns) and (deal(toy(), 4, 3, 3).group == 0).all()
 
 
 # ---- plants ----
