@@ -303,9 +303,8 @@ def takes_both(params, x):
 
 SMALL = {"loss": classification_loss(takes_both), "predict": takes_both, "clients_per_round": 2, "eval_data": {}}
 IMAGES, WHOLE = ({"data": fedlib.stack_rows(X, Y, [[0, 1, 2], [3, 4, 5]], pixels=p)} | SMALL for p in (True, False))
-SHARED = [
-    {"eval_data": fedlib.same_rows(ragged_clients()[31][0] + n, ragged_clients()[31][1], DATA.id)} for n in (0, 1)
-]
+ROWS, LABELS = ragged_clients()[31]
+SHARED = [{"eval_data": fedlib.same_rows(ROWS, (LABELS + n) % 4, DATA.id)} for n in (0, 1)]
 OTHERS = {  # settings of the first run, of the second, what the message says
     "algorithm": ({}, {"kind": FedProx}, "algorithm: FedAvg there, FedProx here"),
     "lr": ({}, {"lr": 0.06}, "FedAvg.lr: 0.05 there, 0.06 here"),

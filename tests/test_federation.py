@@ -44,6 +44,11 @@ def test_history_has_one_row_a_round():
     assert (history["seconds"] > 0).all() and (history["train_loss"] > 0).all()
 
 
+def test_evaluation_sets_are_matched_by_id():
+    a, b = (run(eval_data=DATA[order]).history["test_accuracy"] for order in ([6, 1, 3], [1, 3, 6]))
+    assert a.tolist() == b.tolist() and a.nunique() > 1
+
+
 def test_callbacks_see_each_round_and_add_numbers_arrays_and_words():
     seen = []
 

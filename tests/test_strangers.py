@@ -172,6 +172,15 @@ class Where(Base):
         return self.layer(x + torch.arange(5, device=mine.device, dtype=mine.dtype))
 
 
+class Listed(Base):
+    def __init__(self):
+        super().__init__()
+        self.scales = nn.ParameterList([torch.ones(3), torch.zeros(())])
+
+    def forward(self, x):
+        return self.layer(x) * self.scales[0] + self.scales[1]
+
+
 class Dropping(Base):
     def __init__(self):
         super().__init__()
@@ -200,7 +209,7 @@ class Masked(Tokens):
         return self.out(F.scaled_dot_product_attention(z, z, z, attn_mask=mask)[:, 0].mean(1))
 
 
-RIGHT = {Viewed: (1, 5, 5), Where: (5,), Dropping: (5,), Complex: (5,), InPlace: (5,), Masked: None}
+RIGHT = {Viewed: (1, 5, 5), Where: (5,), Listed: (5,), Dropping: (5,), Complex: (5,), InPlace: (5,), Masked: None}
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop", "ignore:TF32 acceleration")
