@@ -16,9 +16,8 @@ from every import GROUPS, NAMES, SETTINGS, SPLITS, TRAINING, columns, domains, k
 from twins import classification_loss, client_data, ragged_clients, twin
 
 import fedlib
-from fedlib import algorithms, models
+from fedlib import Checkpoint, algorithms, models
 from fedlib.algorithms.fedem import Mixture
-from fedlib.engines.checkpoint import Checkpoint
 
 STORED = Path(__file__).with_name("golden.json")
 DATA = client_data(ragged_clients((1, 2, 5, 7, 20, 33)))

@@ -19,7 +19,6 @@ from twins import classification_loss, client_data, ragged_clients, twin
 
 import fedlib
 from fedlib.algorithms import Scaffold
-from fedlib.engines.checkpoint import Checkpoint
 
 ROUNDS, TRIALS = 12, 20
 params, predict, _ = twin("MLP")
@@ -29,7 +28,7 @@ algorithm = Scaffold(classification_loss(predict), batch_size=10, predict=predic
 
 def run(path, answer):
     """One run with a checkpoint after each round, and what it ended with."""
-    checkpoint = Checkpoint(path, every_rounds=1)
+    checkpoint = fedlib.Checkpoint(path, every_rounds=1)
     settings = {"seed": 3, "lost": 0.2, "eval_data": data, "eval_every": 5, "device": "cpu", "progress": False}
     result = fedlib.fit(algorithm, params, data, ROUNDS, 30, checkpoint=checkpoint, **settings)
     digest = hashlib.sha256(b"".join(p.contiguous().numpy().tobytes() for p in numbers(result.state)))

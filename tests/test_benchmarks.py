@@ -23,7 +23,7 @@ from fedlib.costs import flops_of
 
 
 class Enough(Exception):
-    pass
+    """Enough rounds."""
 
 
 class Rounds:
@@ -103,15 +103,12 @@ def test_a_work_comes_back_as_it_was_written(name, tmp_path):
 @pytest.mark.parametrize("name", ["W1s", "W2", "W3"])
 def test_the_limit_counts_the_products_that_the_ledger_sees(name):
     work = WORKS[name]
-    x = torch.zeros(1, *work.shape)
     products = work.products()
-    assert 2 * sum(products) == flops_of(work.model, work.model.init(0), x)
+    assert 2 * sum(products) == flops_of(work.model, work.model.init(0), torch.zeros(1, *work.shape))
     assert work.flops() == 2 * work.examples * (3 * sum(products) - products[0])
-
-
-def test_the_first_layers_products_by_hand():
-    assert WORKS["W2"].products() == [13 * 64, 64 * 32, 32 * 16, 16]
-    assert WORKS["W3"].products() == [28 * 28 * 6 * 75, 10 * 10 * 16 * 150, 400 * 120, 120 * 84, 84 * 10]
+    by_hand = {"W2": [13 * 64, 64 * 32, 32 * 16, 16]}
+    by_hand["W3"] = [28 * 28 * 6 * 75, 10 * 10 * 16 * 150, 400 * 120, 120 * 84, 84 * 10]
+    assert products == by_hand.get(name, products)
 
 
 def test_a_contender_runs_as_a_program(small):
@@ -119,24 +116,27 @@ def test_a_contender_runs_as_a_program(small):
         found, facts = contender.save()
         wall, cpu = contender.run()
     right = trained("fedlib", small, rounds=2)
-    assert driver._distance(found, right) < 1e-12
-    assert contender.startup > wall > 0 and cpu > 0
+    assert driver._distance(found, right) < 1e-12 and contender.startup > wall > 0 and cpu > 0
     versions = {"python": platform.python_version(), "torch": torch.__version__.split("+")[0]}
     assert facts["versions"] == versions and facts["peak_mib"] > 50
     assert contender._process.poll() is not None
 
 
-def test_a_contender_that_fails_says_why(monkeypatch, tmp_path):
+NOT_THERE = {"pfl": "not installed: make bench-peers", "PFLlib": "not on PyPI", "Flower": "no certifi"}
+NOT_THERE["broken"] = r"No module named benchmarks.contenders.no_such_program \(see .*log"
+
+
+@pytest.mark.parametrize("label", NOT_THERE)
+def test_a_contender_that_fails_says_why(label, environments, monkeypatch):
+    """And one that is not there: it is a line of the table."""
     monkeypatch.setitem(OWN, "broken", "no_such_program")
-    with pytest.raises(driver.Failed, match=r"No module named benchmarks.contenders.no_such_program \(see .*log"):
-        driver.Contender("broken", tmp_path, "float32")
+    (environments / "flower").mkdir()
+    (environments / "flower/failed").write_text("cannot be installed: no certifi")
+    with pytest.raises(driver.Failed, match=NOT_THERE[label]):
+        driver.Contender(label, environments, "float32")
 
 
-HANGS = {
-    "silent": "",
-    "stops within a line": """printf '{"wall": '""",
-    "says no more and stays": "exec 1>&-",
-}
+HANGS = {"silent": "", "stops within a line": """printf '{"wall": '""", "says no more and stays": "exec 1>&-"}
 
 
 @pytest.mark.parametrize("how", HANGS)
@@ -164,17 +164,6 @@ def test_a_contender_that_hangs_is_killed_with_its_children(how, monkeypatch, en
         time.sleep(0.05)
 
 
-NOT_THERE = {"pfl": "not installed: make bench-peers", "PFLlib": "not on PyPI", "Flower": "no certifi"}
-
-
-@pytest.mark.parametrize("label", NOT_THERE)
-def test_a_peer_that_is_not_there_is_a_line_of_the_table(label, environments):
-    (environments / "flower").mkdir()
-    (environments / "flower/failed").write_text("cannot be installed: no certifi")
-    with pytest.raises(driver.Failed, match=NOT_THERE[label]):
-        driver.Contender(label, environments, "float32")
-
-
 def test_each_peer_has_requirements_with_lower_bounds():
     for name in PEERS.values():
         lines = (driver.ROOT / f"benchmarks/peers/{name}.txt").read_text().splitlines()
@@ -182,25 +171,9 @@ def test_each_peer_has_requirements_with_lower_bounds():
         assert requirements and all(">=" in line for line in requirements)
 
 
-@pytest.fixture
-def newer(monkeypatch):
-    """A framework that asks for a newer Python than any."""
+def test_a_peer_takes_the_first_newer_python_that_runs(monkeypatch, environments):
+    """A framework that asks for a newer Python than any; without one, it is a line of the table."""
     monkeypatch.setitem(peers.NEWER, "blazefl", ((9,), ("python9.1", "python9.0")))
-
-
-def test_a_peer_takes_the_first_newer_python_that_runs(newer, monkeypatch, tmp_path):
-    shim = tmp_path / "python9.1"
-    shim.write_text("#!/bin/sh\nexit 127\n")
-    shim.chmod(0o755)
-    found = {"python9.1": str(shim), "python9.0": sys.executable}
-    monkeypatch.setattr(shutil, "which", lambda name: found.get(name, name))
-    assert peers.interpreter("blazefl") == (sys.executable, sys.version)  # the first of them does not run
-    assert peers.interpreter("pfl") == (sys.executable, sys.version)
-    found["python9.0"] = None
-    assert peers.interpreter("blazefl") is None
-
-
-def test_a_peer_without_its_python_is_a_line_of_the_table(newer, environments):
     reason = "cannot be installed: none of python9.1, python9.0 is on the PATH"
     assert peers.install("blazefl") == reason
     with pytest.raises(driver.Failed, match=reason):
@@ -208,6 +181,14 @@ def test_a_peer_without_its_python_is_a_line_of_the_table(newer, environments):
     (environments / "blazefl/failed").unlink()
     (environments / "blazefl/ready").touch()  # installed with a Python that is no longer on the PATH: it stays
     assert peers.install("blazefl") is None and (environments / "blazefl/ready").exists()
+    (shim := environments / "python9.1").write_text("#!/bin/sh\nexit 127\n")
+    shim.chmod(0o755)
+    found = {"python9.1": str(shim), "python9.0": sys.executable}
+    monkeypatch.setattr(shutil, "which", lambda name: found.get(name, name))
+    assert peers.interpreter("blazefl") == (sys.executable, sys.version)  # the first of them does not run
+    assert peers.interpreter("pfl") == (sys.executable, sys.version)
+    found["python9.0"] = None
+    assert peers.interpreter("blazefl") is None
 
 
 def test_verdicts():
@@ -253,16 +234,11 @@ def test_scale_says_whether_time_is_linear():
     assert "met <= 1.3" in scale.verdicts(rows.assign(cpu_s=[0.02, 0.1, 12.9]))[0]
 
 
-def test_kinds_of_operations():
+def test_shares_of_a_round(images, small):
     kinds = {"aten::mkldnn_convolution": "convolutions", "aten::max_pool2d_with_indices_backward": "pooling"}
     kinds |= {"aten::bmm": "products", "aten::addmm": "products", "aten::relu": "others"}
     assert {name: shares.kind(name) for name in kinds} == kinds
-
-
-def test_shares_of_a_round(images, small):
     naive, tuned = (shares.shares(images, contender) for contender in ("naive_loop", "tuned_loop"))
-    for found in (naive, tuned):
-        assert min(found[k] for k in (*shares.KINDS, "others", "between", "slowed")) > 0
-    assert naive["calls"] > tuned["calls"]
+    assert min(found[k] for found in (naive, tuned) for k in (*shares.KINDS, "others", "between", "slowed")) > 0
     dense = shares.shares(small, "fedlib")
-    assert dense["convolutions"] == dense["pooling"] == 0 < dense["products"]
+    assert naive["calls"] > tuned["calls"] and dense["convolutions"] == dense["pooling"] == 0 < dense["products"]

@@ -57,31 +57,25 @@ def draw(function, seeds=SEEDS, step=0, x=ONE):
 def test_distribution(name):
     """Twenty thousand draws of each client: mean and deviation to five standard errors; no two clients alike."""
     function, mean, deviation = DRAWS[name]
-    found = draw(function)
+    found, error = draw(function), 5 / ONE.numel() ** 0.5
     assert found.shape == (CLIENTS, *SHAPE)
-    error = 5 / ONE.numel() ** 0.5
     for z in found:
         assert abs(float(z.mean()) - mean) <= error * deviation
         assert abs(float(z.std()) - deviation) <= 2 * error * deviation
-    first, second = found[0].flatten() - mean, found[1].flatten() - mean
-    assert abs(float((first * second).mean())) <= error * deviation**2
+    both = draw(lambda x: torch.stack([torch.randn_like(x), torch.randn_like(x)]))  # calls of one step
+    for first, second, scale in ((found[0] - mean, found[1] - mean, deviation**2), (both[:, 0], both[:, 1], 1)):
+        assert abs(float((first * second).mean())) <= error * scale
 
 
 @pytest.mark.parametrize("name", DRAWS)
 def test_a_client_draws_the_same_beside_others_and_behind_padding(name):
     function = DRAWS[name][0]
     found = draw(function)
-    assert torch.equal(found, draw(function))
-    assert torch.equal(found[1:2], draw(function, SEEDS[1:2]))
+    assert torch.equal(found, draw(function)) and torch.equal(found[1:2], draw(function, SEEDS[1:2]))
     with stacked._Kernels({}, Draws(SEEDS[2], 0, training=True)):
         assert torch.equal(found[2], function(ONE))
     assert torch.equal(found[:, :100], draw(function, x=ONE[:100]))  # a batch with fewer rows
     assert not torch.equal(found, draw(function, step=1))
-
-
-def test_calls_of_one_step_are_independent():
-    both = draw(lambda x: torch.stack([torch.randn_like(x), torch.randn_like(x)]))
-    assert abs(float((both[:, 0] * both[:, 1]).mean())) < 5 / both[:, 0].numel() ** 0.5
 
 
 def test_images_are_mirrored_and_shifted():
@@ -94,8 +88,7 @@ def test_images_are_mirrored_and_shifted():
     padded = F.pad(image[0], [1] * 4)
     windows = [padded[:, i : i + 3, j : j + 4] for i in range(3) for j in range(3)]
     which = torch.stack([(cut == w).flatten(2).all(2) for w in windows])
-    assert bool((which.sum(0) == 1).all())
-    assert bool((which.float().mean(2) > 0.05).all())
+    assert bool((which.sum(0) == 1).all()) and bool((which.float().mean(2) > 0.05).all())
 
 
 class Chance(nn.Module):
@@ -141,15 +134,13 @@ def test_scores_have_no_chance_in_them():
     model, loss = task()
     data, algorithm = client_data(ragged_clients()), FedAvg(loss, predict=model)
     result = fedlib.fit(algorithm, model.params, data, 1, progress=False)
-    scores = [fedlib.evaluate(algorithm, result, data) for _ in range(2)]
-    assert scores[0].equals(scores[1])
-    plain = model.to_module(fedlib.params.row(result.state.models, 0)).eval()
-    x, y, w = data[:1].all_rows(torch.float64)
-    right = plain(x[0]).detach()
-    loss_of_right = float(losses.cross_entropy(right, y[0], w[0]))
-    torch.testing.assert_close(scores[0]["loss"][0], loss_of_right, atol=1e-12, rtol=0)
-    own = model(fedlib.params.row(result.state.models, 0), x[0])
-    torch.testing.assert_close(own, right, atol=1e-12, rtol=0)
+    scores, again = (fedlib.evaluate(algorithm, result, data) for _ in range(2))
+    assert scores.equals(again)
+    params, (x, y, w) = fedlib.params.row(result.state.models, 0), data[:1].all_rows(torch.float64)
+    right = model.to_module(params).eval()(x[0]).detach()
+    close = {"atol": 1e-12, "rtol": 0}
+    torch.testing.assert_close(scores["loss"][0], float(losses.cross_entropy(right, y[0], w[0])), **close)
+    torch.testing.assert_close(model(params, x[0]), right, **close)
 
 
 def test_an_order_of_the_real_rows():
@@ -161,14 +152,16 @@ def test_an_order_of_the_real_rows():
         stacked.vmap(lambda w: w[torch.randperm(5)], seeds=SEEDS)(w.expand(3, 5))
 
 
-def test_what_cannot_be_seeded_is_refused_before_round_1():
-    data = client_data(ragged_clients())
-    model, generator = Model(nn.Sequential(nn.Flatten(), nn.Linear(36, 4)).double()), np.random.RandomState(0)
+RANDOM = np.random.RandomState(0)
+UNSEEDED = {
+    "draws from something that changes by itself": lambda x: x * RANDOM.rand(),
+    "draws from torch in a way that cannot be seeded": lambda x: x + torch.poisson(x.square()),
+}
 
-    for change, said in (
-        (lambda x: x * generator.rand(), "draws from something that changes by itself"),
-        (lambda x: x + torch.poisson(x.square()), "draws from torch in a way that cannot be seeded"),
-    ):
-        loss = lambda params, batch: losses.cross_entropy(model(params, change(batch[0])), *batch[1:])  # noqa: E731
-        with pytest.raises(ValueError, match=said):
-            fedlib.fit(FedAvg(loss), model.params, data, 1, progress=False)
+
+@pytest.mark.parametrize("said", UNSEEDED)
+def test_what_cannot_be_seeded_is_refused_before_round_1(said):
+    model = Model(nn.Sequential(nn.Flatten(), nn.Linear(36, 4)).double())
+    loss = lambda params, batch: losses.cross_entropy(model(params, UNSEEDED[said](batch[0])), *batch[1:])  # noqa: E731
+    with pytest.raises(ValueError, match=said):
+        fedlib.fit(FedAvg(loss), model.params, client_data(ragged_clients()), 1, progress=False)

@@ -24,7 +24,6 @@ from fedlib.algorithms import FedAvg, FedProx, LocalOnly, Scaffold
 from fedlib.engines import checkpoint
 from fedlib.engines.checkpoint import Checkpoint, load_state, save_state
 from fedlib.losses import cross_entropy
-from fedlib.models import MLP
 
 
 @dataclass(frozen=True)
@@ -53,7 +52,7 @@ def same(a, b):
     if hasattr(a, "__dataclass_fields__"):
         return all(same(getattr(a, name), getattr(b, name)) for name in a.__dataclass_fields__)
     if isinstance(a, dict):
-        return list(a) == list(b) and [type(k) for k in a] == [type(k) for k in b] and all(same(a[k], b[k]) for k in a)
+        return same([*a], [*b]) and all(same(a[k], b[k]) for k in a)
     if isinstance(a, (tuple, list)):
         return len(a) == len(b) and all(same(*pair) for pair in zip(a, b, strict=True))
     return a == b or (a != a and b != b)
@@ -64,10 +63,9 @@ def bits(dtype):
     return torch.arange(-200, 200, dtype=torch.int16).view(torch.uint8).view(dtype).clone()
 
 
+INNER = (Inner(torch.zeros(3), "é"), (Inner(torch.ones(1), ""), None))
 STATES = {
-    "nested": Outer(
-        {"w": torch.ones(2)}, (Inner(torch.zeros(3), "é"), (Inner(torch.ones(1), ""), None)), {"a": [True]}
-    ),
+    "nested": Outer({"w": torch.ones(2)}, INNER, {"a": [True]}),
     "whole-number keys": {1: torch.zeros(1), "1": torch.ones(1), -3: {0: 5}},
     "keys with a slash": {"a": {"b": torch.zeros(1)}, "a/b": torch.ones(1), "": {"": torch.ones(2)}},
     "plain values": [None, True, 3, -0.1, 1e-320, float("nan"), float("inf"), float("-inf"), "text", 2**80, (), [], {}],
@@ -80,24 +78,19 @@ STATES = {
     "empty": torch.empty(0, 3),
     "scalar": torch.tensor(2.5, dtype=torch.float64),
     "a tensor with a gradient": torch.ones(2, requires_grad=True),
+    "large": torch.ones(50_000),
 }
 
 
 @pytest.mark.parametrize("state", STATES)
 def test_a_state_comes_back_to_the_bit(state, tmp_path):
-    meta = {"a": [1, 2.5, None, "x"], "nan": float("nan"), "inf": float("inf")}
-    save_state(tmp_path / "a.safetensors", STATES[state], meta)
-    found, there = load_state(str(tmp_path / "a.safetensors"))
+    """And does not hang on the file."""
+    meta, path = {"a": [1, 2.5, None, "x"], "nan": float("nan"), "inf": float("inf")}, tmp_path / "a.safetensors"
+    save_state(path, STATES[state], meta)
+    found, there = load_state(str(path))
+    path.write_bytes(b"")
     assert same(found, STATES[state] if "gradient" not in state else torch.ones(2))
     assert same(there, meta) and os.listdir(tmp_path) == ["a.safetensors"]
-
-
-def test_what_was_read_does_not_hang_on_the_file(tmp_path):
-    path = tmp_path / "a"
-    save_state(path, torch.ones(50_000), {})
-    state, _ = load_state(path)
-    path.write_bytes(b"")
-    assert state.sum() == 50_000
 
 
 UNKNOWN = {  # a state, what is said of it
@@ -157,20 +150,14 @@ BAD = {
 
 @pytest.mark.parametrize("case", BAD)
 def test_a_damaged_or_foreign_file_is_named(case, tmp_path):
-    path = tmp_path / "run.safetensors"
-    BAD[case](path)
+    BAD[case](path := tmp_path / "run.safetensors")
     words = r"run\.safetensors is damaged or is not a checkpoint of fedlib .*another path, or delete"
     with pytest.raises(ValueError, match=words):
         load_state(path)
 
 
-NOT_HERE = (
-    "this:Thing",  # the module prints when it is imported
-    "os:system",
-    "builtins:dict",
-    "fedlib.federation:fit",
-    "fedlib.evaluation:Result",  # has other fields
-)
+NOT_HERE = ["os:system", "builtins:dict", "fedlib.federation:fit"]
+NOT_HERE += ["this:Thing", "fedlib.evaluation:Result"]  # a module that prints when it is imported; other fields
 
 
 @pytest.mark.parametrize("kind", NOT_HERE)
@@ -213,18 +200,15 @@ class Killed(BaseException):
     pass
 
 
-def kill_in(round):
-    def callback(t, state, record):
+def interrupted(path, round, **settings):
+    """Run, and be killed in a round, after every round before was stored."""
+
+    def kill(t, state, record):
         if t == round:
             raise Killed
 
-    return callback
-
-
-def interrupted(path, round, **settings):
-    """Run, and be killed in a round, after every round before was stored."""
     with pytest.raises(Killed):
-        fit(Checkpoint(path, every_rounds=1), callbacks=[norm_of_the_models, kill_in(round)], **settings)
+        fit(Checkpoint(path, every_rounds=1), callbacks=[norm_of_the_models, kill], **settings)
 
 
 # These need a network of their own or validation rows: they resume in tests of their own.
@@ -279,9 +263,10 @@ def test_a_resumed_run_is_the_uninterrupted_one(name, tmp_path):
 
 
 def test_fewer_rounds_than_are_stored_is_an_error(tmp_path):
-    fit(tmp_path / "run", 4)
+    """Folders are made, and strings are paths."""
+    fit(str(tmp_path / "a" / "b" / "run"), 4)
     with pytest.raises(ValueError, match="checkpoint is at round 4, beyond rounds=3"):
-        fit(tmp_path / "run", 3)
+        fit(tmp_path / "a" / "b" / "run", 3)
 
 
 def test_a_resumed_result_can_be_used_as_any_other(tmp_path):
@@ -318,6 +303,8 @@ def takes_both(params, x):
 
 SMALL = {"loss": classification_loss(takes_both), "predict": takes_both, "clients_per_round": 2, "eval_data": {}}
 IMAGES, WHOLE = ({"data": fedlib.stack_rows(X, Y, [[0, 1, 2], [3, 4, 5]], pixels=p)} | SMALL for p in (True, False))
+ROWS, LABELS = ragged_clients()[31]
+SHARED = [{"eval_data": fedlib.same_rows(ROWS, (LABELS + n) % 4, DATA.id)} for n in (0, 1)]
 OTHERS = {  # settings of the first run, of the second, what the message says
     "algorithm": ({}, {"kind": FedProx}, "algorithm: FedAvg there, FedProx here"),
     "lr": ({}, {"lr": 0.06}, "FedAvg.lr: 0.05 there, 0.06 here"),
@@ -333,6 +320,7 @@ OTHERS = {  # settings of the first run, of the second, what the message says
     "what bytes are": (IMAGES, WHOLE, r"\(data: #"),
     "initial parameters": ({}, {"params": SCALED}, r"\(params: #"),
     "an evaluation set": ({}, {"eval_data": DATA[1:5]}, r"\(evaluation set test: #"),
+    "rows that all clients share": (*SHARED, r"\(evaluation set test: #"),
     "its name": ({}, {"eval_data": {"validation": DATA[:4]}}, "evaluation set validation: None there"),
     "no evaluation set": ({}, {"eval_data": {}}, "evaluation set test: #.* there, None here"),
 }
@@ -370,38 +358,25 @@ def test_the_same_run_is_recognised(case, tmp_path):
 
 PROGRAM = """
 import json, sys, numpy as np, fedlib
-from fedlib.algorithms import Scaffold
-from fedlib.losses import cross_entropy
 model = fedlib.models.MLP((3, 4, 2))
 def loss(p, b):
     pull = sum(v.square().sum() for n, v in p.items() if n in {"a", "b", "c", "d", "e", "dense1.bias", "dense2.bias"})
-    return cross_entropy(model(p, b[0]), b[1], b[2]) + pull
-x, y = np.arange(18.0).reshape(6, 3) / 18, np.array([0, 1, 0, 1, 0, 1])
-data = fedlib.stack_rows(x, y, [[0, 1, 2], [3], [4, 5]])
+    return fedlib.losses.cross_entropy(model(p, b[0]), b[1], b[2]) + pull
+data = fedlib.stack_rows(np.arange(18.0).reshape(6, 3) / 18, np.array([0, 1, 0, 1, 0, 1]), [[0, 1, 2], [3], [4, 5]])
 def run(rounds, path):
-    algorithm = Scaffold(loss, predict=model)
-    file = fedlib.Checkpoint(path)
-    result = fedlib.fit(algorithm, model.init(0), data, rounds, 2, eval_data=data, checkpoint=file, progress=False)
+    how = {"eval_data": data, "checkpoint": fedlib.Checkpoint(path), "progress": False}
+    result = fedlib.fit(fedlib.algorithms.Scaffold(loss, predict=model), model.init(0), data, rounds, 2, **how)
     return [result.history["seconds"].tolist(), result.state.models["dense1.bias"].tolist()]
 """
 
 
 def test_another_process_goes_on(run_python, tmp_path):
     """Its strings hash otherwise, so that sets have another order."""
-    here = {"__name__": "__main__"}
-    exec(PROGRAM, here)
+    exec(PROGRAM, here := {"__name__": "__main__"})
     first, whole = here["run"](2, tmp_path / "a"), here["run"](4, tmp_path / "b")
     program = f"{PROGRAM}\nprint(json.dumps(run(4, {str(tmp_path / 'a')!r})))"
     there = json.loads(run_python("-W", "error", "-c", program, PYTHONHASHSEED="77"))
     assert there[0][:2] == first[0] and there[1] == whole[1] != first[1]
-
-
-def test_rows_that_all_clients_share_are_known(tmp_path):
-    x, y = ragged_clients()[31]
-    for turn in (1, 2):
-        fit(tmp_path / "run", turn, eval_data=fedlib.same_rows(x, y, DATA.id))
-    with pytest.raises(ValueError, match="another run .evaluation set test: #"):
-        fit(tmp_path / "run", 3, eval_data=fedlib.same_rows(x + 1, y, DATA.id))
 
 
 def test_another_machine_is_a_warning(tmp_path, monkeypatch):
@@ -444,22 +419,17 @@ def test_the_content_is_on_the_disk_before_the_name_is(tmp_path, monkeypatch):
 @pytest.mark.skipif(sys.platform != "linux", reason="needs /proc")
 def test_writing_takes_memory_for_at_most_two_more_states(run_python, tmp_path):
     code = f"""
-import re, torch
-from pathlib import Path
+import re, torch, pathlib
 from fedlib.engines.checkpoint import save_state
-
-def bytes_of(line):
-    return 1024 * int(re.search(rf"{{line}}:\\s+(\\d+)", Path("/proc/self/status").read_text())[1])
-
+bytes_of = lambda line: 1024 * int(re.search(line + r":\\s+(\\d+)", pathlib.Path("/proc/self/status").read_text())[1])
 save_state({str(tmp_path / "small")!r}, torch.ones(9), {{}})
 state = torch.ones(50_000_000)
-Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
+pathlib.Path("/proc/self/clear_refs").write_text("5")  # the peak so far is forgotten
 before = bytes_of("VmRSS")
 save_state({str(tmp_path / "large")!r}, state, {{}})
 print((bytes_of("VmHWM") - before) / state.nbytes)
 """
-    share = float(run_python("-c", code))
-    assert 0.5 < share < 2.3  # SCAFFOLD with a network of 26 MB and 160 clients has a state of 4 GB
+    assert 0.5 < float(run_python("-c", code)) < 2.3  # SCAFFOLD, a network of 26 MB, 160 clients: a state of 4 GB
 
 
 SCHEDULES = {  # every_rounds, every_seconds, rounds written of 7 that take 10 seconds each
@@ -478,17 +448,9 @@ def test_when_a_run_is_written(case, tmp_path, monkeypatch):
     written, clock = [], [0.0]
     monkeypatch.setattr(checkpoint, "save_state", lambda path, state, meta: written.append(meta["round"]))
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
-
-    def tick(t, state, record):
-        clock[0] += 10
-
-    fit(Checkpoint(tmp_path / "run", rounds, seconds), 7, callbacks=[tick])
+    tick = [lambda t, state, record: clock.__setitem__(0, clock[0] + 10)]
+    fit(Checkpoint(tmp_path / "run", rounds, seconds), 7, callbacks=tick)
     assert written == [0, *expected]  # round 0: what cannot be written is said before the work
-
-
-def test_folders_are_made_and_strings_are_paths(tmp_path):
-    fit(str(tmp_path / "a" / "b" / "run.safetensors"), 1)
-    assert (tmp_path / "a" / "b" / "run.safetensors").exists()
 
 
 def test_what_callbacks_add_is_stored_as_numbers(tmp_path):
@@ -502,42 +464,31 @@ def test_what_callbacks_add_is_stored_as_numbers(tmp_path):
     assert_frame_equal(numbers(history), numbers(whole), check_exact=True)
     stored = load_state(tmp_path / "run")[1]["history"]
     assert [stored[1][c] for c in "abcde"] == [2, float(np.float32(2 / 3)), 2, [0, 1], True]
-
-
-def test_a_record_that_json_cannot_hold_is_told(tmp_path):
-    def callback(t, state, record):
-        record["model"] = MLP((2, 2))
-
-    fit(rounds=1, callbacks=[callback])  # without a checkpoint it may
-    with pytest.raises(TypeError, match="cannot store the history: .*MLP.*Callbacks must put numbers, strings or None"):
-        fit(tmp_path / "run", 1, callbacks=[callback])
-    assert load_state(tmp_path / "run")[1]["round"] == 0
+    unknown = [lambda t, state, record: record.update(model=print)]
+    fit(rounds=1, callbacks=unknown)  # without a checkpoint it may be anything
+    with pytest.raises(TypeError, match="cannot store the history: .*function.*Callbacks must put numbers, strings"):
+        fit(tmp_path / "other", 1, callbacks=unknown)
+    assert load_state(tmp_path / "other")[1]["round"] == 0
 
 
 @pytest.mark.parametrize("name", ["algorithm", checkpoint.MEASURED])
 def test_only_measured_losses_may_differ_by_rounding(name):
-    def same(a, b):
-        return checkpoint._same(name, a, b)
-
-    assert same([0.1, 2.0], [0.1, 2.0]) and same(None, None)
-    assert same([0.1, 2.0], [0.1000005, 2.0]) == (name == checkpoint.MEASURED)
-    assert not same([0.1], [0.11]) and not same([0.1], [0.1, 0.1]) and not same([0.1], None)
+    equal = [([0.1, 2.0], [0.1, 2.0]), (None, None)]
+    other = [([0.1], [0.11]), ([0.1], [0.1, 0.1]), ([0.1], None)]
+    assert [checkpoint._same(name, *pair) for pair in equal + other] == [True] * 2 + [False] * 3
+    assert checkpoint._same(name, [0.1, 2.0], [0.1000005, 2.0]) == (name == checkpoint.MEASURED)
 
 
 def test_data_are_known_by_their_numbers_and_not_by_marks_or_names():
     """Pixels have the checksum that bytes had before there was a mark; bytes that stay whole numbers have another."""
     x, y = np.random.RandomState(0).randint(0, 256, (6, 4)).astype(np.uint8), np.arange(6) % 2
-    user = np.repeat(["b", "a"], 3)
-    numbered = partition.by_user(np.repeat([1, 0], 3))
-    before = hashlib.sha256()
-    pixels = numbered.clients(x, y, pixels=True)
+    numbered, known = partition.by_user(np.repeat([1, 0], 3)), checkpoint._checksum
+    before, pixels = hashlib.sha256(), numbered.clients(x, y, pixels=True)
     for name in ("x", "index", "y", "n", "id"):
         part = getattr(pixels, name)
         before.update(f"{name} {part.dtype} {tuple(part.shape)}".encode())
         before.update(part.contiguous().numpy().tobytes())
-    assert checkpoint._checksum(pixels) == f"#{before.hexdigest()[:12]}"
-    assert checkpoint._checksum(partition.by_user(user).clients(x, y, pixels=True)) == checkpoint._checksum(pixels)
-    whole = numbered.clients(x, y)
-    assert checkpoint._checksum(whole) != checkpoint._checksum(pixels)
-    numbers = [numbered.clients(x / 255, y), replace(numbered.clients(x / 255, y), pixels=True)]
-    assert checkpoint._checksum(numbers[0]) == checkpoint._checksum(numbers[1])
+    named = partition.by_user(np.repeat(["b", "a"], 3)).clients(x, y, pixels=True)
+    assert known(named) == known(pixels) == f"#{before.hexdigest()[:12]}" != known(numbered.clients(x, y))
+    numbers = numbered.clients(x / 255, y)
+    assert known(numbers) == known(replace(numbers, pixels=True))

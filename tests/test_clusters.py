@@ -43,52 +43,45 @@ def planted(groups, noise, seed, size=200):
 # Cosine similarity
 
 
-def test_a_matrix_is_a_stack_of_one_name():
-    matrix = normal(300, 700)
-    found = cosine_similarity(matrix)  # more columns than are taken at a time
-    unit = matrix / matrix.norm(dim=1, keepdim=True)
-    assert_near(found, unit @ unit.T)
-    assert_near(cosine_similarity({"a": matrix[:, :10], "b": matrix[:, 10:].view(300, 69, 10)}), found)
-
-
 @pytest.mark.parametrize("dtype", [torch.float64, torch.float32, torch.bfloat16, torch.int64])
 def test_is_the_plain_formula(dtype):
     updates = {name: (10 * p).to(dtype).requires_grad_(dtype.is_floating_point) for name, p in stack().items()}
     found = cosine_similarity(updates)
     assert found.dtype == torch.float64 and not found.requires_grad
     assert_near(found, plain_cosine({name: p.detach().double() for name, p in updates.items()}))
+    matrix = normal(300, 700)  # a stack of one name; more columns than are taken at a time
+    unit = matrix / matrix.norm(dim=1, keepdim=True)
+    assert_near(cosine_similarity(matrix), unit @ unit.T)
+    assert_near(cosine_similarity({"a": matrix[:, :10], "b": matrix[:, 10:].view(300, 69, 10)}), unit @ unit.T)
 
 
 def test_exactly_symmetric_one_on_the_diagonal_and_in_range():
+    """At a stationary point of two groups their gradients cancel, so alpha is 1 or -1 (Eq. 3 and 4)."""
     updates = torch.cat([normal(150, 40), 3 * normal(150, 40), -0.1 * normal(150, 40)])  # multiples of each other
     found = cosine_similarity(updates)
     assert torch.equal(found, found.T) and (found.diagonal() == 1).all()
     assert found.min() == -1 and found.max() == 1
+    optima, sign = torch.tensor([[0.0, 2.0], [0.0, 2.0], [4.0, -1.0], [4.0, -1.0]]), torch.tensor([1, 1, -1, -1])
+    assert torch.equal(cosine_similarity(optima - optima.mean(0)), torch.outer(sign, sign).double())
 
 
 def test_equal_directions_are_tied_exactly():
     """Rounding errors depend on where a row stands; they must not decide who is nearer to whom."""
     directions, group = normal(60, 1000, seed=3), torch.arange(300) % 60
-    factor = 10 ** normal(300, 1, seed=4)
-    found = cosine_similarity(directions[group] * factor)
+    found = cosine_similarity(directions[group] * (10 ** normal(300, 1, seed=4)))
     assert torch.equal(found, found[:60, :60][group][:, group])
     assert torch.equal(found == 1, group[:, None] == group)
     assert_near(found[:60, :60], cosine_similarity(directions))
 
 
-def test_directions_that_rounding_cannot_tell_apart_are_one():
+def test_directions_that_rounding_cannot_tell_apart_are_one_and_orthogonal_ones_are_tied():
     updates = torch.tensor([[1, 0], [1, 3e-7], [0, 2]], dtype=torch.float64)
-    expected = torch.tensor([[1, 1, 0], [1, 1, 0], [0, 0, 1]], dtype=torch.float64)
-    assert torch.equal(cosine_similarity(updates), expected)
+    assert cosine_similarity(updates).tolist() == [[1, 1, 0], [1, 1, 0], [0, 0, 1]]
     updates[1, 1] = 3e-6
     assert cosine_similarity(updates)[1, 2] == pytest.approx(3e-6, rel=1e-6)
-
-
-def test_orthogonal_updates_are_tied_exactly():
     updates = torch.block_diag(normal(2, 50), normal(2, 50, seed=1).abs())
     assert (cosine_similarity(updates)[:2, 2:] == 0).all()
-    quarters = normal(4, 64, seed=2)
-    basis = torch.linalg.qr(quarters.T).Q.T  # orthogonal only up to rounding
+    basis = torch.linalg.qr(normal(4, 64, seed=2).T).Q.T  # orthogonal only up to rounding
     assert torch.equal(cosine_similarity(basis), torch.eye(4, dtype=torch.float64))
 
 
@@ -111,18 +104,8 @@ def test_order_of_clients_and_inputs_left_alone():
     found = cosine_similarity(updates)
     assert_near(cosine_similarity(take(updates, order)), found[order][:, order])
     assert all(torch.equal(p, before[name]) for name, p in updates.items())
-
-
-def test_updates_need_not_be_contiguous():
-    matrix = normal(40, 6).T
+    matrix = normal(40, 6).T  # updates need not be contiguous
     assert torch.equal(cosine_similarity({"w": matrix.view(6, 5, 8).mT}), cosine_similarity(matrix.contiguous()))
-
-
-def test_first_gradients_of_two_optima_point_in_opposite_directions():
-    """Eq. 3 and 4: at a stationary point of two groups their gradients cancel, so alpha is 1 or -1."""
-    optima = torch.tensor([[0.0, 2.0], [0.0, 2.0], [4.0, -1.0], [4.0, -1.0]])
-    sign = torch.tensor([1, 1, -1, -1])
-    assert torch.equal(cosine_similarity(optima - optima.mean(0)), torch.outer(sign, sign).double())
 
 
 def updates_with(value, *clients):
@@ -159,8 +142,7 @@ def test_mistakes_with_updates(case):
 def best_cut(similarity):
     """Eq. 6 by trying all bipartitions: the minimum, and of all the best assignments the last in the alphabet."""
     clients = len(similarity)
-    codes = np.arange(1, 2 ** (clients - 1))
-    assignments = codes[:, None] >> np.arange(clients - 1, -1, -1) & 1
+    assignments = np.arange(1, 2 ** (clients - 1))[:, None] >> np.arange(clients - 1, -1, -1) & 1
     across = assignments[:, :, None] != assignments[:, None, :]
     worst = np.where(across, similarity, -np.inf).max((1, 2))
     return worst.min(), assignments[worst == worst.min()][-1]
@@ -196,8 +178,7 @@ def test_exact_finds_the_minimum_of_all_bipartitions(kind):
     for similarity in problems(kind):
         objective, assignment = best_cut(similarity)
         found = bipartition(similarity)
-        assert found.objective == objective
-        assert found.assignment.tolist() == assignment.tolist()
+        assert found.objective == objective and found.assignment.tolist() == assignment.tolist()
         backward = best_cut(similarity[::-1, ::-1])[1][::-1]
         several += backward.tolist() not in (assignment.tolist(), (1 - assignment).tolist())
     assert (several > 50) == (kind is integers)  # so ties did occur
@@ -231,8 +212,7 @@ def test_planted_clusters_are_found(method, sizes):
     for seed in range(20):
         groups = np.random.RandomState(seed).permutation(np.repeat([0, 1], sizes)).tolist()
         found = bipartition(cosine_similarity(planted(groups, 0.7, seed)), method)
-        assert cluster_scores(groups, found.assignment)["ari"] == 1
-        assert found.gap > 0
+        assert cluster_scores(groups, found.assignment)["ari"] == 1 and found.gap > 0
 
 
 @each_method
@@ -260,26 +240,18 @@ def test_ties_go_by_the_order_of_clients():
     assert cut(pairs[order][:, order]) == [0, 1, 1, 1, 1, 0]
     signed = np.where(pairs, 1, np.copysign(0.0, symmetric(6, np.random.RandomState(0))))
     assert cut(signed) == cut(pairs)  # 0.0 and -0.0 are one number
-
-
-def test_similarities_that_differ_a_little_are_no_ties():
-    """1 - alpha would round 1e-20 away."""
-    similarity = np.eye(4)
-    similarity[1, 2] = similarity[2, 1] = similarity[0, 3] = similarity[3, 0] = 1e-20
-    assert bipartition(similarity).assignment.tolist() == [0, 1, 1, 0]
-    similarity[0, 1] = similarity[1, 0] = 5e-21
-    assert bipartition(similarity).objective == 5e-21
-
-
-@each_method
-def test_two_clients_are_cut_apart(method):
-    found = bipartition(torch.tensor([[1.0, 0.25], [0.25, 1.0]]), method)
-    assert found.assignment.tolist() == [0, 1] and found.assignment.dtype == torch.int64
-    assert (found.objective, found.gap) == (0.25, 0.75)
+    near = np.eye(4)
+    near[[1, 2, 0, 3], [2, 1, 3, 0]] = 1e-20  # no tie; 1 - alpha would round it away
+    assert cut(near) == [0, 1, 1, 0]
+    near[[0, 1], [1, 0]] = 5e-21
+    assert bipartition(near).objective == 5e-21
 
 
 @each_method
 def test_the_diagonal_and_rounding_do_not_matter(method):
+    found = bipartition(torch.tensor([[1.0, 0.25], [0.25, 1.0]]), method)  # two clients are cut apart
+    assert found.assignment.tolist() == [0, 1] and found.assignment.dtype == torch.int64
+    assert (found.objective, found.gap) == (0.25, 0.75)
     similarity = symmetric(8, np.random.RandomState(1))
     found, before = bipartition(similarity, method), similarity.copy()
     np.fill_diagonal(similarity, 0)
@@ -295,23 +267,20 @@ def test_the_diagonal_and_rounding_do_not_matter(method):
 
 def eye_with(above, below):
     """The identity but for two mirrored entries."""
-    matrix = np.eye(3)
-    matrix[0, 2], matrix[2, 0] = above, below
-    return matrix
+    return np.eye(3) + [[0, 0, above], [0] * 3, [below, 0, 0]]
 
 
-NOT_SQUARE = r"square matrix of at least two clients; got shape \("
-NO_SIMILARITIES = {
-    **{str(shape): (np.zeros(shape), f"{NOT_SQUARE}{shape[0]}") for shape in ((2, 3), (4,), (1, 1), (0, 0), (2, 2, 2))},
-    "NaN": (eye_with(np.nan, np.nan), "must be finite; did the training of a client diverge"),
-    "infinite": (eye_with(np.inf, np.inf), "must be finite"),
-    "skew": (eye_with(0.5, 0.4999), "symmetric; mirrored entries differ by up to 0.0001"),
-}
+NOT_SQUARE = [(np.zeros(shape), rf"got shape \({shape[0]}") for shape in ((2, 3), (4,), (1, 1), (0, 0), (2, 2, 2))]
+NO_SIMILARITIES = [(some, f"square matrix of at least two clients; {words}") for some, words in NOT_SQUARE]
+NO_SIMILARITIES += [
+    (eye_with(np.nan, np.nan), "must be finite; did the training of a client diverge"),
+    (eye_with(np.inf, np.inf), "must be finite"),
+    (eye_with(0.5, 0.4999), "symmetric; mirrored entries differ by up to 0.0001"),
+]
 
 
-@pytest.mark.parametrize("case", NO_SIMILARITIES)
-def test_mistakes_with_similarities(case):
-    similarity, words = NO_SIMILARITIES[case]
+@pytest.mark.parametrize(("similarity", "words"), NO_SIMILARITIES)
+def test_mistakes_with_similarities(similarity, words):
     with pytest.raises(ValueError, match=words):
         bipartition(similarity)
     with pytest.raises(ValueError, match=r"one of \['exact', 'complete', 'average'\]; got 'single'"):
@@ -326,15 +295,12 @@ def test_mistakes_with_similarities(case):
 def test_kmeans_finds_planted_groups_and_sends_new_clients_to_them():
     groups = np.random.RandomState(0).permutation(np.repeat(range(4), 20)).tolist()
     updates = planted(groups, 1.0, 5)
-    found = kmeans(updates, 4, seed=1)
+    found, split = kmeans(updates, 4, seed=1), {"a": updates[:, :50].view(80, 5, 10), "b": updates[:, 50:]}
     assert cluster_scores(groups, found.assignment)["ari"] == 1
     assert found.centres.shape == (4, 200) and found.centres.dtype == torch.float64
-    new = planted(groups, 1.0, 5) + normal(80, 200, seed=9)
-    assert torch.equal(nearest(found.centres, updates), found.assignment)
-    assert torch.equal(nearest(found.centres, new), found.assignment)
-    split = {"a": updates[:, :50].view(80, 5, 10), "b": updates[:, 50:]}
+    for some in (updates, updates + normal(80, 200, seed=9), split):
+        assert torch.equal(nearest(found.centres, some), found.assignment)
     assert torch.equal(kmeans(split, 4, seed=1).assignment, found.assignment)
-    assert torch.equal(nearest(found.centres, split), found.assignment)
 
 
 def test_kmeans_is_the_same_for_a_seed():
@@ -348,6 +314,8 @@ def test_the_best_of_twenty_starts_counts_and_clusters_are_numbered_by_their_fir
     groups = [k % 12 for k in range(48)]
     for seed in range(5):
         assert kmeans(planted(groups, 0.8, 0), 12, seed).assignment.tolist() == groups
+    one = kmeans(torch.tensor([[3.0, 4.0]]), 1, 0)
+    assert one.assignment.tolist() == [0] and one.centres.tolist() == [[3.0, 4.0]]
 
 
 def test_the_centres_are_means_where_no_component_is_lost():
@@ -382,11 +350,6 @@ def test_kmeans_in_half_precision():
     assert nearest(found.centres, updates).tolist() == nearest(found.centres.bfloat16(), updates).tolist() == groups
 
 
-def test_kmeans_of_a_single_client():
-    one = kmeans(torch.tensor([[3.0, 4.0]]), 1, 0)
-    assert one.assignment.tolist() == [0] and one.centres.tolist() == [[3.0, 4.0]]
-
-
 def test_mistakes_with_kmeans():
     for clusters in (0, 8):
         with pytest.raises(ValueError, match=f"from 1 to the number of clients, 7; got {clusters}"):
@@ -400,18 +363,3 @@ def test_shuffled_within_clusters_by_hand():
     order, first, size = shuffle_within(cluster, bits, 4)
     assert order.tolist() == [3, 1, 2, 0, 4]  # of equal bits the first
     assert (first.tolist(), size.tolist()) == ([0, 2, 2, 5], [2, 0, 3, 0])
-
-
-@pytest.mark.gpu
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="no CUDA device")
-def test_the_same_on_a_gpu():
-    groups = [k % 2 for k in range(300)]
-    updates = planted(groups, 0.7, 0).float()
-    similarity = cosine_similarity(updates.cuda())
-    assert similarity.is_cuda and similarity.dtype == torch.float64
-    assert_near(similarity.cpu(), cosine_similarity(updates))
-    for method in METHODS:
-        found = bipartition(similarity, method)
-        assert found.assignment.is_cuda and found.assignment.tolist() == groups
-    found = kmeans(updates.cuda(), 2, 0)
-    assert found.centres.is_cuda and nearest(found.centres, updates.cuda()).tolist() == groups

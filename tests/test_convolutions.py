@@ -25,8 +25,7 @@ def derivatives(f, *tensors):
     """The values, first and second derivatives of a function of tensors."""
     out = f(*tensors)
     first = torch.autograd.grad(out.square().sum(), tensors, create_graph=True)
-    second = torch.autograd.grad(sum(d.square().sum() for d in first), tensors)
-    return out, *first, *second
+    return out, *first, *torch.autograd.grad(sum(d.square().sum() for d in first), tensors)
 
 
 @pytest.mark.parametrize("bias", [True, False])
@@ -48,18 +47,12 @@ def test_a_stack_is_one_client_after_another(way, shape, bias):
         torch.testing.assert_close(a, b, atol=1e-11, rtol=1e-11)
 
 
-@pytest.mark.parametrize(
-    ("capability", "channels", "side", "ways"),
-    [
-        ("AVX2", 3, 32, {"weights"}),
-        ("AVX2", 1, 32, set()),
-        ("AVX2", 6, 32, set()),
-        ("AVX2", 3, 4, set()),
-        ("AVX512", 3, 32, set()),
-    ],
-)
+CHOICES = [("AVX2", 3, 32, {"weights"})]  # processor, channels, side, products computed one client after another
+CHOICES += [("AVX2", 1, 32, set()), ("AVX2", 6, 32, set()), ("AVX2", 3, 4, set()), ("AVX512", 3, 32, set())]
+
+
+@pytest.mark.parametrize(("capability", "channels", "side", "ways"), CHOICES)
 def test_the_way_follows_from_shapes_and_processor(capability, channels, side, ways, monkeypatch):
-    """Which products are computed one client after another."""
     alone, computed = set(), convolutions._Conv.computed
 
     def spy(conv, what, x, w, b, g, clients):
@@ -78,18 +71,14 @@ def test_the_way_follows_from_shapes_and_processor(capability, channels, side, w
 @pytest.mark.parametrize("kind", [torch.float64, torch.float32])
 def test_gradients_of_any_shape_in_the_layout_of_training(kind, onednn):
     """Two layers, so that the second sees the images as the first hands them over; often one image a client."""
-    random = np.random.RandomState(0)
+    random, options = np.random.RandomState(0), ((1, 2, 3), (1, 1, 2, 17), (1, 3, 4), (1, 5), (1, 4))
+    exact = {"atol": 1e-11, "rtol": 1e-9} if kind == torch.float64 else {"atol": 1e-3, "rtol": 1e-3}
     for seed in range(200):
-        clients, rows, inputs, height, width = (
-            random.choice(n) for n in ((1, 2, 3), (1, 1, 2, 17), (1, 3, 4), (1, 5), (1, 4))
-        )
+        clients, rows, inputs, height, width = map(random.choice, options)
         groups, kernel = random.choice([1, inputs]), tuple(random.choice([1, min(3, n)]) for n in (height, width))
         middle, stride, padding = groups * random.choice([1, 2]), random.choice([1, 2]), random.choice([0, 1])
-        draws = (
-            (rows, inputs, height, width),
-            (middle, inputs // groups, *kernel),
-            (random.choice([1, 5]), middle, *random.choice([1, 3], 2)),
-        )
+        first, second = (middle, inputs // groups, *kernel), (random.choice([1, 5]), middle, *random.choice([1, 3], 2))
+        draws = (rows, inputs, height, width), first, second
         x, v, w = (Key(seed).normal(torch.arange(clients), str(i), *map(int, s)).to(kind) for i, s in enumerate(draws))
         v, w = v.requires_grad_(), w.requires_grad_()
 
@@ -100,6 +89,4 @@ def test_gradients_of_any_shape_in_the_layout_of_training(kind, onednn):
             stack = [convolutions.laid_out(p.detach()).requires_grad_() for p in (v, w)]
             together = torch.autograd.grad(stacked.vmap(both)(x, *stack).sum(), stack)
             alone = torch.autograd.grad(sum(both(*one) for one in zip(x, v, w, strict=True)), (v, w))
-        exact = {"atol": 1e-11, "rtol": 1e-9} if kind == torch.float64 else {"atol": 1e-3, "rtol": 1e-3}
-        for a, b in zip(together, alone, strict=True):
-            torch.testing.assert_close(a, b, **exact, msg=lambda said: f"seed {seed}: {draws}: {said}")  # noqa: B023
+        torch.testing.assert_close(together, alone, **exact, msg=lambda said: f"seed {seed}: {draws}: {said}")  # noqa: B023

@@ -11,7 +11,7 @@ from torch.utils.data import DataLoader, IterableDataset, Subset, SubsetRandomSa
 from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
 
 import fedlib
-from fedlib import Key, datasets, local_batches, losses, partition
+from fedlib import Key, datasets, local_batches, partition
 from fedlib.algorithms import FedAvg, LocalOnly
 from fedlib.data import Pixels, halves
 from fedlib.server.transfer import hold_back
@@ -30,19 +30,15 @@ def test_rows_stay_bytes_and_become_numbers_when_used():
 def test_indexing_and_sorting():
     assert THREE.sorted().id.tolist() == [3, 5, 7] and THREE.sorted().n.tolist() == [1, 2, 3]
     some = THREE[[2, 0]]
-    assert len(some) == 2 and some.id.tolist() == [5, 7] and some.x is THREE.x
-    assert THREE[:1].id.tolist() == [7]
+    assert len(some) == 2 and some.id.tolist() == [5, 7] and some.x is THREE.x and THREE[:1].id.tolist() == [7]
     assert THREE[np.array([2], np.int32)].id.tolist() == THREE[torch.tensor([False, False, True])].id.tolist() == [5]
     for wrong in (1, [], [0.5]):
         with pytest.raises(TypeError, match="slice or a list"):
             THREE[wrong]
-
-
-def test_same_rows_are_stored_once():
     data = fedlib.same_rows(np.zeros((100, 3)), np.zeros(100, int), range(50))
     assert len(data) == 50 and data.x.shape == (100, 3)
     for same in (data, data.to("cpu", torch.float32)):
-        assert same.index.untyped_storage().nbytes() == 100 * 8
+        assert same.index.untyped_storage().nbytes() == 100 * 8, "the same rows are stored once"
 
 
 def plan(data, batch_size, epochs, steps=None):
@@ -67,11 +63,12 @@ def test_each_epoch_sees_each_example_once(batch_size, clients):
     assert longest[:25] != longest[25:]  # each epoch shuffles anew
 
 
-def test_fewer_steps_cut_the_plan():
+def test_fewer_steps_cut_the_plan(clients):
     data = fedlib.stack_clients([np.zeros((9, 1))] * 3, [np.zeros(9, int)] * 3)
     full, cut = plan(data, 2, 2), plan(data, 2, 2, steps=[3, 10, 1])
-    assert [len(b) for b in cut] == [3, 10, 1]
-    assert cut[0] == full[0][:3] and cut[1] == full[1]
+    assert [len(b) for b in cut] == [3, 10, 1] and cut[0] == full[0][:3] and cut[1] == full[1]
+    data = client_data(clients)  # and no client's depends on the others
+    assert plan(data[[3]], 8, 2) == [plan(data, 8, 2)[3]]
 
 
 @pytest.mark.parametrize("batch_size", [1, 4, 100, None])
@@ -81,12 +78,6 @@ def test_examples_are_those_of_the_plan(batch_size, clients):
     for steps in (most, (most + 1) // 2, torch.ones_like(most)):
         batches = replace(local_batches(data, batch_size, 2, Key(1, 1)), steps=steps)
         assert batches.examples.tolist() == [sum(map(len, b)) for b in plan(data, batch_size, 2, steps=steps.tolist())]
-
-
-def test_batches_of_a_client_do_not_depend_on_others(clients):
-    data = client_data(clients)
-    everything = plan(data, 8, 2)
-    assert plan(data[[3]], 8, 2) == [everything[3]]
 
 
 def test_a_batch_is_no_longer_than_its_rows():
@@ -171,8 +162,10 @@ def test_the_mark_goes_with_the_images():
     kept += [np.concatenate([np.zeros_like(x), np.asarray(x)]), np.repeat(x, 2, 0), np.minimum(x, 9), x.take([0], 0)]
     assert all(isinstance(k, Pixels) and k.dtype == np.uint8 for k in kept)
     lost = [np.asarray(x), (x > 9).astype(np.uint8), np.where(x > 9, x, 0), np.pad(x, 1), x.tolist(), x.max(), x.mean()]
-    assert not any(isinstance(v, Pixels) for v in lost)
+    assert not any(isinstance(v, Pixels) for v in (*lost, datasets.load("wine").x, datasets.load("digits").y))
     assert repr(x.max()) == repr(np.asarray(x).max()) and x.sum() == np.asarray(x).sum()
+    for arrays in map(datasets.load, ("mnist5k", "digits")):
+        assert isinstance(arrays.x, Pixels) and partition.iid(arrays.y, 3).clients(arrays.x, arrays.y).pixels
 
 
 def test_the_mark_goes_with_the_clients():
@@ -192,50 +185,17 @@ def test_clients_agree_on_what_is_a_pixel():
     assert fedlib.stack_clients([x.view(Pixels), x], [[0, 1]] * 2, pixels=True).pixels
 
 
-def test_data_sets_of_images_say_so():
-    for name in ("mnist5k", "digits"):
-        arrays = datasets.load(name)
-        assert isinstance(arrays.x, Pixels) and not isinstance(arrays.y, Pixels)
-        assert partition.iid(arrays.y, 3).clients(arrays.x, arrays.y).pixels
-    assert not isinstance(datasets.load("wine").x, Pixels)
-
-
-class Tokens(torch.nn.Module):
-    def __init__(self):
-        super().__init__()
-        self.embed, self.out = torch.nn.Embedding(200, 5), torch.nn.Linear(5, 3)
-
-    def forward(self, ids):
-        return self.out(self.embed(ids).mean(1))
-
-
-@pytest.mark.parametrize("kind", [t for t in TYPES if np.dtype(t).kind in "iu"])
-def test_ids_of_any_type_train_the_same(kind):
-    torch.manual_seed(0)
-    ids, y = RANDOM.randint(0, 120, (40, 6)), RANDOM.randint(0, 3, 40)
-    model = fedlib.models.Model(Tokens())
-    algorithm = FedAvg(classification_loss(model), lr=1.0, predict=model)
-    runs = []
-    for x in (ids, ids.astype(kind)):
-        data = partition.iid(y, 3).clients(x, y)
-        runs.append(fedlib.fit(algorithm, model.params, data, 2, eval_data=data, progress=False))
-    assert largest_difference(runs[0].state.models, runs[1].state.models) == 0
-    assert largest_difference(runs[0].state.models, {n: p[None] for n, p in model.params.items()}) > 0.01
-    assert runs[0].history["test_accuracy"].tolist() == runs[1].history["test_accuracy"].tolist()
-
-
 @pytest.mark.parametrize("kind", ["uint8", "int32", "int64"])
 def test_whole_numbers_where_a_model_wants_others_are_refused(kind):
-    x, y = RANDOM.randint(0, 100, (6, 4)), np.arange(6) % 2
+    x, y, rows = RANDOM.randint(0, 100, (6, 4)), np.arange(6) % 2, [[0, 1], [2]]
     model = fedlib.models.MLP((4, 2))
-    algorithm, good = FedAvg(classification_loss(model), predict=model), fedlib.stack_rows(x / 99, y, [[0, 1], [2]])
-    bad = fedlib.stack_rows(x.astype(kind), y, [[0, 1], [2]])
-    words = f"x holds whole numbers \\({kind}\\), which .* as int64, .* pixels=True .* x.astype\\('float32'"
-    for data, tests, what in ((bad, None, "the loss"), (good, bad, "predict .* on the test data")):
-        with pytest.raises(ValueError, match=f"{what}.*{words}"):
+    good, bad, narrow = (fedlib.stack_rows(some, y, rows) for some in (x / 99, x.astype(kind), x[:, :3] / 99))
+    whole = f"x holds whole numbers \\({kind}\\), which .* as int64, .* pixels=True .* x.astype\\('float32'"
+    refused = [(bad, None, f"the loss.*{whole}"), (good, bad, f"predict .* on the test data.*{whole}")]
+    for data, tests, words in [*refused, (narrow, None, "Do the model's inputs fit x, and its outputs y\\?$")]:
+        with pytest.raises(ValueError, match=words):
+            algorithm = FedAvg(classification_loss(model), predict=model)
             fedlib.fit(algorithm, model.init(0), data, 1, eval_data=tests, progress=False)
-    with pytest.raises(ValueError, match="Do the model's inputs fit x, and its outputs y\\?$"):
-        fedlib.fit(algorithm, model.init(0), fedlib.stack_rows(x[:, :3] / 99, y, [[0]]), 1, progress=False)
 
 
 # -- tables ------------------------------------------------------------------------------------------------------------
@@ -296,11 +256,8 @@ def test_columns_without_numbers_are_refused_by_name(kind):
 
 
 class Stream(IterableDataset):
-    def __init__(self, pairs):
-        self.pairs = pairs
-
     def __iter__(self):
-        return iter(self.pairs)
+        return iter([NINE[i] for i in range(9)])
 
 
 X9, Y9 = torch.from_numpy(RANDOM.standard_normal((9, 2, 3))), torch.from_numpy(RANDOM.randint(0, 3, 9))
@@ -311,12 +268,12 @@ SETS = {
     "a part of a random split": (lambda: random_split(NINE, [4, 5], torch.Generator().manual_seed(3))[1], None),
     "a list of pairs": (lambda: [(X9[i].numpy(), int(Y9[i])) for i in range(9)], range(9)),
     "pairs in lists": (lambda: [[X9[i], Y9[i]] for i in range(9)], range(9)),
-    "a stream": (lambda: Stream([NINE[i] for i in range(9)]), range(9)),
+    "a stream": (Stream, range(9)),
     "a loader": (lambda: DataLoader(NINE, 4), range(9)),
     "a loader that shuffles and drops": (lambda: DataLoader(NINE, 4, shuffle=True, drop_last=True), range(9)),
     "a loader of a subset": (lambda: DataLoader(Subset(NINE, [8, 1, 2]), 2, shuffle=True), [8, 1, 2]),
     "a loader with a sampler": (lambda: DataLoader(NINE, 2, sampler=SubsetRandomSampler([6, 4, 2])), [2, 4, 6]),
-    "a loader of a stream": (lambda: DataLoader(Stream([NINE[i] for i in range(9)]), 2), range(9)),
+    "a loader of a stream": (lambda: DataLoader(Stream(), 2), range(9)),
 }
 
 
@@ -325,18 +282,21 @@ def test_a_client_may_be_a_data_set(name):
     make, rows = SETS[name]
     source = make()
     rows = list(source.indices if rows is None else rows)
-    other = TensorDataset(X9[:2] + 1, Y9[:2])
-    data = fedlib.stack_clients([other, source], ids=[4, 9], classes=3)
+    data = fedlib.stack_clients([TensorDataset(X9[:2] + 1, Y9[:2]), source], ids=[4, 9], classes=3)
     plain = fedlib.stack_clients([X9[:2] + 1, X9[rows]], [Y9[:2], Y9[rows]], ids=[4, 9])
     assert torch.equal(data.x, plain.x) and torch.equal(data.y, plain.y) and torch.equal(data.index, plain.index)
     assert data.id.tolist() == [4, 9] and not data.pixels
 
 
-def test_items_may_be_numbers():
+def test_items_may_be_numbers_of_any_type():
     data = fedlib.stack_clients([[(1.5, 2.5), (3.0, 4.0)], [(np.float32(5), torch.tensor(6.0))]])
     assert data.x.tolist() == [1.5, 3.0, 5.0] and data.y.tolist() == [[2.5, 4.0], [6.0, 6.0]]
-    ids = fedlib.stack_clients([[(7, 1), (8, 0)]])
-    assert ids.all_rows(torch.float32)[0].tolist() == [[7, 8]] and ids.all_rows(torch.float32)[0].dtype == torch.int64
+    ids = fedlib.stack_clients([[(7, 1), (8, 0)]]).all_rows(torch.float32)[0]
+    assert ids.tolist() == [[7, 8]] and ids.dtype == torch.int64
+    data = fedlib.stack_clients([np.array([[2049], [4097]]), np.array([[0.5]], np.float16)], [[70000, 3], [0.25]])
+    assert data.x.flatten().tolist() == [2049, 4097, 0.5] and data.y[0].tolist() == [70000, 3]
+    for row in (torch.ones(2, requires_grad=True), torch.ones(2).bfloat16()):
+        assert fedlib.stack_clients([[row, row]], [[0, 1]]).x.dtype == row.dtype
 
 
 def test_images_of_pil_are_pixels_with_channels_first(tmp_path):
@@ -389,9 +349,6 @@ REFUSED = {
 def test_items_that_do_not_fit_are_refused(kind, words, source):
     with pytest.raises(kind, match=words):
         fedlib.stack_clients([source])
-
-
-def test_a_data_set_beside_ys_is_refused():
     with pytest.raises(TypeError, match="x of client 0 is a TensorDataset; .* leave ys out"):
         fedlib.stack_clients([NINE], [Y9])
 
@@ -421,19 +378,21 @@ def test_y_of_any_shape_goes_with_its_rows(shape, real):
     assert torch.equal(stacked.y, data.y) and torch.equal(same.y[1], torch.from_numpy(plain))
 
 
-def test_left_out_labels_stay_and_other_negative_ones_are_refused():
+LABELS = {
+    "has the label -1": [[0, -1]],
+    "has the label 3; .* from 0 to 2": [[0, 3]],
+    r"leaves out all labels of row 0 \(-100\): drop": [[-100, -100]],
+    "has the label -100": [-100],
+    r"shape \(R,\) or \(R, ...\); got \(1, 0\)": np.zeros((1, 0), int),
+}
+
+
+@refusals({ValueError: LABELS}, "wrong")
+def test_left_out_labels_stay_and_other_negative_ones_are_refused(kind, words, wrong):
     y = np.array([[1, -100, 2], [-100, 0, -100]])
     assert fedlib.stack_rows(np.zeros((2, 1)), y, [[1, 0]], classes=3).y.tolist() == [[[-100, 0, -100], [1, -100, 2]]]
-    refused = {
-        "has the label -1": [[0, -1]],
-        "has the label 3; .* from 0 to 2": [[0, 3]],
-        r"leaves out all labels of row 0 \(-100\): drop": [[-100, -100]],
-        "has the label -100": [-100],
-        r"shape \(R,\) or \(R, ...\); got \(1, 0\)": np.zeros((1, 0), int),
-    }
-    for words, wrong in refused.items():
-        with pytest.raises(ValueError, match=words):
-            fedlib.stack_rows(np.zeros((1, 1)), np.array(wrong), [[0]], classes=3)
+    with pytest.raises(kind, match=words):
+        fedlib.stack_rows(np.zeros((1, 1)), np.array(wrong), [[0]], classes=3)
     with pytest.raises(ValueError, match=r"client 1 has x of shape \(2, 1\) and y of shape \(2, 3\); give as many"):
         fedlib.stack_clients([np.zeros((2, 1))] * 2, [np.zeros((2, 2)), np.zeros((2, 3))])
 
@@ -441,27 +400,15 @@ def test_left_out_labels_stay_and_other_negative_ones_are_refused():
 def test_a_column_that_scales_the_loss_is_a_rate_for_each_client(clients):
     """What the error for lr=[...] proposes, against a run of each client with a rate of its own."""
     params, predict, _ = twin("MLP")
-    data, rates = client_data(clients), [0.01, 0.3, 0.1, 0.2, 0.05, 0.4, 0.02, 0.15]
+    data, rates, loss = client_data(clients), [0.01, 0.3, 0.1, 0.2, 0.05, 0.4, 0.02, 0.15], classification_loss(predict)
 
-    def scaled(p, batch):
-        x, y, w, rate = batch
-        return rate[0] * losses.cross_entropy(predict(p, x), y, w)
+    def fit(loss, lr, data):
+        return fedlib.fit(LocalOnly(loss, lr=lr, batch_size=8, epochs=2), params, data, 2, progress=False).state.local
 
     columns = torch.tensor(rates, dtype=torch.float64)[:, None].expand_as(data.y)
-    how = {"batch_size": 8, "epochs": 2}
-    together = fedlib.fit(LocalOnly(scaled, lr=1.0, **how), params, data.with_columns(rate=columns), 2, progress=False)
+    together = fit(lambda p, batch: batch[3][0] * loss(p, batch[:3]), 1.0, data.with_columns(rate=columns))
     for k, rate in enumerate(rates):
-        alone = LocalOnly(classification_loss(predict), lr=rate, **how)
-        own = fedlib.fit(alone, params, data[[k]], 2, progress=False)
-        for name, p in own.state.local.items():
-            torch.testing.assert_close(together.state.local[name][k], p[0], rtol=0, atol=1e-12)
-
-
-def test_whole_numbers_beside_others_and_lists_of_tensors_keep_their_values():
-    data = fedlib.stack_clients([np.array([[2049], [4097]]), np.array([[0.5]], np.float16)], [[70000, 3], [0.25]])
-    assert data.x.flatten().tolist() == [2049, 4097, 0.5] and data.y[0].tolist() == [70000, 3]
-    for row in (torch.ones(2, requires_grad=True), torch.ones(2).bfloat16()):
-        assert fedlib.stack_clients([[row, row]], [[0, 1]]).x.dtype == row.dtype
+        assert largest_difference(fit(loss, rate, data[[k]]), {n: p[[k]] for n, p in together.items()}) <= 1e-12
 
 
 @pytest.mark.parametrize("mode", ["L", "P"])

@@ -83,18 +83,13 @@ def test_order_scale_and_place_of_the_domains(V, random, exponent):
     close(domain_adjacency(V * 2.0**exponent), A)
 
 
-def test_below_the_floor_nothing_changes():
-    A, other = (domain_adjacency(two_equal(apart), 0.3) for apart in (0, 1e-9))
-    assert 0.69 < A[0, 2] < 0.7 and A[0, 1] > 0
-    assert (other - A)[:, 2].abs().max() < 1e-8
-
-
 def test_the_floor_is_a_thousandth_of_the_mean_distance():
     """Two domains at distance d and a third at 1: the pair counts with max(d, (d + 2) / 3000), about 1/1500."""
     at = [domain_adjacency(torch.tensor([[0.0], [d], [1]], dtype=float64), 0)[0, 1] for d in (0, 6e-4, 7e-4)]
-    close(at[0], torch.tensor(1500 / 1501, dtype=float64))
+    close(torch.stack(at[::2]), torch.tensor([1500 / 1501, 1 / (1 + 7e-4)], dtype=float64))
     close(at[1], at[0], atol=1e-6)
-    close(at[2], torch.tensor(1 / (1 + 7e-4), dtype=float64))
+    A, other = (domain_adjacency(two_equal(apart), 0.3) for apart in (0, 1e-9))  # below it nothing changes
+    assert 0.69 < A[0, 2] < 0.7 and A[0, 1] > 0 and (other - A)[:, 2].abs().max() < 1e-8
 
 
 # Graph convolution (Eq. 5)
@@ -146,9 +141,13 @@ def test_mixing_equals_a_loop_with_its_gradients(name):
 
 
 def test_what_changes_nothing():
+    """And a ReLU holds zero modules fast."""
     V, eye = {"weight": normal(4, 20).float()}, torch.eye(4)
     for gcn, expected in ((DomainGCN(relu=False), V["weight"]), (DomainGCN(), V["weight"].relu())):
         assert torch.equal(gcn(gcn.init(20, seed=0), V, eye)["weight"], expected)
+    zero = torch.zeros(4, 20, requires_grad=True)
+    gcn(gcn.init(20, 0), {"bias": zero}, torch.full((4, 4), 1 / 4))["bias"].sum().backward()
+    assert not zero.grad.any()
 
 
 def test_the_start_of_w():
@@ -166,12 +165,6 @@ def test_the_start_of_w():
     assert torch.equal(w["W1"], gcn.init(320, 1, "conv2")["W1"])
     assert not any(torch.equal(w["W1"], other["W1"]) for other in others)
     assert not torch.equal(w["W1"][:20, :20], w["W2"][:20, :20])
-
-
-def test_relu_holds_zero_modules_fast():
-    gcn, V = DomainGCN(), torch.zeros(3, 6, requires_grad=True)
-    gcn(gcn.init(6, 0), {"bias": V}, torch.full((3, 3), 1 / 3))["bias"].sum().backward()
-    assert not V.grad.any()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
+from refusals import refusals
 from torch import nn
 from twins import close, normal
 
@@ -46,16 +47,13 @@ def weights(kind, samples=7):
 def slow(net, params, x, w):
     """Eq. 4, sample after sample and domain after domain."""
     convolutions = sum(name.startswith("conv") and name.endswith("weight") for name in net.net.init(0))
-    denses = len(net.net.init(0)) // 2 - convolutions
-    rows = []
+    denses, rows = len(net.net.init(0)) // 2 - convolutions, []
     for b in range(len(x)):
 
         def layer(name, f, z):
-            out = f(z, params[f"{name}.weight"], params[f"{name}.bias"])
+            out, (v, c) = f(z, params[f"{name}.weight"], params[f"{name}.bias"]), (f"V.{name}.weight", f"V.{name}.bias")
             for d in range(D if name in net.layers else 0):
-                out = out + params[f"lam.{name}"] * w[b, d] * f(
-                    z, params[f"V.{name}.weight"][d], params[f"V.{name}.bias"][d]
-                )
+                out = out + params[f"lam.{name}"] * w[b, d] * f(z, params[v][d], params[c][d])
             return out
 
         z = x[b : b + 1]
@@ -71,14 +69,12 @@ def slow(net, params, x, w):
 
 def test_names_and_shapes():
     net = DomainNet(NETS["CNN"], D, ("conv2", "dense1"), STUDENT)
-    params, plain, student = net.init(3), NETS["CNN"].init(3), STUDENT.init(3)
+    params, plain = net.init(3), NETS["CNN"].init(3) | {f"student.{n}": p for n, p in STUDENT.init(3).items()}
     own = {"V.conv2.weight": (D, 3, 2, 3, 3), "V.conv2.bias": (D, 3), "lam.conv2": ()}
     own |= {"V.dense1.weight": (D, 5, 3), "V.dense1.bias": (D, 5), "lam.dense1": ()}
-    assert set(params) == {*plain, *own, *(f"student.{n}" for n in student)}
-    assert {n: tuple(params[n].shape) for n in own} == own
+    assert set(params) == {*plain, *own} and {n: tuple(params[n].shape) for n in own} == own
     assert all(p.dtype == torch.float32 for p in params.values())
     assert all(torch.equal(params[n], p) for n, p in plain.items())
-    assert all(torch.equal(params[f"student.{n}"], p) for n, p in student.items())
     assert params["lam.conv2"] == params["lam.dense1"] == 1
 
 
@@ -101,23 +97,20 @@ def test_modules_start_from_different_draws():
 def test_equals_a_loop_over_samples(name, layers):
     net, x = DomainNet(NETS[name], D, layers), normal(7, 1, 6, 6, seed=2)
     params = moved(net)
-    for kind in ("hard", "soft"):
-        w = weights(kind)
+    for w in (weights("hard"), weights("soft")):
         close(net(params, x, w), slow(net, params, x, w))
 
 
 @pytest.mark.parametrize(("name", "layers"), CHOICES)
 def test_lambda_zero_is_the_plain_network_bit_for_bit(name, layers):
-    net = DomainNet(NETS[name], D, layers, STUDENT)
+    net, answers = DomainNet(NETS[name], D, layers, STUDENT), []
     start, x, y = net.init(1), normal(7, 1, 6, 6).float(), torch.arange(7) % 4
     start |= {f"lam.{layer}": torch.tensor(0.0) for layer in layers}
-    answers = []
     for model, others in ((net, start), (NETS[name], {})):
         leaves = {n: start[n].clone().requires_grad_() for n in NETS[name].init(0)}
         out = model(others | leaves, x)
-        pulls = torch.autograd.grad(cross_entropy(out, y, torch.ones(7)), list(leaves.values()))
-        answers.append([out, *pulls])
-    assert all(torch.equal(a, b) for a, b in zip(*answers, strict=True))
+        answers.append([out, *torch.autograd.grad(cross_entropy(out, y, torch.ones(7)), list(leaves.values()))])
+    assert all(map(torch.equal, *answers))
 
 
 def test_weights_by_hand():
@@ -153,19 +146,19 @@ def build(**change):
     return DomainNet(**{"net": NETS["CNN"], "domains": D, "layers": ("conv2",), **change})
 
 
-@pytest.mark.parametrize(
-    ("call", "message"),
-    [
-        (lambda: build(layers=()), r"layers must name some of \['conv1', 'conv2', 'dense1', 'dense2'\]; got \(\)"),
-        (lambda: build(layers=("conv2", "dense9")), "got .*'dense9'"),
-        (lambda: build(domains=0), "domains must be a whole number of at least 1; got 0"),
-        (lambda: build(domains=4, classifier=STUDENT), "domains=4; got 3"),
-        (lambda: build()(build().init(0), torch.zeros(2, 1, 6, 6)), "each call needs w_d"),  # there is no student
-        (lambda: DomainClassifier((1, 6, 6), D, "mean"), "head must be 'pooled' or 'flatten', got 'mean'"),
-    ],
-)
-def test_mistakes_are_told(call, message):
-    with pytest.raises(ValueError, match=message):
+MISTAKES = {
+    r"layers must name some of \['conv1', 'conv2', 'dense1', 'dense2'\]; got \(\)": lambda: build(layers=()),
+    "got .*'dense9'": lambda: build(layers=("conv2", "dense9")),
+    "domains must be a whole number of at least 1; got 0": lambda: build(domains=0),
+    "domains=4; got 3": lambda: build(domains=4, classifier=STUDENT),
+    "each call needs w_d": lambda: build()(build().init(0), torch.zeros(2, 1, 6, 6)),  # there is no student
+    "head must be 'pooled' or 'flatten', got 'mean'": lambda: DomainClassifier((1, 6, 6), D, "mean"),
+}
+
+
+@refusals({ValueError: MISTAKES})
+def test_mistakes_are_told(kind, words, call):
+    with pytest.raises(kind, match=words):
         call()
 
 
@@ -176,8 +169,7 @@ def test_mistakes_are_told(call, message):
 def test_classifier_equals_plain_torch(head):
     classifier = DomainClassifier((2, 9, 7), D, head, (4, 5), (2, 1))
     params, x = moved(classifier), normal(5, 2, 9, 7)
-    pool = [nn.AdaptiveAvgPool2d(1)] if head == "pooled" else []
-    inputs = 5 if head == "pooled" else 5 * 5 * 4
+    pool, inputs = {"pooled": ([nn.AdaptiveAvgPool2d(1)], 5), "flatten": ([], 5 * 5 * 4)}[head]
     convolutions = [nn.Conv2d(2, 4, 3, 2, 1), nn.ReLU(), nn.Conv2d(4, 5, 3, 1, 1), nn.ReLU()]
     net = nn.Sequential(*convolutions, *pool, nn.Flatten(), nn.Linear(inputs, D)).double()
     net.load_state_dict(dict(zip(net.state_dict(), params.values(), strict=True)))

@@ -13,13 +13,11 @@ from scipy.sparse import csr_array
 from twins import classification_loss
 
 import fedlib
-from fedlib import losses, partition, same_rows, stack_clients, stack_rows, statistics
+from fedlib import Checkpoint, evaluate, losses, partition, same_rows, stack_clients, stack_rows, statistics
 from fedlib.algorithms import FedAvg, FedEM, FedProto, FedSGCNN, LGFedAvg, LocalOnly
 from fedlib.algorithms.fedem import Mixture
 from fedlib.checks import check_settings, number, whole
-from fedlib.client import mmd
 from fedlib.client.prototype_net import PrototypeNet
-from fedlib.engines.checkpoint import Checkpoint
 from fedlib.extensions import mixture
 from fedlib.federation import new_clients
 from fedlib.models import CNN, MLP, Model
@@ -37,7 +35,9 @@ DATA = stack_rows(X, Y, [[0, 1], [2, 3], [4, 5]], ids=[4, 5, 6])
 OTHERS = replace(DATA, id=DATA.id + 100)
 MARKED, BYTES = (stack_rows(np.uint8(X), Y, [[0, 1]], ids=[4], pixels=marked) for marked in (True, False))
 SEVERAL, REAL = (stack_rows(X, y, [[0, 1], [2, 3]]) for y in (np.stack([Y, Y], 1), Y.astype("float32")))
-EVEN = partition.iid(Y, 2)
+FOUR = stack_rows(X, Y + 4, [[0]], ids=[4])
+EVEN, ZEROS = partition.iid(Y, 2), torch.zeros(3)
+TURNED = partition.rotation(EVEN, (0, 180))
 
 
 def fit(algorithm=None, params=None, data=DATA, rounds=1, **settings):
@@ -64,6 +64,10 @@ class Mine(torch.nn.LSTM):
 
 def with_column(column):
     return lambda: DATA.with_columns(c=column)
+
+
+def rule(**settings):
+    return lambda: FedAvg(LOSS, **settings)
 
 
 def answering(predict, y=Y, model=MODEL, loss=losses.cross_entropy):
@@ -107,6 +111,7 @@ class Ranges:
         check_settings(self)
 
 
+MIXED = FedEM(any_y, predict=Mixture(ONE))
 domains_of = partial(mixture.em_domains, key=fedlib.Key(0), domains=2, classes=2, features=lambda x: x)
 LABELS = "needs class labels, whole numbers, one a row; y holds"
 REFUSED = {
@@ -144,9 +149,7 @@ REFUSED = {
         "label -1": lambda: stack_rows(X, Y - 1, [[0]]),
         "label 1; .* 0 to 0": lambda: stack_rows(X, Y, [[0]], classes=1),
         r"a label or target a row.*got \(\)": lambda: stack_rows(X, 3, [[0]]),
-        r"predictions of shape \(3,\) do not fit y of shape \(3, 1\)": lambda: losses.mse(
-            torch.zeros(3), torch.zeros(3, 1), torch.ones(3)
-        ),
+        r"predictions of shape \(3,\) do not fit y of shape \(3, 1\)": lambda: losses.mse(ZEROS, ZEROS[:, None], ZEROS),
         r"a logit for each class, .* give y.astype\('float32'\)": answering(ONE, model=ONE, loss=losses.bce),
         "a logit for each class": answering(lambda p, x: MODEL(p, x).argmax(-1)),
         # evaluation
@@ -158,28 +161,22 @@ REFUSED = {
         'an evaluation set cannot be called "train"': scored_on({"train": DATA}),
         "predict does not run on the test data": scored_on(X[:, :2], Y, predict=MODEL),
         "predict does not run .*not callable": lambda: fit(FedAvg(LOSS, predict="accuracy")),
-        "the val data have the label 4, but the model has 2 outputs": scored_on(
-            {"val": stack_rows(X, Y + 4, [[0]], ids=[4])}, predict=MODEL
-        ),
+        "the val data have the label 4, but the model has 2 outputs": scored_on({"val": FOUR}, predict=MODEL),
         # settings of a run
         "clients_per_round must be a whole number from 1 to 3; got 4": lambda: fit(clients_per_round=4),
         "rounds must be a whole number of at least 1; got 0": lambda: fit(rounds=0),
         "rounds must be a whole number .* got 2.5": lambda: fit(rounds=2.5),
         "rounds must be a whole number .* got 0.5": lambda: new_clients(FedAvg(LOSS), fit(), OTHERS, 0.5),
-        "epochs must be a whole number of at least 1; got 0": lambda: FedAvg(LOSS, epochs=0),
-        "batch_size must be a whole number of at least 1, or None": lambda: FedAvg(LOSS, batch_size=0),
-        "lr must be a number above 0; got 0": lambda: FedAvg(LOSS, lr=0),
-        r"got tensor\(\[1., 1.\]\): it is one number for all clients. .* by a column .*; see the FAQ$": lambda: FedAvg(
-            LOSS, lr=torch.ones(2)
-        ),
-        r"epochs must be .* got \[1, 2\]: it is one number for all clients$": lambda: FedAvg(LOSS, epochs=[1, 2]),
-        r"batch_size .* got array\(\[6, 3\]\): it is one number for all clients$": lambda: FedAvg(
-            LOSS, batch_size=np.array([6, 3])
-        ),
-        "lr=5.0 of the algorithm": lambda: FedAvg(LOSS, optimizer=partial(torch.optim.SGD, lr=5.0)),
-        "LBFGS.* does not run on a stack of clients": lambda: FedAvg(LOSS, optimizer=torch.optim.LBFGS),
-        'or "auto"; got 0': lambda: FedAvg(LOSS, chunk_size=0),
-        "stragglers must be .* and below 1; got 1": lambda: FedAvg(LOSS, stragglers=1),
+        "epochs must be a whole number of at least 1; got 0": rule(epochs=0),
+        "batch_size must be a whole number of at least 1, or None": rule(batch_size=0),
+        "lr must be a number above 0; got 0": rule(lr=0),
+        r"got tensor\(\[1., 1.\]\): it is one number for .* by a column .*; see the FAQ$": rule(lr=torch.ones(2)),
+        r"epochs must be .* got \[1, 2\]: it is one number for all clients$": rule(epochs=[1, 2]),
+        r"batch_size .* got array\(\[6, 3\]\): it is one number for all clients$": rule(batch_size=np.array([6, 3])),
+        "lr=5.0 of the algorithm": rule(optimizer=partial(torch.optim.SGD, lr=5.0)),
+        "LBFGS.* does not run on a stack of clients": rule(optimizer=torch.optim.LBFGS),
+        'or "auto"; got 0': rule(chunk_size=0),
+        "stragglers must be .* and below 1; got 1": rule(stragglers=1),
         "lost must be .* and below 1; got 1.0": lambda: fit(lost=1.0),
         "lost .* got nan": lambda: fit(lost=float("nan")),
         "whole number of 64 bits": lambda: fit(seed=2**64 + 3),
@@ -193,9 +190,7 @@ REFUSED = {
         'rule must be "one" or "two"; got None': lambda: Ranges(rule=None),
         'size must be a whole number of at least 1, or "auto"; got ': lambda: Ranges(size="all"),
         # partitions
-        r"channels first: x.transpose\(0, 3, 1, 2\)": lambda: partition.rotation(EVEN, (0, 180)).clients(
-            np.zeros((6, 5, 5, 3), np.uint8), Y
-        ),
+        r"channels first: x.transpose\(0, 3, 1, 2\)": lambda: TURNED.clients(np.zeros((6, 5, 5, 3)), Y),
         "alpha must be a number above 0": lambda: partition.dirichlet(Y, 2, [0.1, 0.2]),
         "alpha must be a number above 0; got 0": lambda: partition.dirichlet(Y, 2, 0),
         "min_rows must be a whole number": lambda: partition.dirichlet(Y, 2, 1, min_rows=None),
@@ -211,17 +206,13 @@ REFUSED = {
         # networks and losses
         r"does not run.* with parameters .*\(4, 5\).* rows of shape \(3,\)": lambda: fit(params=MLP((5, 4, 2)).init(0)),
         "dense1.weight": lambda: fit(params={"dense1.bias": torch.zeros(4)}),
-        "does not run.* y \\[4.*Do the model's inputs fit x, and its outputs y": lambda: fit(
-            data=stack_rows(X, Y + 4, [[0, 1], [2]])
-        ),
+        "does not run.* y \\[4.*Do the model's inputs fit x, and its outputs y": lambda: fit(data=FOUR),
         "the loss sees padded rows": lambda: fit(FedAvg(mean_over_padding)),
         "sees padded rows": lambda: fit(FedAvg(mean_over_padding), {n: 0 * p for n, p in MODEL.init(0).items()}),
         "must give one number": lambda: fit(FedAvg(per_row)),
         "convolution 3 leaves 0 x 0 pixels": lambda: CNN((1, 6, 6), (2, 2, 2, 2), (4,)).init(0),
         "inputs and the outputs": lambda: MLP((784,)),
-        r"not the module's parameters: \['bias'\]": lambda: Model(torch.nn.Linear(3, 2))(
-            {"weight": torch.zeros(2, 3)}, X
-        ),
+        r"not the module's parameters: \['bias'\]": lambda: Model(torch.nn.Linear(3, 2))({"weight": X}, X),
         "layer '0' is a Mine, .*give a plain nn.LSTM": lambda: Model(torch.nn.Sequential(Mine(3, 4))),
         # algorithms and their parts
         "trainers must be a whole number of at least 3; got 2": lambda: FedSGCNN(LOSS, trainers=2),
@@ -267,8 +258,8 @@ REFUSED = {
         r"an object such as fedlib.Checkpoint\(path\), got 3": lambda: fit(checkpoint=3),
         "such as torch.float64, got 'float64'": lambda: fit(dtype="float64"),
         "a seed is a whole number; got 0.5": lambda: fit(seed=0.5),
-        r"algorithm must be .* Result: give \(algorithm, result, data\)": lambda: fedlib.evaluate(fit(), LOSS, DATA),
-        "FedAvg cannot read a LocalOnlyState; give the algorithm that made this result": lambda: fedlib.evaluate(
+        r"algorithm must be .* Result: give \(algorithm, result, data\)": lambda: evaluate(fit(), LOSS, DATA),
+        "FedAvg cannot read a LocalOnlyState; give the algorithm that made": lambda: evaluate(
             FedAvg(LOSS), fit(LocalOnly(LOSS)), DATA
         ),
         "FedAvg cannot read a LocalOnlyState": lambda: new_clients(FedAvg(LOSS), fit(LocalOnly(LOSS)), OTHERS),
@@ -278,9 +269,7 @@ REFUSED = {
         rf"federated_em {LABELS} torch.int64, \(2,\) a row": lambda: domains_of(SEVERAL),
         f"federated_em {LABELS} torch.float32, one a row": lambda: domains_of(REAL),
         rf"FedEM with a Mixture {LABELS} torch.int64, \(2,\) a row": lambda: fit(FedEM(any_y), data=SEVERAL),
-        f"FedEM with a Mixture {LABELS} torch.float32, one a row": lambda: fit(
-            FedEM(any_y, predict=Mixture(ONE)), ONE.init(0), REAL
-        ),
+        f"FedEM with a Mixture {LABELS} torch.float32, one a row": lambda: fit(MIXED, ONE.init(0), REAL),
     },
     RuntimeError: {"Expected one of cpu, cuda, .*gpuu": lambda: fit(device="gpuu")},
 }
@@ -288,24 +277,19 @@ REFUSED = {
 
 @refusals(REFUSED)
 def test_a_mistake_is_refused_in_words_that_help(kind, words, call):
+    assert Ranges(share=1, rate=None, rule="two").share == 1  # settings in their ranges are taken
     with pytest.raises(kind, match=words):
         call()
-
-
-def test_samples_without_a_real_row_give_no_nan():
-    rows, none = torch.zeros(3, 2), torch.zeros(3)
-    assert mmd.mmd2(rows, rows + 1, wx=none) == mmd.mmd2(rows, rows + 1, none, none, kernel="linear") == 0
 
 
 def target(params, batch):
     return fedlib.losses.mse(params["theta"].expand(len(batch[1])), batch[1], batch[2])
 
 
-@pytest.mark.parametrize(
-    ("y", "lr", "who"),
-    [(1e30, 0.1, "the loss of client 14"), (1e3, 1e38, r"parameters among clients \[10, 11, 12, 13, 14\]")],
-    ids=["the loss overflows", "only the parameters do, in the last step"],
-)
+IN_THE_LAST_STEP = (1e3, 1e38, r"parameters among clients \[10, 11, 12, 13, 14\]")  # only the parameters overflow
+
+
+@pytest.mark.parametrize(("y", "lr", "who"), [(1e30, 0.1, "the loss of client 14"), IN_THE_LAST_STEP])
 @pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
 def test_divergence_names_client_and_round(algorithm, y, lr, who):
     targets = np.zeros((7, 1), np.float32)
@@ -313,10 +297,6 @@ def test_divergence_names_client_and_round(algorithm, y, lr, who):
     data = stack_clients(np.zeros((7, 1, 3), np.float32), targets, ids=range(10, 17))
     with pytest.raises(FloatingPointError, match=f"{who} became NaN or infinite in round 1; lower the learning"):
         fit(algorithm(target, lr=lr), {"theta": torch.zeros(())}, data)
-
-
-def test_settings_in_their_ranges_are_taken():
-    assert Ranges(share=1, rate=None, rule="two").share == 1
 
 
 def test_targets_far_from_zero_are_warned_of():
@@ -333,4 +313,4 @@ def test_targets_far_from_zero_are_warned_of():
 def test_scores_of_rows_that_are_too_narrow(predict):
     algorithm = FedAvg(LOSS, predict=predict)
     with pytest.raises(ValueError, match=r"the models do not run on rows of shape \(2,\)"):
-        fedlib.evaluate(algorithm, fit(algorithm), stack_rows(X[:, :2], Y, [[0, 1], [2, 3]], ids=[4, 5]))
+        evaluate(algorithm, fit(algorithm), stack_rows(X[:, :2], Y, [[0, 1], [2, 3]], ids=[4, 5]))

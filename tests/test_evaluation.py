@@ -190,6 +190,8 @@ def test_shared_test_rows_score_as_separate_ones(algorithm, kind):
     a, b = (fedlib.evaluate(trainer, result, d) for d in (shared, separate))
     assert_frame_equal(a, b, rtol=1e-12, atol=1e-12)
     assert a["loss"].nunique() == (1 if algorithm is FedAvg else 8)
+    work, of_one_client = (flops_of(fedlib.evaluate, trainer, result, some) for some in (shared, shared[:1]))
+    assert work == of_one_client * (1 if algorithm is FedAvg else 8) > 0  # through each model once
 
 
 def test_shared_rows_with_columns_of_their_own_are_told_apart():
@@ -211,13 +213,6 @@ def test_as_many_models_go_through_at_once_as_memory_allows(clients, monkeypatch
     monkeypatch.setattr(LocalOnly, "client_params", lambda *args: held.append(len(args[2])) or whole(*args))
     assert_frame_equal(fedlib.evaluate(algorithm, result, data), before)
     assert max(held) == 3
-
-
-def test_shared_rows_go_through_one_model_once():
-    algorithm, result, clients, _ = trained("a class", FedAvg)
-    shared = fedlib.same_rows(*clients[31], list(clients))
-    work, of_one_client = (flops_of(fedlib.evaluate, algorithm, result, some) for some in (shared, shared[:1]))
-    assert work == of_one_client > 0
 
 
 # -- losses of several labels or targets a row against torch's --------------------------------------------------------
@@ -243,15 +238,6 @@ def test_losses_are_torchs_means_over_the_real_rows(kind, shape):
             assert LOSSES[kind](output[..., None], y, w).item() == ours.item()
 
 
-@pytest.mark.parametrize("kind", LOSSES)
-def test_losses_refuse_outputs_of_another_shape(kind):
-    output, y = several(kind, 4, (3,), np.random.RandomState(0))
-    turned = [output.movedim(1, 2)] if kind == "positions" else []
-    for wrong in [output.mT, output[:, :2], output[..., None, None], *turned]:
-        with pytest.raises(ValueError, match="do not fit y of shape \\(4, 3\\)"):
-            LOSSES[kind](wrong, y, torch.ones(4))
-
-
 @pytest.mark.parametrize("chunk", [1, 2, "auto"])
 @pytest.mark.parametrize("kind", ["classes", "labels", "numbers"])
 def test_a_step_of_each_client_is_torchs(kind, chunk):
@@ -271,16 +257,17 @@ def no_loss(model):
     return lambda p, b: model(p, b[0]).sum() * 0 + b[2].sum() / b[2].sum()
 
 
-@pytest.mark.parametrize(
-    ("kind", "words"), [("labels", "one logit for each label of 0 and 1"), ("classes", "5 outputs")]
-)
-def test_labels_of_several_a_row_that_the_model_has_not(kind, words):
-    x, model = ragged_clients((6,))[10][0], Model(network_of(kind))
+LABELS = {"labels": (2, "one logit for each label of 0 and 1"), "classes": (5, "5 outputs")}
+
+
+@pytest.mark.parametrize("kind", LABELS)
+def test_labels_of_several_a_row_that_the_model_has_not(kind):
+    x, model, (largest, words) = ragged_clients((6,))[10][0], Model(network_of(kind)), LABELS[kind]
     y = np.zeros((6, 3), int)
-    y[4, 1] = largest = {"labels": 2, "classes": 5}[kind]
+    y[4, 1] = largest
     good, bad = (fedlib.stack_clients([x], [some]) for some in (y * 0, y))
+    algorithm = FedAvg(no_loss(model), predict=model)
     with pytest.raises(ValueError, match=f"the test data have the label {largest}, but the model has {words}"):
-        algorithm = FedAvg(no_loss(model), predict=model)
         fedlib.fit(algorithm, model.params, good, 1, eval_data=bad, progress=False)
 
 
@@ -296,9 +283,8 @@ UNFIT = {  # outputs of the network, y, what is said
 def test_outputs_that_fit_no_kind_of_y_are_refused(case, algorithm):
     outputs, y, words = UNFIT[case]
     x, model = ragged_clients((6,))[10][0], Model(network((outputs,)))
-    data = fedlib.stack_clients([x, x], [y, y])
+    data, algorithm = fedlib.stack_clients([x, x], [y, y]), algorithm(no_loss(model), predict=model)
     with pytest.raises(ValueError, match=rf"predict must give .*{words}.*got \(\d+, {outputs}\)"):
-        algorithm = algorithm(no_loss(model), predict=model)
         fedlib.fit(algorithm, model.params, data, 1, eval_data=data, progress=False)
 
 
@@ -324,21 +310,26 @@ def test_clients_with_names_are_scored_by_name(algorithm):
 
 
 def test_sums_of_float16_do_not_overflow():
-    x = np.random.RandomState(0).randn(70_000, 4).astype("float32")
-    model, y = MLP((4, 1)), x[:, 0] * 6
-    data = fedlib.stack_clients([x], [y])
+    x, model = np.random.RandomState(0).randn(70_000, 4).astype("float32"), MLP((4, 1))
+    data, names = fedlib.stack_clients([x], [x[:, 0] * 6]), ["train_loss", "test_mse", "test_mae", "test_r2"]
     algorithm = FedAvg(lambda p, b: losses.mse(model(p, b[0]), b[1], b[2]), lr=1e-3, batch_size=None, predict=model)
+    how = {"eval_data": data, "progress": False}
     half, full = (
-        fedlib.fit(algorithm, model.init(0), data, 1, eval_data=data, dtype=kind, progress=False).history.iloc[0]
+        fedlib.fit(algorithm, model.init(0), data, 1, dtype=kind, **how).history.loc[0, names].tolist()
         for kind in (torch.float16, torch.float32)
     )
-    for name in ("train_loss", "test_mse", "test_mae", "test_r2"):
-        assert half[name] == pytest.approx(full[name], rel=0.01)
+    assert half == pytest.approx(full, rel=0.01)
 
 
-def test_a_whole_target_of_minus_100_counts():
-    y, w = torch.tensor([[-100, 2]]), torch.ones(1)
-    assert losses.mse(torch.zeros(1, 2), y, w) == (100**2 + 2**2) / 2
+@pytest.mark.parametrize("kind", LOSSES)
+def test_losses_refuse_outputs_of_another_shape(kind):
+    output, y = several(kind, 4, (3,), np.random.RandomState(0))
+    turned = [output.movedim(1, 2)] if kind == "positions" else []
+    for wrong in [output.mT, output[:, :2], output[..., None, None], *turned]:
+        with pytest.raises(ValueError, match="do not fit y of shape \\(4, 3\\)"):
+            LOSSES[kind](wrong, y, torch.ones(4))
+    y = torch.tensor([[-100, 2]])  # a whole target of -100 counts
+    assert losses.mse(torch.zeros(1, 2), y, torch.ones(1)) == (100**2 + 2**2) / 2
 
 
 def test_columns_of_an_evaluation_set_stand_in_the_order_of_training(clients):

@@ -14,14 +14,15 @@ from fedlib.partition import by_user
 PIL_Image = pytest.importorskip("PIL.Image")
 
 # The 40 attributes are in the published order of names; the seven here are enough for all that is read by name.
-NAMES = ("5_o_Clock_Shadow", "Attractive", "Heavy_Makeup", "High_Cheekbones", "Mouth_Slightly_Open", "Smiling")
-NAMES += ("Wavy_Hair",)
+NAMES = ("5_o_Clock_Shadow", "Attractive", "Heavy_Makeup", "High_Cheekbones", "Mouth_Slightly_Open", "Smiling", "Wavy")
 SIZES = {2880: 9, 17: 5, 3: 4, 905: 6, 44: 12, 8: 5, 1: 1, 6369: 7, 71: 8, 10: 5, 500: 6, 4: 5}  # photos of celebrities
 
 
-def make_celeba(folder):
-    """Write a small CelebA of the published layout: a mouth that is light where someone smiles, all else noise."""
+@pytest.fixture
+def made(request, monkeypatch, tmp_path):
+    """A small CelebA of the published layout: a mouth that is light where someone smiles; and its checksums."""
     random, width, height = np.random.RandomState(0), 18, 22
+    folder = tmp_path / getattr(request, "param", "celeba")
     (folder / "img_align_celeba").mkdir(parents=True)
     persons = random.permutation(np.repeat(list(SIZES), list(SIZES.values())))
     attributes = random.randint(0, 2, (len(persons), len(NAMES)))
@@ -30,24 +31,18 @@ def make_celeba(folder):
         pixels = random.randint(0, 128, (height, width, 3))
         pixels[2 * height // 3 :] += 100 * known[NAMES.index("Smiling")]
         PIL_Image.fromarray(pixels.astype(np.uint8)).save(folder / "img_align_celeba" / photo, quality=95)
-    lines = [f"{photo} {person}" for photo, person in zip(photos, persons, strict=True)]
-    (folder / "identity_CelebA.txt").write_text("\n".join(lines) + "\n")
-    lines = [str(len(photos)), " ".join(NAMES) + " "]  # the published file has this blank, and pads numbers
-    for photo, row in zip(photos, attributes, strict=True):
-        lines.append(photo + "".join(f" {2 * value - 1:2}" for value in row))
-    (folder / "list_attr_celeba.txt").write_text("\n".join(lines) + "\n")
-    return SimpleNamespace(folder=folder, photos=photos, persons=persons, attributes=attributes)
-
-
-@pytest.fixture
-def made(request, monkeypatch, tmp_path):
-    """Small files, and their checksums in place of the published ones."""
+    known = [
+        photo + "".join(f" {2 * value - 1:2}" for value in row) for photo, row in zip(photos, attributes, strict=True)
+    ]
+    files = {"identity_CelebA.txt": [f"{photo} {person}" for photo, person in zip(photos, persons, strict=True)]}
+    # The published file has a blank after the names, and pads numbers.
+    files["list_attr_celeba.txt"] = [str(len(photos)), " ".join(NAMES) + " ", *known]
     monkeypatch.setenv("FEDLIB_DATA", str(tmp_path))
-    small = make_celeba(tmp_path / getattr(request, "param", "celeba"))
-    for name in faces.STATS.checksums:
-        content = (small.folder / name).read_bytes()
-        monkeypatch.setitem(faces.STATS.checksums, name, f"md5:{hashlib.md5(content).hexdigest()}")
-    return small
+    for name, lines in files.items():
+        (folder / name).write_text("\n".join(lines) + "\n")
+        code = hashlib.md5((folder / name).read_bytes()).hexdigest()
+        monkeypatch.setitem(faces.STATS.checksums, name, f"md5:{code}")
+    return SimpleNamespace(folder=folder, photos=photos, persons=persons, attributes=attributes)
 
 
 def as_leaf(made, row):
@@ -65,24 +60,23 @@ def test_published_numbers():
 
 @pytest.mark.parametrize("made", ["celeba", "celeba/data/raw"], ids=["torchvision", "leaf"], indirect=True)
 def test_clients(made):
-    arrays = celeba_clients(fraction=(0.3, 0.4), seed=3)
-    enough = [person for person, size in SIZES.items() if size >= 5]
+    arrays, other = (celeba_clients(fraction=(0.3, 0.4), seed=seed) for seed in (3, 4))
     train, test = set(arrays.writer.tolist()), set(arrays.writer_test.tolist())
-    assert (len(train), len(test)) == (3, 4) and not train & test and train | test <= set(enough)
-    for part, x, y, known, persons in [
-        (train, arrays.x, arrays.y, arrays.attributes, arrays.writer),
-        (test, arrays.x_test, arrays.y_test, arrays.attributes_test, arrays.writer_test),
-    ]:
+    assert (len(train), len(test)) == (3, 4) and not train & test
+    assert train | test <= {person for person, size in SIZES.items() if size >= 5}
+    for part, suffix in ((train, ""), (test, "_test")):
         rows = np.flatnonzero(np.isin(made.persons, list(part)))  # all photos of a celebrity, in the files' order
-        np.testing.assert_array_equal(persons, made.persons[rows])
-        np.testing.assert_array_equal(known, made.attributes[rows])
-        np.testing.assert_array_equal(y, made.attributes[rows, NAMES.index("Smiling")])
-        np.testing.assert_array_equal(x, np.stack([as_leaf(made, row) for row in rows]))
-        assert (x.dtype, y.dtype, known.dtype, persons.dtype) == (np.uint8, np.int64, np.uint8, np.int64)
+        known, photos = made.attributes[rows], np.stack([as_leaf(made, row) for row in rows])
+        wanted = {"writer": (made.persons[rows], np.int64), "attributes": (known, np.uint8)}
+        wanted |= {"y": (known[:, NAMES.index("Smiling")], np.int64), "x": (photos, np.uint8)}
+        for field, (right, kind) in wanted.items():
+            found = getattr(arrays, field + suffix)
+            assert found.dtype == kind
+            np.testing.assert_array_equal(found, right)
     assert arrays.columns == NAMES and isinstance(arrays, datasets.Arrays)
     assert (arrays.stats.rows, arrays.stats.test_rows) == (len(arrays.y), len(arrays.y_test))
     np.testing.assert_array_equal(arrays.x_test, celeba_clients(fraction=(0.3, 0.4), seed=3).x_test)
-    assert set(celeba_clients(fraction=(0.3, 0.4), seed=4).writer) != train
+    assert set(other.writer) != train
 
 
 def test_only_the_drawn_photos_are_read(made):
@@ -121,14 +115,12 @@ def test_damaged_photos(made, damage):
     path.write_bytes(damage(path.read_bytes()))
     with pytest.raises(ValueError, match=r"000006\.jpg cannot be read as an image"):
         celeba_clients(fraction=(0.5, 0.5), min_rows=1)
-
-
-@pytest.mark.parametrize("file", ["identity_CelebA.txt", "list_attr_celeba.txt"])
-def test_other_checksums(made, file):
-    path = made.folder / file
-    path.write_text(path.read_text() + "\n")
-    with pytest.raises(ValueError, match=rf"{file} has checksum md5:\w+, expected md5:\w+.*delete it"):
-        celeba_clients()
+    for file in faces.STATS.checksums:
+        content = (made.folder / file).read_text()
+        (made.folder / file).write_text(content + "\n")
+        with pytest.raises(ValueError, match=rf"{file} has checksum md5:\w+, expected md5:\w+.*delete it"):
+            celeba_clients()
+        (made.folder / file).write_text(content)
 
 
 # ---- users ----

@@ -1,7 +1,8 @@
 """Algorithms served by Flower end where fedlib.fit ends: by hand, through Flower's messages, and after restarts."""
 
 import sys
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, make_dataclass, replace
+from functools import partial
 
 import pytest
 import torch
@@ -9,12 +10,11 @@ from every import NAMES, SPLITS, federation, numbers
 from twins import NoisyFedAvg, classification_loss, client_data, ragged_clients, twin
 
 import fedlib
-from fedlib import algorithms
+from fedlib import Key, algorithms
 from fedlib.algorithm import held_fields
 from fedlib.engines import flower
 from fedlib.engines.checkpoint import load_state
 from fedlib.engines.paths import flatten, unflatten
-from fedlib.keys import Key
 
 params, predict, _ = twin("MLP")
 loss = classification_loss(predict)
@@ -55,17 +55,16 @@ def by_hand(algorithm, size, start=params, data=data, lost=()):
 
 def check_equal(state, kept, want, tolerance):
     """All fields of the state; those that clients keep, row by row. NaN equals nothing."""
-    own = held_fields(want, "client")
+    near = partial(torch.testing.assert_close, rtol=0, atol=tolerance)
     for field in fields(want):
         got, there = getattr(state, field.name), getattr(want, field.name)
-        if field.name in own:
-            rows, all_rows = numbers(got), numbers(there)
-            assert [p.shape for p in rows] == [(len(p), 0) for p in all_rows]  # the server holds none of it
+        if field.name in held_fields(want, "client"):
+            all_rows = numbers(there)
+            assert [p.shape for p in numbers(got)] == [(len(p), 0) for p in all_rows]  # the server holds none of it
             for k, memory in kept.items():
-                mine = [p[0] for p in numbers(memory[field.name])]
-                torch.testing.assert_close(mine, [p[k] for p in all_rows], rtol=0, atol=tolerance)
+                near([p[0] for p in numbers(memory[field.name])], [p[k] for p in all_rows])
         else:
-            torch.testing.assert_close(numbers(got), numbers(there), rtol=0, atol=tolerance)
+            near(numbers(got), numbers(there))
             assert got == there if isinstance(there, (int, str)) else len(numbers(got)) == len(numbers(there))
 
 
@@ -79,6 +78,11 @@ def test_equal_to_fit(name):
     want = fit(SERVED[name], size).state
     check_equal(state, kept, want, 1e-10)
     assert name != "CFL" or want.splits  # else the test would see nothing of clusters
+
+
+def test_equal_to_fit_in_float32():
+    start = {n: p.float() for n, p in params.items()}
+    check_equal(*by_hand(SERVED["Scaffold"], K, start), fit(SERVED["Scaffold"], K, start).state, 1e-5)
 
 
 @pytest.mark.parametrize("name", NAMES)
@@ -100,12 +104,6 @@ def test_every_algorithm_is_served_as_fit_runs_it_or_refused(name):
     assert up == counted, f"the costs count {counted:,} bytes up for a client, its message has {up:,}"
 
 
-def test_equal_to_fit_in_float32():
-    start = {n: p.float() for n, p in params.items()}
-    state, kept = by_hand(SERVED["Scaffold"], K, start)
-    check_equal(state, kept, fit(SERVED["Scaffold"], K, start).state, 1e-5)
-
-
 def test_the_comparison_can_fail():
     state, kept = by_hand(SERVED["Scaffold"], 3)
     want = fit(SERVED["Scaffold"], 3).state
@@ -117,16 +115,11 @@ def test_the_comparison_can_fail():
         check_equal(state, dict.fromkeys(kept, kept[1]), want, 1e-10)
 
 
-@dataclass(frozen=True)
-class Silent:
-    """A state that does not say who holds it."""
-
-    models: dict
-
-
 class Undeclared(algorithms.FedAvg):
+    """Its state does not say who holds it."""
+
     def init(self, params, data, key):
-        return Silent(super().init(params, data, key).models)
+        return make_dataclass("Silent", ["models"], frozen=True)(super().init(params, data, key).models)
 
 
 def test_a_state_that_does_not_say_who_holds_it_is_refused():
@@ -138,10 +131,7 @@ def test_what_is_kept_does_not_leave():
     names = flower.leaves_client(SERVED["LGFedAvg"], params, data).name
     assert not names.str.contains("dense1").any() and names.str.contains("dense2").any()
     assert list(flower.leaves_client(SERVED["LocalOnly"], params, data).name) == ["log/loss", "place"]
-
-
-def test_names_with_slashes():
-    tree = {"a/b": {"~c": torch.ones(1), "d": {"~1": torch.zeros(2)}}, "a": torch.ones(3)}
+    tree = {"a/b": {"~c": torch.ones(1), "d": {"~1": torch.zeros(2)}}, "a": torch.ones(3)}  # names with slashes
     assert len(flatten(tree)) == 3 and unflatten(flatten(tree)) == tree
 
 
@@ -155,10 +145,9 @@ def test_diverging_client_is_named():
 def test_without_flower_says_what_to_install(monkeypatch, tmp_path):
     for module in ["flwr", *(name for name in sys.modules if name.startswith("flwr."))]:
         monkeypatch.setitem(sys.modules, module, None)
-    with pytest.raises(ImportError, match=r'pip install "flwr\[simulation\]"'):
-        flower.server_app(SERVED["FedAvg"], params, K, 1, tmp_path / "run")
-    with pytest.raises(ImportError, match=r'pip install "flwr\[simulation\]"'):
-        flower.client_app(SERVED["FedAvg"], params, lambda context: data[[0]])
+    for app, more in ((flower.server_app, (K, 1, tmp_path / "run")), (flower.client_app, (lambda context: data[[0]],))):
+        with pytest.raises(ImportError, match=r'pip install "flwr\[simulation\]"'):
+            app(SERVED["FedAvg"], params, *more)
 
 
 # ---- with Flower ----
@@ -271,10 +260,9 @@ def test_clients_killed_in_mid_run_lose_nothing(flwr, tmp_path, name, monkeypatc
 
 def test_client_that_is_lost_forgets_the_round(flwr, tmp_path):
     """As in fit: whoever trained but was not heard goes on from what it kept before."""
-    algorithm = SERVED["Scaffold"]
-    got, _ = served(flwr, algorithm, tmp_path, lose={(2, 1): "silent"}, timeout=1.0)
+    got, _ = served(flwr, SERVED["Scaffold"], tmp_path, lose={(2, 1): "silent"}, timeout=1.0)
     assert got.history.clients.tolist() == [K, K - 1, K, K]
-    state, _ = by_hand(algorithm, K, lost={(2, 1)})
+    state, _ = by_hand(SERVED["Scaffold"], K, lost={(2, 1)})
     torch.testing.assert_close(got.state.models, state.models, rtol=0, atol=1e-10)
 
 
@@ -286,6 +274,9 @@ def test_server_goes_on_from_its_checkpoint(flwr, tmp_path):
     check_equal(got.state, kept_by(tmp_path), fit(algorithm, K).state, 1e-10)
     with pytest.raises(ValueError, match="checkpoint of another run .*lr"):
         served(flwr, replace(algorithm, lr=0.2), tmp_path)
+    (tmp_path / "clients" / "client13.safetensors").unlink()
+    with pytest.raises(RuntimeError, match="client13 has lost what it kept after round 4"):
+        served(flwr, algorithm, tmp_path, rounds=5)
 
 
 def test_a_run_goes_on_with_the_clients_that_it_began_with(flwr, tmp_path):
@@ -296,25 +287,15 @@ def test_a_run_goes_on_with_the_clients_that_it_began_with(flwr, tmp_path):
     assert sorted(k for _, k in wire.trained) == [0, 1, 2, 3]
 
 
-def test_lost_memory_is_said(flwr, tmp_path):
-    served(flwr, SERVED["Scaffold"], tmp_path, rounds=1)
-    (tmp_path / "clients" / "client13.safetensors").unlink()
-    with pytest.raises(RuntimeError, match="client13 has lost what it kept after round 1"):
-        served(flwr, SERVED["Scaffold"], tmp_path)
-
-
-def test_programs_that_flower_cannot_run_end_the_run(flwr, tmp_path):
-    with pytest.raises(RuntimeError, match="Flower could not run a client's program: no module named app"):
-        served(flwr, SERVED["FedAvg"], tmp_path, lose={(2, 1): "wrong"})
-
-
-def test_errors_of_a_client_show_no_data(flwr, tmp_path):
+def test_errors_of_a_client_end_the_run_and_show_no_data(flwr, tmp_path):
     def secret(params, batch):
         raise ArithmeticError("the patient is 42")
 
     with pytest.raises(RuntimeError, match="ArithmeticError; the log of this client says more") as error:
-        served(flwr, algorithms.FedAvg(secret), tmp_path)
+        served(flwr, algorithms.FedAvg(secret), tmp_path / "secret")
     assert "42" not in str(error.value)
+    with pytest.raises(RuntimeError, match="Flower could not run a client's program: no module named app"):
+        served(flwr, SERVED["FedAvg"], tmp_path, lose={(2, 1): "wrong"})
 
 
 def test_settings_are_checked(flwr, tmp_path):

@@ -12,7 +12,8 @@ from benchmarks.driver import Failed
 from book import results
 from fedlib import stacked
 
-CPU = torch.device("cpu")
+emulated_device = pytest.importorskip("emulated_device", exc_type=ImportError)
+CPU, DEVICE = torch.device("cpu"), emulated_device.second_device()
 WAYS = ["fedlib", "torch.vmap", *gpu_parts.convolution_kernels()]
 
 
@@ -54,10 +55,16 @@ def test_every_round_reaches_the_same_parameters(work):
             torch.testing.assert_close(end[key], ends["fedlib"][key], atol=1e-12, rtol=0)
 
 
-def test_past_ten_clients_come_their_rows_again_in_an_order_of_their_own():
+def test_loops_are_timed_with_ten_clients(monkeypatch):
+    """Past them, their rows come again in an order of their own; and loops run where the model lies."""
     x, y, _ = next(gpu_parts.Clients("W2", 11, CPU).batches.iterate(torch.float32))
-    assert not torch.equal(x[0], x[10])
-    assert torch.equal(y[0].sort().values, y[10].sort().values) and not torch.equal(y[0], y[10])
+    assert not torch.equal(x[0], x[10]) and not torch.equal(y[0], y[10])
+    assert torch.equal(y[0].sort().values, y[10].sort().values)
+    rounds = gpu_parts.Clients("W2", 2, DEVICE).rounds()
+    assert {p.device.type for way in ("naive loop", "tuned loop") for p in rounds[way]().values()} == {DEVICE.type}
+    monkeypatch.setattr(gpu_parts, "timed", lambda runs, _: {name: {"seconds": 2.0, "ratio": 3.0} for name in runs})
+    rows = {r["way"]: r["seconds"] for r in gpu_parts.round_(CPU, "W2", 30)}
+    assert rows == {"fedlib": 2, "torch.vmap": 2, "naive loop": 6, "tuned loop": 6}
 
 
 def test_a_way_runs_its_kernel(monkeypatch):
@@ -84,21 +91,20 @@ def test_a_step_of_a_chunk_stands_for_all_clients(monkeypatch):
         value = clients.loss(params, [part[k] for part in one.batch])
         for (n, p), g in zip(params.items(), torch.autograd.grad(value, list(params.values())), strict=True):
             torch.testing.assert_close(one.params[n][k], p - 0.01 * g)
-    row = one.row({"seconds": 4.0})
+    row, products = one.row({"seconds": 4.0}), 13 * 64 + 64 * 32 + 32 * 16 + 16
     assert row["seconds"] == 10 and row["chunk"] == 2
-    products = 13 * 64 + 64 * 32 + 32 * 16 + 16
     assert row["flops_per_s"] == 2 * 2 * 20 * (3 * products - 13 * 64) / 4
     assert one.row({"note": "out of memory"}) == {"note": "out of memory", "chunk": 2}
 
 
-def test_what_fails_is_a_note_and_the_rest_is_timed():
-    def full():
-        raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
+def full():
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate")
 
+
+def test_what_fails_is_a_note_and_the_rest_is_timed():
     rows = gpu_parts.timed({"first": lambda: None, "full": full, "wrong": lambda: [][0]}, CPU)
-    assert rows["full"] == {"note": "out of memory"}
+    assert rows["full"] == {"note": "out of memory"} and rows["first"]["ratio"] == 1
     assert rows["wrong"] == {"note": "IndexError: list index out of range"}
-    assert rows["first"]["ratio"] == 1
     rows = gpu_parts.timed({"full": full, "second": lambda: None}, CPU)
     assert "seconds" in rows["second"] and "ratio" not in rows["second"]
 
@@ -108,13 +114,10 @@ class Scripted:
 
     closed = 0
 
-    def __init__(self, ends):
-        self.ends = ends
-
     def rows(self, cell, seconds):
         yield {"seconds": 1.0, "difference": float("nan")}
-        if cell in self.ends:
-            raise self.ends[cell]
+        if cell in (ends := {("b",): TimeoutError(), ("c",): EOFError()}):
+            raise ends[cell]
 
     def close(self):
         Scripted.closed += 1
@@ -122,48 +125,38 @@ class Scripted:
 
 def test_a_process_that_hangs_or_dies_is_replaced_and_its_rows_are_kept(monkeypatch):
     monkeypatch.setattr(Scripted, "closed", 0)
-    started = []
-    start = lambda: started.append(1) or Scripted({("b",): TimeoutError(), ("c",): EOFError()})  # noqa: E731
-    rows = gpu.measure([("a",), ("b",), ("c",), ("d",)], 100, start)
-    assert [(r["part"], r.get("note")) for r in rows] == [
-        ("a", None), ("b", None), ("b", "stopped after 45 s"), ("c", None), ("c", "the process ended"), ("d", None)
-    ]  # fmt: skip
-    assert rows[0]["difference"] is None and len(started) == Scripted.closed == 3
+    rows = gpu.measure([("a",), ("b",), ("c",), ("d",)], 100, Scripted)
+    ended = [("b", "stopped after 45 s"), ("c", "the process ended")]
+    assert [(r["part"], r.get("note", "")) for r in rows] == sorted([*((part, "") for part in "abcd"), *ended])
+    assert rows[0]["difference"] is None and Scripted.closed == 3
     late = {"part": "step", "work": "W2", "clients": 10, "note": "not run: time"}
-    assert gpu.measure([("step", "W2", 10)], 1, start) == [late]
+    assert gpu.measure([("step", "W2", 10)], 1, Scripted) == [late]
 
 
 def test_the_measuring_process():
     with pytest.raises(Failed, match="does not start on 'nonsense'"):
         gpu.Worker("nonsense")
-    worker = gpu.Worker("cpu")
-    try:
+    with contextlib.closing(gpu.Worker("cpu")) as worker:
         assert list(worker.rows(("step", "W9", 2), 60)) == [{"note": "KeyError: 'W9'"}]
         assert [r["precision"] for r in list(worker.rows(("card",), 60))[1:]] == ["float32", "bfloat16"]
         with pytest.raises(TimeoutError):
             list(worker.rows(("card",), 0))
-    finally:
-        worker.close()
 
 
-def test_a_result_in_which_nothing_was_measured_has_an_empty_table():
+def test_where_time_ended_early_the_table_has_what_was_measured():
     rows = gpu.measure(gpu.cells(["W1"], [10]), 0, lambda: None)
     assert {r["note"] for r in rows} == {"not run: time"}
     assert gpu.table(rows).empty and gpu.kernel_table(rows).empty and gpu.verdicts(rows) == ["W1: "]
-
-
-def test_where_time_ended_before_any_step_the_table_has_the_rounds():
     at = {"work": "W1", "clients": 10, "part": "round"}
-    rows = [
-        {**at, "way": w, "seconds": 3.0 * ratio, "ratio": ratio} for w, ratio in (("fedlib", 1.0), ("tuned loop", 2.0))
-    ]
-    table = gpu.table(rows).loc[("W1", 10)].dropna()
-    assert dict(table) == {"round, s": 3.0, "tuned loop": 2.0}
+    ratios = {"fedlib": 1.0, "tuned loop": 2.0}
+    rows = [{**at, "way": way, "seconds": 3.0 * ratio, "ratio": ratio} for way, ratio in ratios.items()]
+    assert dict(gpu.table(rows).loc[("W1", 10)].dropna()) == {"round, s": 3.0, "tuned loop": 2.0}
 
 
 def test_the_table_and_verdicts_by_hand():
     at = {"work": "W1", "clients": 10}
     step = {**at, "part": "step", "graph": False, "precision": "float32", "way": "fedlib", "flops_per_s": 1e9}
+    grouped = {**step, "way": "grouped", "precision": "TF32", "graph": True, "flops_per_s": 4e9}
     compiled = {**at, "part": "compile", "mode": "default", "precision": "float32", "seconds": 1.0}
     rows = [
         {"part": "card", "precision": "TF32", "flops_per_s": 8e9, "seconds": 1.0},
@@ -172,18 +165,15 @@ def test_the_table_and_verdicts_by_hand():
         {**step, "seconds": 4.0, "ratio": 1.0, "peak_mib": 2048.0},
         {**step, "way": "one by one", "note": "out of memory"},
         {**step, "way": "products", "precision": "TF32", "seconds": 2.0, "ratio": 0.5},
-        {**step, "way": "grouped", "precision": "TF32", "graph": True, "seconds": 1.0, "ratio": 0.25}
-        | {"flops_per_s": 4e9},
+        {**grouped, "seconds": 1.0, "ratio": 0.25},
         {**compiled, "way": "fedlib", "ratio": 0.1, "breaks": 1},
         {**compiled, "way": "torch.vmap", "seconds": 3.0, "ratio": 0.8, "breaks": 0},
         {**at, "part": "accuracy", "precision": "TF32", "of_update": 0.002},
         {**at, "part": "launches", "way": "fedlib", "launches": 90.0},
     ]
     line = gpu.table(rows).loc[("W1", 10)].dropna().to_dict()
-    assert line == {
-        "round, s": 3, "tuned loop": 25, "float32": 1, "TF32": 2, "CUDA graph": 4, "torch.compile": 1.25,
-        "of rate": 0.5, "peak GiB": 2, "launches": 90,
-    }  # fmt: skip
+    ratios = {"round, s": 3, "tuned loop": 25, "float32": 1, "TF32": 2, "CUDA graph": 4, "torch.compile": 1.25}
+    assert line == ratios | {"of rate": 0.5, "peak GiB": 2, "launches": 90}
     assert gpu.verdicts(rows) == [
         "W1: float32 1x by fedlib (10 clients); TF32 2x by products (10 clients); CUDA graph 4x by grouped, TF32 "
         "(10 clients); torch.compile 1.25x by torch.vmap, default (10 clients); TF32 ends 0.002 of the update from "
@@ -242,25 +232,14 @@ def test_the_lines_for_a_card(card):
 
 
 def test_precisions_are_put_back(card):
-    matmul, cudnn = torch.backends.cuda.matmul, torch.backends.cudnn
-    before = matmul.allow_tf32, cudnn.allow_tf32
-    seen = {}
+    seen, wanted = {}, {"float32": (False, torch.float32), "TF32": (True, torch.float32)}
+    wanted["bfloat16"] = (False, torch.bfloat16)
+    flags = lambda: {torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32}  # noqa: E731
+    before = torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32
     for name in ("bfloat16", "float32", "TF32"):
         with gpu_parts.precision(name, Card("cpu")):
-            seen[name] = matmul.allow_tf32, cudnn.allow_tf32, (torch.ones(1, 1) @ torch.ones(1, 1)).dtype
-    plain, tf32, half = (False, False, torch.float32), (True, True, torch.float32), (False, False, torch.bfloat16)
-    assert seen == {"float32": plain, "TF32": tf32, "bfloat16": half}
-    assert (matmul.allow_tf32, cudnn.allow_tf32) == before
-
-
-def test_loops_are_timed_with_ten_clients(monkeypatch):
-    monkeypatch.setattr(gpu_parts, "timed", lambda runs, _: {name: {"seconds": 2.0, "ratio": 3.0} for name in runs})
-    rows = {r["way"]: r["seconds"] for r in gpu_parts.round_(CPU, "W2", 30)}
-    assert rows == {"fedlib": 2, "torch.vmap": 2, "naive loop": 6, "tuned loop": 6}
-
-
-emulated_device = pytest.importorskip("emulated_device", exc_type=ImportError)
-DEVICE = emulated_device.second_device()
+            seen[name] = *flags(), (torch.ones(1, 1) @ torch.ones(1, 1)).dtype
+    assert seen == wanted and before == (torch.backends.cuda.matmul.allow_tf32, torch.backends.cudnn.allow_tf32)
 
 
 class NothingLeaves(TorchDispatchMode):
@@ -286,9 +265,3 @@ def test_a_step_asks_the_card_for_nothing_that_a_graph_cannot_hold(work):
         assert not torch.equal(one.params["dense1.weight"].detach().cpu(), before), way
     with pytest.raises(AssertionError, match="_local_scalar_dense"), NothingLeaves():
         float(one.batch[0].sum())
-
-
-def test_loops_run_where_the_model_lies():
-    rounds = gpu_parts.Clients("W2", 2, DEVICE).rounds()
-    for way in ("naive loop", "tuned loop"):
-        assert all(p.device.type == DEVICE.type for p in rounds[way]().values())

@@ -8,8 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fedlib import algorithms, extensions
-from fedlib.algorithm import Algorithm
+from fedlib import Algorithm, algorithms, extensions
 
 ROOT = Path(__file__).resolve().parents[1]
 USER = """from fedlib import losses

@@ -9,35 +9,25 @@ import torch
 from scipy import stats
 
 from fedlib import Key
-from fedlib.keys import _GOLDEN, _scramble
+
+GOLDEN, MASK = 0x9E3779B97F4A7C15, 2**64 - 1
 
 
 def splitmix(state: int) -> int:
     """The generator as its paper prints it, in Python's integers."""
-    mask = 2**64 - 1
-    z = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & mask
-    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & mask
+    z = (state ^ (state >> 30)) * 0xBF58476D1CE4E5B9 & MASK
+    z = (z ^ (z >> 27)) * 0x94D049BB133111EB & MASK
     return z ^ (z >> 31)
 
 
-def test_known_answer():
-    """The first outputs of splitmix64 with seed 1234567, as published with the reference implementation."""
-    state = torch.tensor(1234567)
-    outputs = []
-    for _ in range(3):
-        state = state + _GOLDEN
-        outputs.append(int(_scramble(state)) % 2**64)
-    assert outputs == [6457827717110365317, 3203168211198807973, 9817491932198370423]
-
-
-def test_against_python_integers():
-    golden, mask = 0x9E3779B97F4A7C15, 2**64 - 1
+def test_bits_are_splitmix():
+    """Whose first outputs with seed 1234567 were published with the reference implementation."""
+    known = [6457827717110365317, 3203168211198807973, 9817491932198370423]
+    assert [splitmix((1234567 + k * GOLDEN) & MASK) for k in (1, 2, 3)] == known
     seed, t, client, place = -5, 3, 12, (1, 4)
-    z = int.from_bytes(hashlib.blake2b(b"batches", digest_size=8).digest(), "big") ^ (seed & mask)
-    z = splitmix((z + golden) & mask)
-    z = splitmix((z + (t + 1) * golden) & mask)
-    for number in (client, *place):
-        z = splitmix((z + (number + 1) * golden) & mask)
+    z = int.from_bytes(hashlib.blake2b(b"batches", digest_size=8).digest(), "big") ^ (seed & MASK)
+    for number in (0, t, client, *place):
+        z = splitmix((z + (number + 1) * GOLDEN) & MASK)
     bits = Key(seed, t).bits(torch.tensor([3, client]), "batches", 2, 9)
     assert int(bits[1, 1, 4]) % 2**64 == z
 

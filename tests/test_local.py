@@ -52,11 +52,13 @@ def test_rows_must_match_clients():
             local_update(loss, params, batches, SGD, extras=extras)
 
 
-def test_frozen_parameters_stay():
+def test_frozen_parameters_and_those_that_the_loss_does_not_use_stay():
     start, batches = start_and_batches()
-    trained = local_update(TASK, start, batches, SGD, frozen=("dense1.weight", "dense1.bias")).params
-    for name in start:
-        assert torch.equal(trained[name], start[name]) == name.startswith("dense1")
+    used, start["unused"] = set(start), torch.ones(8, 3, dtype=torch.float64)
+    task = lambda p, b: TASK({n: p[n] for n in used}, b)  # noqa: E731
+    for frozen in ((), ("dense1.weight", "dense1.bias")):
+        trained = local_update(task, start, batches, SGD, frozen=frozen).params
+        assert {name for name in start if torch.equal(trained[name], start[name])} == {"unused", *frozen}
 
 
 @pytest.mark.parametrize("optimizer", [SGD, partial(torch.optim.SGD, lr=0.1, momentum=0.9), torch.optim.Adam])
@@ -77,20 +79,11 @@ def test_a_client_that_is_done_stands_still(optimizer):
         assert largest_difference(row(together, k), params) <= 1e-12
 
 
-def test_a_parameter_that_the_loss_does_not_use_stays():
-    start, batches = start_and_batches()
-    used, start["unused"] = set(start), torch.ones(8, 3, dtype=torch.float64)
-    trained = local_update(lambda p, b: TASK({n: p[n] for n in used}, b), start, batches, SGD).params
-    assert torch.equal(trained["unused"], start["unused"])
-    assert not torch.equal(trained["dense1.weight"], start["dense1.weight"])
-
-
 @pytest.mark.parametrize("chunk_size", [1, 3])
 def test_chunks_take_each_client_once_and_waste_less_than_half(chunk_size):
     _, batches = start_and_batches()
     chunks = list(_chunks(batches, chunk_size))
-    assert sorted(torch.cat(chunks).tolist()) == list(range(8))
-    assert all(len(c) <= chunk_size for c in chunks)
+    assert sorted(torch.cat(chunks).tolist()) == list(range(8)) and all(len(c) <= chunk_size for c in chunks)
     assert all(2 * batches.steps[c].min() > batches.steps[c].max() for c in chunks)
 
 
@@ -98,10 +91,9 @@ def test_chunks_keep_to_the_memory(monkeypatch):
     start, _ = start_and_batches()
     data = client_data(ragged_clients(sizes=(8,) * 8))
     client = 4 * 8 * count(row(start, 0)) + 30 * 8 * 36 * 8
-    monkeypatch.setattr("fedlib.local._CHUNK_BYTES", 3 * client)
-    assert clients_at_once(start, data, 20) == 3
-    monkeypatch.setattr("fedlib.local._CHUNK_BYTES", 1)
-    assert clients_at_once(start, data, None) == 1
+    for memory, batch_size, clients in ((3 * client, 20, 3), (1, None, 1)):
+        monkeypatch.setattr("fedlib.local._CHUNK_BYTES", memory)
+        assert clients_at_once(start, data, batch_size) == clients
 
 
 @pytest.mark.parametrize("network", ["MLP", "CNN", "torch module with GroupNorm"])

@@ -7,6 +7,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
+from refusals import refusals
 from sklearn.metrics import roc_auc_score
 from twins import close
 
@@ -135,8 +136,7 @@ def test_no_nan(recipe, kind):
     graphs, pairs = model_graph(stack, LAYERS), torch.combinations(torch.arange(6))
     for gain in (torch.linspace(-1, 1, len(pairs)), torch.ones(len(pairs)), torch.zeros(len(pairs))):
         predictor = TRAIN[recipe]([graphs], pairs, gain, epochs=5)
-        assert predictor.score([graphs], pairs).isfinite().all()
-        assert predictor.distance([graphs]).isfinite().all()
+        assert predictor.score([graphs], pairs).isfinite().all() and predictor.distance([graphs]).isfinite().all()
 
 
 @pytest.mark.parametrize("recipe", TRAIN)
@@ -152,12 +152,13 @@ def test_planted_families_are_told_apart_in_networks_never_seen(recipe):
 
 def test_the_same_seed_gives_the_same_and_global_state_stays():
     graphs, pairs, _, gain = families(12)
-    before = torch.get_rng_state()
-    scores = [train_siamese([graphs], pairs, gain, s, epochs=4).score([graphs], pairs) for s in (0, 0, 1)]
-    assert torch.get_rng_state().equal(before)
     torch.manual_seed(5)
+    before = torch.get_rng_state()
+    scores = [train_siamese([graphs], pairs, gain, s, epochs=4).score([graphs], pairs) for s in (0, 1)]
+    assert torch.get_rng_state().equal(before)
+    torch.manual_seed(6)
     again = train_siamese([graphs], pairs, gain, 0, epochs=4).score([graphs], pairs)
-    assert scores[0].equal(scores[1]) and scores[0].equal(again) and not torch.allclose(scores[0], scores[2])
+    assert scores[0].equal(again) and not torch.allclose(*scores)
 
 
 def test_clients_outside_the_training_pairs_are_not_looked_at():
@@ -189,11 +190,10 @@ def test_the_paper_trains_all_its_epochs_on_all_pairs():
 def test_snapshots_are_summed_in_units_of_their_deviation():
     graphs, pairs, _, gain = families(12)
     later = model_graph(networks(12, (24, 12, 1), 9, torch.float32), LAYERS[:2])
-    both = train_on_gains([graphs, later], pairs, gain, epochs=4)
+    both = train_on_gains([graphs, later], pairs, 1000 * gain, epochs=4)  # the scale of the gain does not matter
     total = 0
     for s, g in enumerate((graphs, later)):
-        one = train_on_gains([g], pairs, gain, seed=1000 * s, epochs=4)
-        score = one.score([g], pairs)
+        score = train_on_gains([g], pairs, gain, seed=1000 * s, epochs=4).score([g], pairs)
         torch.testing.assert_close(score.std(correction=0), torch.tensor(1.0))
         total = total + score
     torch.testing.assert_close(both.score([graphs, later], pairs), total)
@@ -207,29 +207,29 @@ def test_one_pair_has_no_deviation_to_divide_by(recipe):
         predictor = TRAIN[recipe]([graphs], pairs[:1], torch.tensor([gain]), epochs=50)
         distance = predictor.distance([graphs])
         assert distance[0, 1] < 0.4 if near else distance[0, 1] > 0.6
-        others = distance[~torch.eye(6, dtype=torch.bool)]
-        assert recipe == "paper" or predictor.networks[0].unit == 1
-        assert recipe == "paper" or 1e-4 < others.min() < others.max() < 1 - 1e-4
+        if recipe == "book":
+            others = distance[~torch.eye(6, dtype=torch.bool)]
+            assert predictor.networks[0].unit == 1 and 1e-4 < others.min() < others.max() < 1 - 1e-4
 
 
-def test_scale_of_the_gain_does_not_matter_to_the_book():
-    graphs, pairs, _, gain = families(10)
-    a, b = (train_on_gains([graphs], pairs, u * gain, epochs=4).score([graphs], pairs) for u in (1, 1e3))
-    torch.testing.assert_close(a, b)
+STACK, THREE = networks(3), torch.combinations(torch.arange(3))
+GRAPHS = [model_graph(STACK, LAYERS)]
+ERRORS = {
+    ValueError: {
+        "at least one; got": lambda: model_graph(STACK, ()),
+        "follow one another, .* got .'dense2', 'dense4'": lambda: model_graph(STACK, ("dense2", "dense4")),
+        "one finite gain for each pair": lambda: train_siamese(GRAPHS, THREE, torch.ones(2)),
+        "one finite gain for each": lambda: train_siamese(GRAPHS, THREE[:0], torch.ones(0)),
+        "one finite gain for": lambda: train_siamese(GRAPHS, THREE, torch.tensor([1, torch.nan, 0])),
+        # of zip: one snapshot was learned, two are given
+        "shorter than|longer than": lambda: LEARNED.score(GRAPHS * 2, THREE),
+    },
+    KeyError: {"dense9.weight": lambda: model_graph(STACK, ("dense2", "dense9"))},
+}
+LEARNED = train_siamese(GRAPHS, THREE, torch.ones(3), epochs=1)
 
 
-def test_errors_name_what_is_wrong():
-    stack = networks(3)
-    with pytest.raises(ValueError, match="at least one; got"):
-        model_graph(stack, ())
-    with pytest.raises(KeyError, match="dense9.weight"):
-        model_graph(stack, ("dense2", "dense9"))
-    with pytest.raises(ValueError, match="follow one another, .* got .'dense2', 'dense4'"):
-        model_graph(stack, ("dense2", "dense4"))
-    graphs, pairs = model_graph(stack, LAYERS), torch.combinations(torch.arange(3))
-    for some, gain in ((pairs, torch.ones(2)), (pairs[:0], torch.ones(0)), (pairs, torch.tensor([1, torch.nan, 0]))):
-        with pytest.raises(ValueError, match="one finite gain for each pair"):
-            train_siamese([graphs], some, gain)
-    predictor = train_siamese([graphs], pairs, torch.ones(3), epochs=1)
-    with pytest.raises(ValueError, match="shorter than|longer than"):  # of zip: one snapshot was learned, two are given
-        predictor.score([graphs, graphs], pairs)
+@refusals(ERRORS)
+def test_errors_name_what_is_wrong(kind, words, call):
+    with pytest.raises(kind, match=words):
+        call()

@@ -16,16 +16,16 @@ def test_equals_its_twin_in_plain_torch(name):
     torch.testing.assert_close(predict(params, x), module(x))
 
 
-@pytest.mark.parametrize(
-    ("model", "image", "numbers"),
-    [
-        (femnist_cnn(), (1, 28, 28), 6_603_710),
-        (lenet5(), (3, 32, 32), 62_006),
-        (MLP((784, 64, 10)), (1, 28, 28), 50_890),
-    ],
-    ids=["LEAF's FEMNIST", "LeNet-5", "MLP"],
-)
-def test_sizes(model, image, numbers):
+SIZES = {  # a model, its images, how many numbers it has
+    "LEAF's FEMNIST": (femnist_cnn(), (1, 28, 28), 6_603_710),
+    "LeNet-5": (lenet5(), (3, 32, 32), 62_006),
+    "MLP": (MLP((784, 64, 10)), (1, 28, 28), 50_890),
+}
+
+
+@pytest.mark.parametrize("name", SIZES)
+def test_sizes(name):
+    model, image, numbers = SIZES[name]
     params = model.init(0)
     assert count(params) == numbers
     assert model(params, torch.zeros(2, *image)).shape == (2, params[list(params)[-1]].shape[0])
@@ -47,20 +47,13 @@ def test_start_is_pytorchs_default_distribution_and_reproducible():
 
 def test_model_leaves_the_module_alone():
     module = nn.Linear(3, 2)
-    before = module.weight.detach().clone()
-    predict = Model(module)
+    before, predict = module.weight.detach().clone(), Model(module)
     params = predict.params
     params["weight"] += 1
     assert torch.equal(module.weight, before)
-    with torch.no_grad():
-        module.weight.zero_()
+    nn.init.zeros_(module.weight)
     torch.testing.assert_close(predict(params, torch.eye(3)), (before + 1).T + params["bias"])
-
-
-def test_frozen_parameters_of_a_module_stay_in_it():
-    module = nn.Sequential(nn.Linear(3, 4), nn.Linear(4, 2))
-    module[0].requires_grad_(False)
+    module = nn.Sequential(nn.Linear(3, 4).requires_grad_(False), nn.Linear(4, 2))
     predict = Model(module)
-    params = predict.params
-    assert set(params) == {"1.weight", "1.bias"}
-    torch.testing.assert_close(predict(params, torch.eye(3)), module(torch.eye(3)))
+    assert set(predict.params) == {"1.weight", "1.bias"}, "frozen parameters of a module stay in it"
+    torch.testing.assert_close(predict(predict.params, torch.eye(3)), module(torch.eye(3)))

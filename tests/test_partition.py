@@ -23,24 +23,23 @@ Y = np.repeat(np.arange(10), 50)
 @given(k=st.integers(1, 20), seed=st.integers(0, 2**31), rows=st.integers(60, 400))
 def test_every_row_goes_to_one_client(name, k, seed, rows):
     parts = DEAL[name](seed, np.random.RandomState(seed).randint(0, 5, rows), k)
-    assert len(parts.rows) == len(parts.group) == k
-    assert all(len(r) >= 1 for r in parts.rows)
+    sizes = [len(r) for r in parts.rows]
+    assert len(sizes) == len(parts.group) == k and min(sizes) >= 1
     assert sorted(np.concatenate(parts.rows)) == list(range(rows))
+    assert name != "iid" or max(sizes) - min(sizes) <= 1
 
 
 def label_shares(parts):
     return np.array([np.bincount(Y[r], minlength=10) / len(r) for r in parts.rows])
 
 
-def test_iid_sizes_differ_by_one_at_most():
-    sizes = [len(r) for r in partition.iid(Y, 12).rows]
-    assert max(sizes) - min(sizes) == 1
-
-
 def test_quantity():
     assert {len(r) for r in partition.quantity(Y, 10, sigma=0).rows} == {50}
     sizes = [len(r) for r in partition.quantity(Y, 10, sigma=2).rows]
     assert max(sizes) > 5 * min(sizes)
+    for y in (np.zeros(10), np.zeros((10, 3)), np.zeros(10, int)):  # rows of any y are shared out
+        for make in (lambda y: partition.iid(y, 3, 1), lambda y: partition.quantity(y, 3, 0.5, 1)):
+            assert all(map(np.array_equal, make(y).rows, make(np.arange(10)).rows))
 
 
 def test_dirichlet_skew_falls_with_alpha():
@@ -114,17 +113,14 @@ HOPELESS = {
 @pytest.mark.parametrize("name", HOPELESS)
 def test_what_never_comes_off_is_said_at_once(name):
     rows, clients, alpha, least, most = HOPELESS[name]
-    y = np.arange(rows) % (2 if rows == 100 else 10)
-    words = (
-        rf"no draw of (\d+) gave each of .* alpha = {alpha}; on average ([0-9.e+]+) .* short. Raise alpha, lower min"
-    )
+    y, short = np.arange(rows) % (2 if rows == 100 else 10), r"on average ([0-9.e+]+) .* short. Raise alpha, lower min"
+    words = rf"no draw of (\d+) gave each of .* alpha = {alpha}; {short}"
     for seed in range(3):
         with pytest.raises(ValueError, match=words) as caught:
             partition.dirichlet(y, clients, alpha, seed, least)
         draws, short = map(float, re.search(words, str(caught.value)).groups())
-        assert draws <= most
         sizes = partition.dirichlet(y, clients, alpha, seed, 0)
-        assert abs(sum(len(r) < least for r in sizes.rows) - short) < 5 * np.sqrt(short) + 1
+        assert draws <= most and abs(sum(len(r) < least for r in sizes.rows) - short) < 5 * np.sqrt(short) + 1
 
 
 @pytest.mark.parametrize("make", [partition.dirichlet, partition.pathological])
@@ -143,39 +139,32 @@ def test_targets_are_no_classes(make, kind):
     assert all(map(np.array_equal, rows, make(names.astype(object), 5, *more).rows))
 
 
-def test_rows_of_any_y_are_shared_out_evenly():
-    for y in (np.zeros(10), np.zeros((10, 3)), np.zeros(10, int)):
-        for make in (lambda y: partition.iid(y, 3, 1), lambda y: partition.quantity(y, 3, 0.5, 1)):
-            assert all(map(np.array_equal, make(y).rows, make(np.arange(10)).rows))
-
-
 # -- names ------------------------------------------------------------------------------------------------------------
 
 
+MAKE = {
+    "list": list,
+    "array": np.array,
+    "object": lambda n: np.array(n, object),
+    "series": pd.Series,
+    "category": lambda n: pd.Series(n, dtype="category"),
+    "string": lambda n: pd.Series(n, dtype="string"),
+}
+SOME_NAMES = st.lists(st.sampled_from(["ann", "bob", "Zoë", "", "10", "9", "eve é"]), min_size=1, max_size=40)
+
+
 @settings(max_examples=50, deadline=None, derandomize=True)
-@given(
-    names=st.lists(st.sampled_from(["ann", "bob", "Zoë", "", "10", "9", "eve é"]), min_size=1, max_size=40),
-    least=st.integers(1, 3),
-    kind=st.sampled_from(["list", "array", "object", "series", "category", "string"]),
-)
+@given(names=SOME_NAMES, least=st.integers(1, 3), kind=st.sampled_from([*MAKE]))
 def test_writers_may_have_names(names, least, kind):
-    make = {
-        "list": list,
-        "array": np.array,
-        "object": lambda n: np.array(n, object),
-        "series": pd.Series,
-        "category": lambda n: pd.Series(n, dtype="category"),
-        "string": lambda n: pd.Series(n, dtype="string"),
-    }
     known = sorted(set(names))
     numbers = np.array([known.index(n) for n in names])
     if np.bincount(numbers).max() < least:
         return
     plain = partition.by_user(numbers, min_rows=least)
-    parts = partition.by_user(make[kind](names), min_rows=least)
+    parts = partition.by_user(MAKE[kind](names), min_rows=least)
     assert parts.id.tolist() == plain.id.tolist() and all(map(np.array_equal, parts.rows, plain.rows))
     assert parts.name.tolist() == [known[i] for i in parts.id] and plain.name is None
-    some = partition.by_user(make[kind](names), 1, least, seed=5)
+    some = partition.by_user(MAKE[kind](names), 1, least, seed=5)
     assert some.name.tolist() == [known[i] for i in partition.by_user(numbers, 1, least, seed=5).id]
     assert parts.clients(np.zeros((len(names), 1)), numbers).name.tolist() == parts.name.tolist()
 
@@ -222,11 +211,9 @@ def test_streams_of_all_seeds_are_different_and_small_ones_are_as_they_were():
     for seed in (0, 1, 5, 2**31, 2**32 - 1, *WIDE):
         for numbers in (None, (), (0,), (1,), (7, 2**40), (2**32 - 1, 5)):  # None: the plain stream
             words = [n >> shift & 0xFFFFFFFF for n in numbers or () for shift in (0, 32)]
-            found = (
-                random_of("" if numbers is None else "split", seed, *(numbers or ())).randint(2**31, size=4).tolist()
-            )
+            stream = random_of("" if numbers is None else "split", seed, *(numbers or ()))
+            seen.add(found := tuple(stream.randint(2**31, size=4)))
             if 0 <= seed < 2**32:
                 start = seed if numbers is None else [zlib.crc32(b"split"), seed, *words]
-                assert found == np.random.RandomState(start).randint(2**31, size=4).tolist()
-            seen.add(tuple(found))
+                assert found == tuple(np.random.RandomState(start).randint(2**31, size=4))
     assert len(seen) == 13 * 6

@@ -35,11 +35,15 @@ DEAL = {
     "pathological": lambda seed=5, y=Y, k=12: partition.pathological(y, k, seed=seed),
     "by_user": lambda seed=5: partition.by_user(WRITER, 9, 2, seed),
 }
+
+
+def independent(base=BASE, seed=5):
+    return partition.label_permutation(base, 4, seed=seed, cyclic=False)
+
+
 PLANT = {
     "label_permutation": lambda base=BASE, seed=5: partition.label_permutation(base, 4, seed=seed),
-    "label_permutation, independent": lambda base=BASE, seed=5: partition.label_permutation(
-        base, 4, seed=seed, cyclic=False
-    ),
+    "label_permutation, independent": independent,
     "rotation": lambda base=BASE, seed=5: partition.rotation(base, (0, 90, 180, 270.0, 30), seed=seed),
     "style": lambda base=BASE, seed=5: partition.style(base, shares=(0.4, 0.3, 0.2, 0.1), seed=seed),
     "feature_subsets": lambda base=BASE, seed=5: partition.feature_subsets(base, 7, 3, 2, seed),
@@ -99,8 +103,7 @@ def slow(parts, client, row, group, x, y):
 
 
 def examples(data, k):
-    mine = data.index[k, : data.n[k]]
-    return data.x[mine].numpy(), data.y[k, : data.n[k]].numpy()
+    return data.x[data.index[k, : data.n[k]]].numpy(), data.y[k, : data.n[k]].numpy()
 
 
 def check_views(parts, x):
@@ -212,56 +215,52 @@ def test_by_user(seed, least, keep):
     for held in (parts, some):
         for writer, rows in zip(held.id, held.rows, strict=True):
             assert rows.tolist() == np.flatnonzero(writer == WRITER).tolist() and len(rows) >= least
+    assert same(partition.by_user(WRITER, seed=1), partition.by_user(WRITER, seed=2))
 
 
 def test_by_user_draws_every_writer():
-    drawn = np.concatenate([partition.by_user(WRITER, 3, seed=s).id for s in range(40)])
-    assert set(drawn) == set(WRITER)
-    assert len({tuple(partition.by_user(WRITER, 3, seed=s).id) for s in range(10)}) > 5
-    assert same(partition.by_user(WRITER, seed=1), partition.by_user(WRITER, seed=2))
+    drawn = [tuple(partition.by_user(WRITER, 3, seed=s).id) for s in range(40)]
+    assert set(np.concatenate(drawn)) == set(WRITER) and len(set(drawn)) > 20
 
 
 # -- groups ------------------------------------------------------------------------------------------------------------
 
 
+SHARES = [  # a planted partition, the sizes of its groups
+    (partition.rotation(partition.iid(Y, 40), shares=(0.4, 0.3, 0.2, 0.1)), [16, 12, 8, 4]),
+    (partition.style(partition.iid(Y, 40), shares=(0.97, 0.01, 0.01, 0.01)), [37, 1, 1, 1]),
+    (partition.label_permutation(partition.iid(Y, 40), 3), [14, 13, 13]),
+    (partition.label_permutation(partition.iid(Y, 3), 3), [1, 1, 1]),
+    # 0.29 * 100 is a little less than 29 in floating point; of two equal remainders of 2.4, 7.2 and 38.4 the first wins
+    (partition.rotation(partition.iid(Y, 100), (0, 1, 2), (0.29, 0.29, 0.42)), [29, 29, 42]),
+    (partition.rotation(partition.iid(Y, 48), (0, 1, 2), (0.05, 0.15, 0.8)), [3, 7, 38]),
+]
+
+
 def test_shares_of_the_groups():
-    base = partition.iid(Y, 40)
-    assert np.bincount(partition.rotation(base, shares=(0.4, 0.3, 0.2, 0.1)).group).tolist() == [16, 12, 8, 4]
-    assert np.bincount(partition.style(base, shares=(0.97, 0.01, 0.01, 0.01)).group).tolist() == [37, 1, 1, 1]
-    assert np.bincount(partition.label_permutation(base, 3).group).tolist() == [14, 13, 13]
-    assert np.bincount(partition.label_permutation(partition.iid(Y, 3), 3).group).tolist() == [1, 1, 1]
-    shares = (0.29, 0.29, 0.42)  # 0.29 * 100 is a little less than 29 in floating point
-    assert np.bincount(partition.rotation(partition.iid(Y, 100), (0, 1, 2), shares).group).tolist() == [29, 29, 42]
-    shares = (0.05, 0.15, 0.8)  # 2.4, 7.2 and 38.4 of 48: of the two equal remainders the first wins
-    assert np.bincount(partition.rotation(partition.iid(Y, 48), (0, 1, 2), shares).group).tolist() == [3, 7, 38]
-    assert not np.array_equal(partition.rotation(base, seed=1).group, partition.rotation(base, seed=2).group)
+    for parts, sizes in SHARES:
+        assert np.bincount(parts.group).tolist() == sizes
+    assert not np.array_equal(*(partition.rotation(partition.iid(Y, 40), seed=s).group for s in (1, 2)))
 
 
 @quick
 @given(seed=SEEDS, groups=st.integers(1, 10))
 def test_permuted_labels_agree_within_groups_only(seed, groups):
+    """Whoever the clients are: unseen ones can be planted with the same conflicts."""
     parts = partition.label_permutation(partition.iid(Y, 12, seed), groups, seed=seed)
     check_views(parts, IMAGES)
     tables = np.array(parts.change.values)
     assert tables.shape == (groups, 10) and (np.sort(tables) == np.arange(10)).all()
     assert all(len(set(new)) == groups for new in tables.T)  # of each class
-
-
-def test_the_changes_do_not_depend_on_the_clients():
-    """So unseen clients can be planted with the same conflicts."""
-    plant, more = PLANT["label_permutation"], partition.iid(Y, 30)
-    assert plant().change == plant(more).change != plant(seed=6).change
+    assert partition.label_permutation(partition.iid(Y, 30), groups, seed=seed).change == parts.change
 
 
 def test_label_change_shares_the_features():
     x, y = torch.from_numpy(IMAGES.copy()), torch.from_numpy(Y.copy())
-    for parts in (PLANT["label_permutation"](), MIX["mixture of label_permutation"]()):
-        assert parts.clients(x, y).x.data_ptr() == x.data_ptr()
-        assert parts.tests(x, y).x.data_ptr() == x.data_ptr()
+    for parts in (PLANT["label_permutation"](), MIX["mixture of label_permutation"](), BASE):
+        assert parts.clients(x, y).x.data_ptr() == parts.tests(x, y).x.data_ptr() == x.data_ptr()
         assert parts.tests(x, y).index.stride(0) == 0
-    shared = BASE.tests(x, y)
-    assert shared.x.data_ptr() == x.data_ptr()
-    assert shared.index.stride(0) == shared.y.stride(0) == shared.n.stride(0) == 0
+    assert BASE.tests(x, y).y.stride(0) == BASE.tests(x, y).n.stride(0) == 0
     assert len(PLANT["rotation"]().tests(x, y).x) == 5 * ROWS  # once for each group, not for each client
 
 
@@ -300,8 +299,7 @@ def test_noise_follows_the_row():
 @given(seed=SEEDS, groups=st.integers(1, 3), low=st.integers(1, 3), more=st.integers(0, 4))
 def test_feature_subsets(seed, groups, low, more):
     most = min(low + more, 9 // groups)
-    base = partition.iid(Y, 30, seed)
-    parts = partition.feature_subsets(base, 9, (low, most), groups, seed)
+    parts = partition.feature_subsets(partition.iid(Y, 30, seed), 9, (low, most), groups, seed)
     assert all((np.diff(c) > 0).all() and c[0] >= 0 and c[-1] < 9 for c in parts.columns)
     assert {len(c) for c in parts.columns} <= set(range(low, most + 1))
     pools = [set(np.concatenate([parts.columns[k] for k in np.flatnonzero(parts.group == g)])) for g in range(groups)]
@@ -312,12 +310,10 @@ def test_feature_subsets(seed, groups, low, more):
 
 def test_feature_subsets_degenerate_and_independent():
     assert np.array_equal(partition.feature_subsets(BASE, 7, 7).clients(TABLE, Y).x[:20], TABLE[BASE.rows[0]])
-    equal = partition.feature_subsets(BASE, 7, np.int64(3))
+    equal, fewer = (partition.feature_subsets(base, 7, np.int64(3)) for base in (BASE, partition.iid(Y, 6)))
     assert {len(c) for c in equal.columns} == {3} and not equal.group.any() and len({*map(tuple, equal.columns)}) > 5
-    fewer = partition.feature_subsets(partition.iid(Y, 6), 7, 3)
-    assert all(np.array_equal(a, b) for a, b in zip(fewer.columns, equal.columns, strict=False))
-    widths = [len(c) for c in partition.feature_subsets(partition.iid(Y, 60), 7, (2, 4)).columns]
-    assert set(widths) == {2, 3, 4}
+    assert all(map(np.array_equal, fewer.columns, equal.columns))
+    assert {len(c) for c in partition.feature_subsets(partition.iid(Y, 60), 7, (2, 4)).columns} == {2, 3, 4}
     with pytest.raises(AttributeError, match="see all columns; make the partition with feature_subsets"):
         BASE.columns  # noqa: B018
 
@@ -395,8 +391,7 @@ def test_split_conserves_each_client(name, seed, weights):
         sizes = np.array([len(p.rows[k]) for p in parts])
         assert sizes.min() >= 1 and ((abs(sizes - fractions * len(rows)) < 1).all() or sizes.min() == 1)
     for p in parts:
-        assert all((np.diff(r) > 0).all() for r in p.rows)
-        assert p.change == whole.change
+        assert all((np.diff(r) > 0).all() for r in p.rows) and p.change == whole.change
         assert np.array_equal(p.id, whole.id) and np.array_equal(p.group, whole.group)
 
 
@@ -421,11 +416,8 @@ def test_split_is_independent_of_the_mixture():
     for part in whole.split((0.5, 0.5), seed=0):
         shares = [(g != m).mean() for g, m in zip(part.sample_group, part.group, strict=True)]
         assert min(shares) > 0.2 and max(shares) < 0.4
-
-
-def test_a_part_is_a_base_too():
     train, test = BASE.split((0.5, 0.5))
-    parts = partition.rotation(train).split((0.5, 0.5), seed=1)[0]
+    parts = partition.rotation(train).split((0.5, 0.5), seed=1)[0]  # a part is a base too
     assert parts.clients(IMAGES, Y).n.sum() < train.clients(IMAGES, Y).n.sum()
     assert train.clients(TABLE, Y).n.sum() + test.clients(TABLE, Y).n.sum() == ROWS
 
@@ -433,7 +425,8 @@ def test_a_part_is_a_base_too():
 # -- errors ------------------------------------------------------------------------------------------------------------
 
 PLAIN = partition.iid(np.zeros(4), 2)
-TURNED, PERMUTED, SEVERAL = PLANT["rotation"](), PLANT["label_permutation"](), np.stack([Y, Y], 1)
+TURNED, PERMUTED, STYLED = (PLANT[kind]() for kind in ("rotation", "label_permutation", "style"))
+SEVERAL, NAMES_AND_NONE = np.stack([Y, Y], 1), np.array(["a", None, "b"], object)
 LABELS = "label_permutation needs class labels, whole numbers, one a row; y holds"
 ERRORS = {
     ValueError: {
@@ -467,9 +460,7 @@ ERRORS = {
         "label 9; .* from 0 to 4$": lambda: BASE.tests(IMAGES, Y, classes=5),
     },
     TypeError: {
-        "a name a row; got None in row 1: drop such rows": lambda: partition.by_user(
-            np.array(["a", None, "b"], object)
-        ),
+        "a name a row; got None in row 1: drop such rows": lambda: partition.by_user(NAMES_AND_NONE),
         r"shape \(R,\); got int64 \(1, 2\)": lambda: partition.by_user([[1, 2]]),
         r"shape \(R,\); got <U1 \(1, 1\)": lambda: partition.by_user([["a"]]),
         "rotation needs a Partition.*; got ndarray": lambda: partition.rotation(Y),
@@ -477,9 +468,7 @@ ERRORS = {
         rf"{LABELS} torch.int64, \(2,\) a row": lambda: PERMUTED.clients(IMAGES, SEVERAL),
         rf"{LABELS} torch.int64, \(2,\) a r": lambda: PERMUTED.tests(IMAGES, SEVERAL),
         "a common test set of a mixture needs class": lambda: MIX["mixture of rotation"]().tests(IMAGES, SEVERAL),
-        "needs uint8 images, 0 to 255; got torch.float64: give the bytes": lambda: PLANT["style"]().clients(
-            IMAGES / 255, Y
-        ),
+        "needs uint8 images, 0 to 255; got torch.float64: give the bytes": lambda: STYLED.clients(IMAGES / 255, Y),
     },
 }
 

@@ -27,17 +27,14 @@ def style():
 
 def test_curves_draw_mean_and_interval():
     runs = pd.DataFrame({"round": [2, 4, 2, 4], "score": [0.1, 0.3, 0.2, 0.7], "seed": [0, 0, 1, 1]})
-    ax = plotting.curves({"a": runs, "one seed": runs[:2]}, "score")
-    assert [line.get_label() for line in ax.lines] == ["a", "one seed"]
+    holes = pd.DataFrame({"round": [1, 2, 3], "score": [np.nan, 0.5, np.nan]})
+    ax = plotting.curves({"a": runs, "one seed": runs[:2], "rounds without a score": holes}, "score")
+    assert [line.get_label() for line in ax.lines] == ["a", "one seed", "rounds without a score"]
     np.testing.assert_allclose(ax.lines[0].get_xydata(), [[2, 0.15], [4, 0.5]])
+    assert ax.lines[2].get_xydata().tolist() == [[2, 0.5]]
     mean, half = statistics.interval([0.3, 0.7])
     corners = ax.collections[0].get_paths()[0].vertices
     assert corners[:, 1].max() == pytest.approx(mean + half) and ax.get_legend() is not None
-
-
-def test_rounds_without_a_score_are_left_out():
-    runs = pd.DataFrame({"round": [1, 2, 3], "accuracy": [np.nan, 0.5, np.nan]})
-    assert plotting.curves({"a": runs}, "accuracy").lines[0].get_xydata().tolist() == [[2, 0.5]]
 
 
 def test_label_counts_leave_padding_out():
@@ -77,10 +74,8 @@ def band(ax, i):
 
 
 def test_similarity_map_orders_clients_and_marks_clusters_and_groups():
-    alpha = np.arange(36).reshape(6, 6) / 36
-    clusters = [1, 1, 0, 1, 1, 0]
-    ax = plotting.similarity_map(alpha, clusters, GROUPS, title="t")
-    order = [2, 5, 0, 3, 1, 4]
+    alpha, order = np.arange(36).reshape(6, 6) / 36, [2, 5, 0, 3, 1, 4]
+    ax = plotting.similarity_map(alpha, [1, 1, 0, 1, 1, 0], GROUPS, title="t")
     np.testing.assert_array_equal(ax.images[0].get_array(), alpha[np.ix_(order, order)])
     assert ax.images[0].get_clim() == (-1, 1) and ax.get_title() == "t" and len(ax.figure.axes) == 1
     across, down = ax.lines
@@ -90,11 +85,9 @@ def test_similarity_map_orders_clients_and_marks_clusters_and_groups():
     assert all(p.get_x() + p.get_width() < -0.5 and p.get_x() >= ax.get_xlim()[0] for p in ax.patches)
     assert places(ax.get_yticklabels(), 1) == [(0.5, "C"), (2.5, "A"), (4.5, "B")]
     assert places(ax.get_xticklabels(), 0) == [(0.5, "0"), (3.5, "1")]
-
-
-def test_a_narrow_run_of_a_similarity_map_has_no_name():
+    plt.figure()
     ax = plotting.similarity_map(np.eye(60), [0] * 58 + [1, 2], [0] * 58 + [1, 2])
-    assert len(ax.lines) == 4 and texts(ax.get_xticklabels()) == ["0"]  # 1 of 60 clients
+    assert len(ax.lines) == 4 and texts(ax.get_xticklabels()) == ["0"]  # 1 of 60 clients is too narrow for a name
 
 
 def test_group_curves_draw_mean_and_range_of_each_group():
@@ -136,12 +129,10 @@ def test_cosines_over_rounds_are_of_three_sorts():
         assert {t: band(ax, n)[t] for t in by_round} == {t: (min(want[t]), max(want[t])) for t in by_round}
     assert len({str(line.get_linestyle()) for line in ax.lines[:3]}) == 3 and dotted(ax) == [50]
     assert texts(ax.get_legend().texts) == ["same group", "different groups", "same group, already separated"]
-
-
-def test_a_sort_of_pairs_that_never_occurs_draws_nothing():
+    plt.figure()
     ax = plotting.cosines_over_rounds([1, 2], np.ones((2, 2, 2)), [0, 0], np.zeros((2, 2)), ())
     ax.figure.canvas.draw()
-    assert [np.isnan(line.get_ydata()).all() for line in ax.lines] == [True, True, False]
+    assert [np.isnan(line.get_ydata()).all() for line in ax.lines] == [True, True, False]  # two sorts never occur
 
 
 def test_value_map_writes_legible_values():
@@ -163,25 +154,22 @@ def test_value_map_writes_legible_values():
     assert other.get_clim() == (-1, 2) and other.get_cmap().name == "Greens"
 
 
-def test_no_minus_before_nothing():
-    ax = plotting.value_map(pd.DataFrame([[-0.001, -0.02], [0.0, 0.3]]), fmt=".1f")
-    assert texts(ax.texts) == ["0.0", "0.0", "0.0", "0.3"]
-    ax = plotting.value_map(pd.DataFrame([[-0.04]]), plt.figure().gca(), fmt=".2f")
-    assert texts(ax.texts) == ["\N{MINUS SIGN}0.04"]
-
-
-def test_value_map_of_missing_values_only():
-    ax = plotting.value_map(pd.DataFrame([[np.nan, np.nan]]))
+@pytest.mark.parametrize(
+    ("table", "fmt", "shown"),
+    [
+        ([[-0.001, -0.02], [0.0, 0.3]], ".1f", ["0.0", "0.0", "0.0", "0.3"]),  # no minus before nothing
+        ([[-0.04]], ".2f", ["\N{MINUS SIGN}0.04"]),
+        ([[np.nan, np.nan]], ".2f", ["–", "–"]),
+    ],
+)
+def test_value_map_of_nothing(table, fmt, shown):
+    ax = plotting.value_map(pd.DataFrame(table), fmt=fmt)
     ax.figure.canvas.draw()
-    assert texts(ax.texts) == ["–", "–"] and ax.get_xlabel() == ""
+    assert texts(ax.texts) == shown and ax.get_xlabel() == ""
 
 
 def test_the_style_leaves_a_plain_script_alone(run_python, tmp_path):
     """Opening a shell would take over __main__, and a state class of the script could not be stored any more."""
-    script = tmp_path / "own.py"
-    script.write_text(
-        "import sys\nfrom fedlib import plotting\nbefore = sys.modules['__main__']\n"
-        "plotting.use_style()\n"
-        "assert sys.modules['__main__'] is before and before.plotting is plotting\nprint('the same')\n"
-    )
-    assert run_python(script, cwd=tmp_path) == "the same\n"
+    begin = "import sys\nfrom fedlib import plotting\nbefore = sys.modules['__main__']\nplotting.use_style()\n"
+    (tmp_path / "own.py").write_text(f"{begin}print(sys.modules['__main__'] is before and before.plotting is plotting)")
+    assert run_python(tmp_path / "own.py", cwd=tmp_path) == "True\n"

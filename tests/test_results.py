@@ -25,16 +25,13 @@ def record(tmp_path):
     return path
 
 
-def test_round_trip(record):
+def test_round_trip(record, tmp_path, monkeypatch):
     loaded = results.load(record)
     assert loaded["figures"] == FIGURES and loaded["settings"] == {"rounds": 3} and loaded["probe"] == {"FedAvg": [1.0]}
     made = loaded["provenance"]
     assert made["seconds"] == 1.2 and {"date", "device", "threads", "versions", "commit"} <= set(made)
     assert not any("hash" in name for name in made), "a result belongs to behaviour, not to source text"
-
-
-def test_a_result_of_the_book_is_found_by_name_from_any_folder(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+    monkeypatch.chdir(tmp_path)  # a result of the book is found by name from any folder
     assert results.load("fedavg")["settings"]["data"] == "mnist5k"
 
 
@@ -45,18 +42,14 @@ def test_a_failed_write_leaves_the_old_file(record):
     assert record.read_bytes() == before and list(record.parent.iterdir()) == [record]
 
 
-def test_no_minus_before_nothing(tmp_path):
+def test_large_numbers_have_no_decimals_and_nothing_has_no_minus(tmp_path):
     path, figures = tmp_path / "01_z.json", {"a": {"x": {"0": -0.0001, "1": -0.0002}}, "b": {"x": {"0": 0.0, "1": 0.0}}}
     results.save(path, figures, {}, {}, 1, claims={"a above b": (("a", "x"), ("b", "x"))})
     assert results.table(path, ["a"], {"x": "x"}).iloc[0, 0].startswith("0.000 ±")
     assert results.verdicts(path)["difference"].iloc[0].startswith("+0.000 ±")
-
-
-def test_missing_file_says_what_there_is(record):
-    with pytest.raises(FileNotFoundError, match=r"there is no result .*none.json.*there are .*01_x"):
-        results.load(record.with_name("none.json"))
-    with pytest.raises(FileNotFoundError, match="there are .*fedavg"):
-        results.load("99_nothing")
+    results.save(path, {"a": {"MB": 1357.6321, "gain": -0.25}, "b": {"MB": 0.4, "gain": 1.0}}, {}, {}, 1)
+    table = results.table(path, ["a", "b"], {"MB": "MB", "gain": "gain"})
+    assert table["MB"].tolist() == ["1,358", "0"] and table["gain"].tolist() == ["\N{MINUS SIGN}0.250", "1.000"]
 
 
 @pytest.mark.parametrize("text", ["[1, 2]", '{"figures": {}}'], ids=["a list", "something else"])
@@ -74,14 +67,11 @@ def test_table_shows_mean_and_interval(record):
     assert deep["FedAvg"].tolist() == ["0.2", "3.0"]  # one seed, and a number; a count has one digit
 
 
-def test_large_numbers_have_no_decimals(tmp_path):
-    path, figures = tmp_path / "01_m.json", {"a": {"MB": 1357.6321, "gain": -0.25}, "b": {"MB": 0.4, "gain": 1.0}}
-    results.save(path, figures, {}, {}, 1)
-    table = results.table(path, ["a", "b"], {"MB": "MB", "gain": "gain"})
-    assert table["MB"].tolist() == ["1,358", "0"] and table["gain"].tolist() == ["\N{MINUS SIGN}0.250", "1.000"]
-
-
-def test_a_row_that_is_not_there_is_named(record):
+def test_what_is_missing_says_what_there_is(record):
+    with pytest.raises(FileNotFoundError, match=r"there is no result .*none.json.*there are .*01_x"):
+        results.load(record.with_name("none.json"))
+    with pytest.raises(FileNotFoundError, match="there are .*fedavg"):
+        results.load("99_nothing")
     with pytest.raises(KeyError, match=r"'IFCA' is not among \['FedAvg', 'alone', 'grid'\]"):
         results.table(record, ["IFCA"], {"at the end": "last"})
 
@@ -93,10 +83,7 @@ def test_verdicts_compare_seed_by_seed(record):
     assert found["seeds"].tolist() == ["3 of 3", "1 of 3", "0 of 3"]
     own = results.verdicts(record, {"again": (("FedAvg", "last"), ("alone", "last"))})
     assert own.loc["again"].tolist() == found.iloc[0].tolist()
-
-
-def test_verdicts_take_the_seeds_that_both_have(record):
     content = json.loads(record.read_text())
     content["figures"]["alone"]["last"]["3"] = 9.0
     record.write_text(json.dumps(content))
-    assert results.verdicts(record)["seeds"].iloc[0] == "3 of 3"
+    assert results.verdicts(record)["seeds"].iloc[0] == "3 of 3"  # the seeds that both have

@@ -32,14 +32,15 @@ class Scaled(Base):
         self.all, self.scaled = [self.scale], lambda z: z * self.scale
 
 
-class InAList(Scaled):
-    def forward(self, x):
-        return self.layer(x) * self.all[0]
+def own(name, forward, base=Base, **attributes):
+    """Somebody's class of modules."""
+    return type(name, (base,), {"forward": forward} | attributes)
 
 
-class InAClosure(Scaled):
-    def forward(self, x):
-        return self.scaled(self.layer(x))
+InAList = own("InAList", lambda self, x: self.layer(x) * self.all[0], Scaled)
+InAClosure = own("InAClosure", lambda self, x: self.scaled(self.layer(x)), Scaled)
+Branch = own("Branch", lambda self, x: self.layer(x) if self.layer.bias.sum() > 0 else self.layer(-x))
+InPlace = own("InPlace", lambda self, x: self.layer(x.mul_(2).sub_(1)))
 
 
 class SometimesMirrored(Base):
@@ -75,22 +76,12 @@ class Moving(Base):
         return z
 
 
-class Branch(Base):
-    def forward(self, x):
-        return self.layer(x) if self.layer.bias.sum() > 0 else self.layer(-x)
-
-
-def task(module, loss=None, x=None, **settings):
+def task(module, loss=losses.cross_entropy, x=None, algorithm=FedAvg, **settings):
     """A round of three clients."""
     model = Model(module)
     x = [torch.randn(n, 5) for n in (3, 1, 4)] if x is None else x
     data = fedlib.stack_clients(x, [torch.arange(len(rows)) % 3 for rows in x])
-
-    def of_one(params, batch):
-        inputs, y, w = batch
-        return (loss or (lambda z, y, w: losses.cross_entropy(z, y, w)))(model(params, inputs), y, w)
-
-    algorithm = settings.pop("algorithm", FedAvg)(of_one, **settings)
+    algorithm = algorithm(lambda params, batch: loss(model(params, batch[0]), *batch[1:]), **settings)
     return fedlib.fit(algorithm, model.params, data, 1, progress=False)
 
 
@@ -177,8 +168,17 @@ class Where(Base):
     """Asks a parameter for its device and type."""
 
     def forward(self, x):
-        own = next(self.parameters())
-        return self.layer(x + torch.arange(5, device=own.device, dtype=own.dtype))
+        mine = next(self.parameters())
+        return self.layer(x + torch.arange(5, device=mine.device, dtype=mine.dtype))
+
+
+class Listed(Base):
+    def __init__(self):
+        super().__init__()
+        self.scales = nn.ParameterList([torch.ones(3), torch.zeros(())])
+
+    def forward(self, x):
+        return self.layer(x) * self.scales[0] + self.scales[1]
 
 
 class Dropping(Base):
@@ -201,11 +201,6 @@ class Complex(nn.Module):
         return F.linear(torch.complex(x, x.cos()), torch.complex(self.real, self.imaginary)).abs()
 
 
-class InPlace(Base):
-    def forward(self, x):
-        return self.layer(x.mul_(2).sub_(1))
-
-
 class Masked(Tokens):
     """Attention where a row may be padding alone."""
 
@@ -214,7 +209,7 @@ class Masked(Tokens):
         return self.out(F.scaled_dot_product_attention(z, z, z, attn_mask=mask)[:, 0].mean(1))
 
 
-RIGHT = {Viewed: (1, 5, 5), Where: (5,), Dropping: (5,), Complex: (5,), InPlace: (5,), Masked: None}
+RIGHT = {Viewed: (1, 5, 5), Where: (5,), Listed: (5,), Dropping: (5,), Complex: (5,), InPlace: (5,), Masked: None}
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop", "ignore:TF32 acceleration")

@@ -15,6 +15,7 @@ from book.experiments.tabular import PLANTS, SETTINGS, TABLES, Table, deal, tabl
 from fedlib import datasets
 
 DATA = os.environ.get("FEDLIB_DATA")
+needs_data = pytest.mark.skipif(not DATA, reason="needs the real files: FEDLIB_DATA is not set")
 BLOCKS = ((0,), (1, 2, 5), (3,), (4, 6), (7,), (8,))  # one-hot blocks apart from each other, too
 NAMES = ("a", "b=x", "b=y", "c", "d=0", "b=z", "d=1", "e", "f")
 SIZES = {"clients": 5, "rows": 6, "features": 2, "validation": 3, "hold_out": 8}
@@ -67,26 +68,21 @@ def obesity(monkeypatch):
     return table("obesity")
 
 
-def test_a_one_hot_block_is_one_raw_column(obesity):
-    assert obesity.blocks == ((0, 1), (2,), (3,), (4,), (5, 6, 7)) and obesity.classes == 7
-
-
 def test_raw_columns_are_left_out(obesity):
+    """A one-hot block is one raw column."""
+    assert obesity.blocks == ((0, 1), (2,), (3,), (4,), (5, 6, 7)) and obesity.classes == 7
     t = table("obesity", without=("Gender", "Height"))
     assert t.columns[:2] == ("Age", "FAVC") and t.blocks == ((0,), (1,), (2, 3, 4))
     assert np.array_equal(t.x, obesity.x[:, [2, 4, 5, 6, 7]]) and np.array_equal(t.y, obesity.y)
     with pytest.raises(ValueError, match=r"obesity has no raw column Weight; it has Gender, Age, Height"):
         table("obesity", without=("Height", "Weight"))
-
-
-def test_unknown_tables():
     with pytest.raises(ValueError, match="unknown table 'mnist'; known: boston, wine_quality"):
         table("mnist")
 
 
 def test_settings_are_the_papers():
-    layers, larger = {"hidden": (64, 32, 16), "rounds": 100, "share": 1, "optimizer": "sgd", "momentum": 0.5}, {}
-    larger |= {"hidden": (16, 8), "rounds": 1000, "share": 0.1, "optimizer": "adam", "momentum": 0}
+    layers = {"hidden": (64, 32, 16), "rounds": 100, "share": 1, "optimizer": "sgd", "momentum": 0.5}
+    larger = {"hidden": (16, 8), "rounds": 1000, "share": 0.1, "optimizer": "adam", "momentum": 0}
     papers = {
         "boston": {"clients": 20, "rows": 20, "features": 5, "groups": 2} | layers,
         "wine_quality": {"clients": 100, "rows": 10, "features": 4, "groups": 2} | larger,
@@ -113,21 +109,16 @@ def test_no_row_leaks(overlap, seed):
         assert len({*mine, *own, *test[0]}) == len(mine) + len(own) + len(test[0])
     held = np.concatenate([train.ravel(), further.ravel()])
     if overlap:  # everything outside the hold-out is in somebody's hands, and clients differ
-        assert set(held) == set(range(60)) - set(test[0])
-        assert len({tuple(r) for r in train}) == len(train)
+        assert set(held) == set(range(60)) - set(test[0]) and len({tuple(r) for r in train}) == len(train)
     else:
         assert len(set(held)) == len(held)
 
 
-def test_all_rows_can_be_dealt():
-    dealt = deal(toy(classes=True), 5, 6, 2, validation=4, hold_out=10)
-    assert set(np.concatenate([dealt.train.y.ravel(), dealt.validation.y.ravel(), dealt.test.y[0]])) == set(range(60))
-
-
 def test_the_hold_out_is_the_settings_or_a_fifth():
-    assert deal(toy(), 2, 3, 2).test.n.tolist() == [12, 12]
+    assert deal(toy(), 2, 3, 2).test.n.tolist() == [12, 12] and deal(toy(), 2, 3, 2).validation is None
     assert deal(replace(toy(150), name="obesity"), 2, 3, 2).test.n.tolist() == [111, 111]
-    assert deal(toy(), 2, 3, 2).validation is None
+    dealt = deal(toy(classes=True), 5, 6, 2, validation=4, hold_out=10)  # all rows can be dealt
+    assert set(np.concatenate([dealt.train.y.ravel(), dealt.validation.y.ravel(), dealt.test.y[0]])) == set(range(60))
 
 
 def test_a_client_does_not_depend_on_the_others():
@@ -159,35 +150,37 @@ def test_the_seed_decides_all():
 # ---- columns and scaling ----
 
 
+def standardised(values, own):
+    """What a column or a target becomes by the mean and the deviation of a client's own; a constant is centred only."""
+    own = own.astype(float)
+    sd = 1 if len(set(own)) == 1 else math.sqrt(sum((v - own.mean()) ** 2 for v in own) / len(own))
+    return (values - own.mean()) / sd
+
+
 @pytest.mark.parametrize(("features_of_a_client", "overlap"), [(2, False), ((1, 3), True)])
 def test_parts_equal_a_loop_over_clients(features_of_a_client, overlap):
     t, ids = toy(), toy(classes=True)
-    sizes = SIZES | {"features": features_of_a_client}
-    dealt, rows = (deal(some, **sizes, overlap=overlap, seed=2) for some in (t, ids))
-    assert dealt.train.x.shape[1] == int(dealt.widths.max())
-    assert len(set(dealt.widths.tolist())) > 1
+    dealt, rows = (
+        deal(some, **SIZES | {"features": features_of_a_client}, overlap=overlap, seed=2) for some in (t, ids)
+    )
+    assert dealt.train.x.shape[1] == int(dealt.widths.max()) and len(set(dealt.widths.tolist())) > 1
+    near = {"atol": 2e-6, "rtol": 1e-6}
     for k in range(5):
         mine = rows.train.y[k].numpy()
         columns = sorted(c for raw in dealt.columns[k] for c in BLOCKS[raw])
         assert dealt.widths[k] == len(columns) and (np.diff(dealt.columns[k]) > 0).all()
         for data, which in zip(parts(dealt), parts(rows), strict=True):
-            x = features(data)[k].numpy()
+            x, held = features(data)[k].numpy(), which.y[k].numpy()
             for place, c in enumerate(columns):
-                own = t.x[mine, c].astype(float)
-                sd = 1 if len(set(own)) == 1 else math.sqrt(sum((v - own.mean()) ** 2 for v in own) / len(own))
-                expected = (t.x[which.y[k].numpy(), c] - own.mean()) / sd
-                np.testing.assert_allclose(x[:, place], expected, atol=2e-6, rtol=1e-6)
+                np.testing.assert_allclose(x[:, place], standardised(t.x[held, c], t.x[mine, c]), **near)
             assert (x[:, len(columns) :] == 0).all()
-            own = t.y[mine].astype(float)
-            expected = (t.y[which.y[k].numpy()] - own.mean()) / own.std()
-            np.testing.assert_allclose(data.y[k].numpy(), expected, atol=2e-6, rtol=1e-6)
+            np.testing.assert_allclose(data.y[k].numpy(), standardised(t.y[held], t.y[mine]), **near)
 
 
 def test_constant_columns_and_targets_are_centred_only():
-    t = replace(toy(), y=np.full(60, 0.1, np.float32))
-    dealt = deal(t, 3, 4, 6, validation=2, hold_out=8)
-    assert all((features(p)[..., 8] == 0).all() and (p.y == 0).all() for p in parts(dealt))
-    assert all(p.x.isfinite().all() for p in parts(dealt))
+    dealt = deal(replace(toy(), y=np.full(60, 0.1, np.float32)), 3, 4, 6, validation=2, hold_out=8)
+    for p in parts(dealt):
+        assert (features(p)[..., 8] == 0).all() and (p.y == 0).all() and p.x.isfinite().all()
 
 
 def test_clients_draw_from_the_pool_of_their_group():
@@ -195,11 +188,17 @@ def test_clients_draw_from_the_pool_of_their_group():
     assert sorted(np.bincount(dealt.group)) == [6, 6]
     pools = [{c for own, g in zip(dealt.columns, dealt.group, strict=True) if g == h for c in own} for h in (0, 1)]
     assert pools[0] | pools[1] == set(range(6)) and not pools[0] & pools[1]
-    assert all(len(own) == 3 for own in dealt.columns)
-    assert (deal(toy(), 4, 3, 3).group == 0).all()
+    assert all(len(own) == 3 for own in dealt.columns) and (deal(toy(), 4, 3, 3).group == 0).all()
 
 
 # ---- plants ----
+
+
+CHANGES = {
+    "scale": lambda y, strength: y * math.exp(-2 * strength),
+    "offset": lambda y, strength: y + 3 * strength,
+    "sign": lambda y, strength: -y if strength else y,
+}
 
 
 @pytest.mark.parametrize("kind", PLANTS)
@@ -208,15 +207,10 @@ def test_plants_are_exact_in_all_parts(kind, strength):
     t, sizes = toy(), SIZES | {"groups": 2}
     plain, dealt = deal(t, **sizes, seed=7), deal(t, **sizes, plant=kind, strength=strength, seed=7)
     assert (plain.planted == 0).all() and dealt.planted.sum() == 2  # of 5
-    change = {
-        "scale": lambda y: y * math.exp(-2 * strength),
-        "offset": lambda y: y + 3 * strength,
-        "sign": lambda y: -y if strength else y,
-    }[kind]
     for a, b in zip(parts(plain), parts(dealt), strict=True):
         assert torch.equal(a.x, b.x)
         for k in range(5):
-            expected = change(a.y[k]) if dealt.planted[k] else a.y[k]
+            expected = CHANGES[kind](a.y[k], strength) if dealt.planted[k] else a.y[k]
             torch.testing.assert_close(b.y[k], expected, atol=1e-6, rtol=1e-6)
             assert torch.equal(b.y[k], a.y[k]) == (strength == 0 or not dealt.planted[k])
 
@@ -259,36 +253,35 @@ def test_errors(kind, words, change):
 # ---- the paper's settings ----
 
 
+def real(name):
+    try:
+        return table(name)
+    except FileNotFoundError as error:
+        pytest.skip(f"needs the real files: {error}")
+
+
 @pytest.mark.parametrize("name", SETTINGS)
 @pytest.mark.parametrize("clustered", [False, True])
 def test_the_papers_settings_fit_their_tables(name, clustered):
-    try:
-        t = table(name)
-    except FileNotFoundError:
-        pytest.skip("needs the real files: FEDLIB_DATA names no folder with them")
-    s = SETTINGS[name]
+    t, s = real(name), SETTINGS[name]
     dealt = deal(t, s.clients, s.rows, s.features, groups=s.groups if clustered else 1)
     assert dealt.train.n.tolist() == [s.rows] * s.clients and dealt.test.n.tolist() == [s.hold_out] * s.clients
-    assert all(len(own) == s.features for own in dealt.columns)
+    assert all(len(own) == s.features for own in dealt.columns) and dealt.test.x.isfinite().all()
     assert set(dealt.group) == set(range(s.groups if clustered else 1))
-    assert dealt.test.x.isfinite().all()
 
 
-@pytest.mark.skipif(not DATA, reason="needs the real files: FEDLIB_DATA is not set")
-@pytest.mark.parametrize(("name", "repeated"), [("wine_quality", 1179), ("obesity", 24)])
-def test_real_files(name, repeated):
-    try:
-        t = table(name)
-    except FileNotFoundError as error:
-        pytest.skip(str(error))
+@needs_data
+@pytest.mark.parametrize(("name", "repeated", "blocks"), [("wine_quality", 1179, 11), ("obesity", 24, 16)])
+def test_real_files(name, repeated, blocks):
+    t = real(name)
     assert len(t.x) - len(np.unique(np.column_stack([t.x, t.y]), axis=0)) == repeated
-    assert len(t.blocks) == {"wine_quality": 11, "obesity": 16}[name] and t.classes == 7
+    assert len(t.blocks) == blocks and t.classes == 7
     if name == "obesity":
         assert sorted(map(len, t.blocks))[-2:] == [2, 5]
         assert len(table(name, without=("Height", "Weight")).blocks) == 14
 
 
-@pytest.mark.skipif(not DATA, reason="needs the real files: FEDLIB_DATA is not set")
+@needs_data
 def test_red_wines_are_those_of_the_file():
     files = sorted(Path(DATA).rglob("winequality-red.csv"))
     if not files:

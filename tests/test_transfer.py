@@ -5,14 +5,12 @@ from itertools import combinations
 
 import pytest
 import torch
+from refusals import refusals
 from twins import close, count, normal
 
-from fedlib import fit
-from fedlib.algorithms.lg_fedavg import LGFedAvg
-from fedlib.algorithms.local_only import LocalOnly
+from fedlib import evaluate, fit, stack_clients
+from fedlib.algorithms import LGFedAvg, LocalOnly
 from fedlib.costs import open_costs, record
-from fedlib.data import stack_clients
-from fedlib.evaluation import evaluate
 from fedlib.losses import cross_entropy, mse
 from fedlib.models import MLP
 from fedlib.server.transfer import all_pairs, federated_score, positive_transfer
@@ -27,11 +25,8 @@ def start(net=NET, seed=0):
 
 def lg(net=NET, **settings):
     criterion = mse if net is NET else cross_entropy
-
-    def loss(params, batch):
-        return criterion(net(params, batch[0]), *batch[1:])
-
     local = {"lr": 0.05, "batch_size": 4, "epochs": 2, "optimizer": partial(torch.optim.SGD, momentum=0.5)}
+    loss = lambda params, batch: criterion(net(params, batch[0]), *batch[1:])  # noqa: E731
     return LGFedAvg(loss, **{**local, "predict": net, **settings})
 
 
@@ -64,15 +59,10 @@ def one_after_another(algorithm, start, train, validation, rounds, column, seed)
     return sign * torch.tensor(local, dtype=torch.float64), sign * torch.tensor(federated, dtype=torch.float64)
 
 
-@pytest.mark.parametrize(
-    ("settings", "column"),
-    [
-        ({}, "loss"),
-        ({"optimizer": torch.optim.Adam, "batch_size": None}, "r2"),
-        ({"net": CLASSIFIER}, "accuracy"),
-        ({"mmd": 0.5, "pool": 10}, "loss"),
-    ],
-)
+CASES = [({}, "loss"), ({"optimizer": torch.optim.Adam, "batch_size": None}, "r2"), ({"net": CLASSIFIER}, "accuracy")]
+
+
+@pytest.mark.parametrize(("settings", "column"), [*CASES, ({"mmd": 0.5, "pool": 10}, "loss")])
 def test_all_pairs_at_once_equal_one_after_another(settings, column):
     algorithm = lg(**settings)
     classes = settings.get("net") is CLASSIFIER
@@ -91,9 +81,10 @@ def test_all_pairs_at_once_equal_one_after_another(settings, column):
 
 
 def test_some_pairs():
+    assert all_pairs(1).shape == (0, 2)
     everything = positive_transfer(lg(), [start()], TRAIN, VALIDATION, 2)
     some = positive_transfer(lg(), [start()], TRAIN, VALIDATION, 2, pairs=torch.tensor([[3, 0], [0, 1]]))
-    assert everything.pairs.tolist() == [list(pair) for pair in combinations(range(4), 2)]
+    assert everything.pairs.tolist() == all_pairs(4).tolist() == [list(pair) for pair in combinations(range(4), 2)]
     close(some.gain, everything.gain[:, [2, 0]])
     close(some.federated, torch.stack([everything.federated[:, 2].flip(1), everything.federated[:, 0]], 1))
     assert some.local[0].isnan().tolist() == [False, False, True, False]
@@ -143,23 +134,21 @@ def test_costs():
     assert entry["flops"] > 300 * entry["examples"] and entry["server_seconds"] > 0
 
 
-@pytest.mark.parametrize(
-    ("change", "error", "message"),
-    [
-        ({"rounds": 0}, ValueError, "rounds must be a whole number"),
-        ({"pairs": torch.tensor([[1, 1]])}, ValueError, "two different clients"),
-        ({"validation": VALIDATION[[0, 1, 3]]}, ValueError, r"no rows of clients \[3, 8\]"),
-        ({"score": "accuracy"}, ValueError, "score 'accuracy' needs an algorithm with predict; there are mse, mae, r2"),
-        ({"train": VALIDATION[[0, 0]]}, ValueError, "hold a client twice"),
-        ({"starts": [start(MLP((4, 6, 4, 1)))]}, ValueError, "the loss does not run.* with parameters"),
-        ({"algorithm": lg(lr=1e9)}, FloatingPointError, r"client \d+ became NaN or infinite in round"),
-    ],
-)
-def test_refuses(change, error, message):
+REFUSED = {
+    ValueError: {
+        "rounds must be a whole number": {"rounds": 0},
+        "two different clients": {"pairs": torch.tensor([[1, 1]])},
+        r"no rows of clients \[3, 8\]": {"validation": VALIDATION[[0, 1, 3]]},
+        "score 'accuracy' needs an algorithm with predict; there are mse, mae, r2": {"score": "accuracy"},
+        "hold a client twice": {"train": VALIDATION[[0, 0]]},
+        "the loss does not run.* with parameters": {"starts": [start(MLP((4, 6, 4, 1)))]},
+    },
+    FloatingPointError: {r"client \d+ became NaN or infinite in round": {"algorithm": lg(lr=1e9)}},
+}
+
+
+@refusals(REFUSED, "change")
+def test_refuses(kind, words, change):
     given = {"algorithm": lg(), "starts": [start()], "train": TRAIN, "validation": VALIDATION, "rounds": 5}
-    with pytest.raises(error, match=message):
+    with pytest.raises(kind, match=words):
         positive_transfer(**{**given, **change})
-
-
-def test_all_pairs():
-    assert all_pairs(4).tolist() == [[0, 1], [0, 2], [0, 3], [1, 2], [1, 3], [2, 3]] and all_pairs(1).shape == (0, 2)
