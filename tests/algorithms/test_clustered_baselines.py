@@ -167,7 +167,7 @@ def test_who_is_drawn_stays_in_its_group():
     """
     angles, lengths = torch.tensor([0, 30, 42, 80, 80]).deg2rad(), torch.tensor([100.0, 1, 1, 1, 2])
     update = {"w": torch.stack([angles.cos(), angles.sin()], 1).double() * lengths[:, None]}
-    algorithm, data = FedGroup(classification_loss(None), clusters=2), client_data(ragged_clients())[:5]
+    algorithm, data = make(FedGroup, clusters=2), client_data(ragged_clients())[:5]
     state = algorithm.group(algorithm.init({"w": torch.zeros(2).double()}, data, Key(SEED)), update, data, Key(SEED))
     assert state.assignment.tolist() == [0, 0, 0, 1, 1]
     assert algorithm.place(state, {"w": update["w"][2:3]}).tolist() == [1]
