@@ -4,7 +4,7 @@ import pytest
 import torch
 from reference import cohort, mean_by_examples
 from reference import trained as trained_on
-from twins import LOCAL, SEED, SIZES, assert_resumes, client_data, count, largest_difference, ragged_clients, twin
+from twins import LOCAL, SEED, SIZES, client_data, largest_difference, ragged_clients, twin
 from twins import fit as fit_on
 
 import fedlib
@@ -144,30 +144,22 @@ def test_a_new_client_trains_from_the_servers_model(case, clients):
 # --- costs ------------------------------------------------------------------------------------------------------------
 
 
-def test_ditto_sends_what_fedavg_sends_and_trains_twice(clients):
-    ours, plain = (fit(kind, clients)[1].history for kind in (Ditto, FedAvg))
-    assert ours[["bytes_down", "bytes_up"]].equals(plain[["bytes_down", "bytes_up"]])
-    assert ours[["examples", "flops"]].equals(2 * plain[["examples", "flops"]])
-
-
-def test_fedrep_sends_the_representation_alone(clients):
-    history = fit(FedRep, clients, head_epochs=3)[1].history
-    size = 8 * count({n: p for n, p in twin("MLP")[0].items() if n.startswith("dense1.")})
-    assert history["bytes_down"].tolist() == [COHORT * size] * ROUNDS
-    assert history["bytes_up"].tolist() == [COHORT * (size + 8)] * ROUNDS  # and the weight of the mean
-    for key, examples in zip(KEYS, history["examples"], strict=False):
-        assert examples == (3 + LOCAL["epochs"]) * sum(len(clients[k][0]) for k in cohort(clients, COHORT, key))
+@pytest.mark.parametrize(("kind", "settings", "epochs"), [(Ditto, {}, 4), (FedRep, {"head_epochs": 3}, 5)])
+def test_ditto_and_fedrep_train_twice(kind, settings, epochs, clients):
+    """Of bytes, `test_costs` and `test_flower`."""
+    history = fit(kind, clients, **settings)[1].history
+    cohorts = [sum(len(clients[k][0]) for k in cohort(clients, COHORT, key)) for key in KEYS[:ROUNDS]]
+    assert history["examples"].tolist() == [epochs * n for n in cohorts]
+    assert kind is FedRep or (history["flops"] == history["examples"] * 3 * 2 * (36 * 8 + 8 * 4)).all()
 
 
 def test_fine_tuning_uses_no_bytes_and_no_client_is_slow(clients):
-    history = fit(FineTunedFedAvg, clients, rounds=T + 2, stragglers=0.9, **TUNED)[1].history.set_index("round")
-    plain = fit(FedAvg, clients, rounds=T, stragglers=0.9)[1].history.set_index("round")
-    for column in ("bytes_down", "bytes_up"):
-        assert history[column].tolist() == [*plain[column], 0, 0] and plain[column].min() > 0
-    assert history["examples"].tolist() == [*plain["examples"], 3 * sum(SIZES), 3 * sum(SIZES)]
-    per_example = plain.loc[1, "flops"] / plain.loc[1, "examples"]
-    assert history.loc[[T + 1, T + 2], "flops"].tolist() == [3 * sum(SIZES) * per_example] * 2
-    assert history["flops (fine-tuning)"].fillna(0).tolist() == [0] * T + [3 * sum(SIZES) * per_example] * 2
+    _, tuned = fit(FineTunedFedAvg, clients, rounds=T + 2, stragglers=0.9, **TUNED)
+    _, plain = fit(FedAvg, clients, rounds=T, stragglers=0.9)
+    columns, flops = ["bytes_down", "bytes_up", "examples", "flops"], 3 * sum(SIZES) * 3 * 2 * (36 * 8 + 8 * 4)
+    history, first = tuned.history, plain.history[columns].to_numpy().tolist()
+    assert history[columns].to_numpy().tolist() == first + [[0, 0, 3 * sum(SIZES), flops]] * 2
+    assert history["flops (fine-tuning)"].fillna(0).tolist() == [0] * T + [flops] * 2
 
 
 # --- the rounds of fine-tuning ----------------------------------------------------------------------------------------
@@ -190,11 +182,3 @@ def test_who_is_lost_while_fine_tuning_goes_on_with_the_servers_model(clients):
         assert (largest_difference(theta, row(result.state.models, 0)) > 1e-6) == there[k]
         module.load_state_dict(theta)
         assert accuracy[k] == pytest.approx(float((module(x).argmax(1) == y).double().mean()))
-
-
-@pytest.mark.filterwarnings("ignore:no client has fine-tuned")
-def test_a_run_resumes_while_fine_tuning(clients, tmp_path):
-    def run(**settings):
-        return fit(FineTunedFedAvg, clients, **TUNED, **settings)[1]
-
-    assert assert_resumes(run, tmp_path, T, T + 1, T + 2).state.round == T + 2
