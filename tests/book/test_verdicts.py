@@ -113,7 +113,7 @@ def test_a_row_is_judged_once_its_result_is_there(copies):
         False,
         False,
         True,
-    ]  # as if all samples were here
+    ]  # samples too
     assert found[12:] == ["undecided", "undecided", "not reproduced"]  # 5.6 points, and 1.5
     assert (verdicts.table()["ours"][mine] != "").all()
 
