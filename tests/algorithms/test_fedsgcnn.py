@@ -18,7 +18,7 @@ from book.experiments.pair_predictors import train_on_gains
 from fedlib import Key
 from fedlib.algorithms import FedSGCNN, LGFedAvg
 from fedlib.algorithms.lg_fedavg import LGFedAvgState
-from fedlib.data import local_batches, stack_clients
+from fedlib.data import local_batches
 from fedlib.local import local_update
 from fedlib.losses import mse
 from fedlib.models import MLP
@@ -103,28 +103,14 @@ def test_after_round_0_it_is_lg_fedavg(settings, cohort):
 # --- Algorithm 1, one step after another ------------------------------------------------------------------------------
 
 
-def known_and_held_back(share):
-    """Rows of each client to train on and to check with, by a share of its own or those of CHECK."""
-    own = [(DATA.x[DATA.index[k, :n]], DATA.y[k, :n]) for k, n in enumerate(SIZES)]
-    if share is CHECK:
-        place = [CHECK.id.tolist().index(i) for i in IDS]
-        held = [(CHECK.x[CHECK.index[k, : CHECK.n[k]]], CHECK.y[k, : CHECK.n[k]]) for k in place]
-        return [stack_clients(*zip(*part, strict=True), ids=IDS) for part in (own, held)]
-    parts = [], []
-    for i, n, (x, y) in zip(IDS, SIZES, own, strict=True):
-        order = Key(SEED).permutations(torch.tensor([i]), "validation", torch.tensor([n]), 1, n)[0, 0]
-        back = min(n - 1, max(1, round(n * share)))
-        for part, some in zip(parts, (order[back:], order[:back]), strict=True):
-            part.append((x[some], y[some]))
-    return [stack_clients(*zip(*part, strict=True), ids=IDS) for part in parts]
-
-
 def slow(algorithm, clusterings):
     """Lines 1 to 14: the trainers, gains, distances, and the best of the clusterings."""
     key, k_all = Key(SEED), len(DATA)
     draws = [int(key.bits(torch.tensor([i]), "trainers")[0]) for i in IDS]
     trainers = sorted(sorted(range(k_all), key=lambda k: draws[k])[: algorithm.trainers])
-    train, validation = known_and_held_back(algorithm.validation)
+    of_others = CHECK[[CHECK.id.tolist().index(i) for i in IDS]]
+    own = algorithm.validation is not CHECK
+    train, validation = hold_back(DATA, algorithm.validation, key) if own else (DATA, of_others)
     settings = {f.name: getattr(algorithm, f.name) for f in fields(LGFedAvg)}
     starts = [START, *({name: p.double() for name, p in start.items()} for start in algorithm.further_starts)]
     pairs, lg = list(combinations(range(len(trainers)), 2)), LGFedAvg(**settings | {"mmd": 0.0})
@@ -187,11 +173,12 @@ def test_nobody_is_slow_before_round_1():
 
 def test_rows_held_back_take_their_columns_with_them_and_padding_repeats_a_row():
     data = DATA.with_columns(row=torch.arange(DATA.index.numel()).view_as(DATA.index))
-    for share in (0.25, 0.99):
+    for share in (0.01, 0.25, 0.99):
         known, check = hold_back(data, share, Key(SEED))
         for k, n in enumerate(SIZES):
             parts = [p.index[k, : int(p.n[k])].tolist() for p in (known, check)]
-            assert sorted(parts[0] + parts[1]) == DATA.index[k, :n].tolist() and len(parts[0]) >= 1
+            assert sorted(parts[0] + parts[1]) == DATA.index[k, :n].tolist()
+            assert len(parts[1]) == min(n - 1, max(1, round(n * share)))
             for p in (known, check):
                 assert torch.allclose(p.y[k], p.x[p.index[k]].sum(1) * 0.2 ** (IDS[k] % 2))
                 assert torch.equal(DATA.index.flatten()[p.columns["row"][k]], p.index[k])
