@@ -7,8 +7,8 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from cfl_worlds import LOCAL, LOSS, conflicting, flat, still_loss, train_one, weakest_cut, with_a_still_client
-from reference import mean_by_examples
+from cfl_worlds import LOCAL, LOSS, conflicting, still_loss, train_one, weakest_cut, with_a_still_client
+from reference import flat, mean_by_examples
 from twins import classification_loss, client_data, largest_difference, twin
 
 import fedlib

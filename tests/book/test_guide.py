@@ -175,7 +175,7 @@ def test_into_the_library(tmp_path):
     shutil.copytree(ROOT / "fedlib", tmp_path / "fedlib", ignore=ignored)
     shutil.copytree(ROOT / "book/experiments", tmp_path / "book/experiments", ignore=ignored)
     (tmp_path / "tests/algorithms").mkdir(parents=True)
-    helpers = "cfl_worlds", "conftest", "emulated_device", "every", "twins"
+    helpers = "cfl_worlds", "conftest", "emulated_device", "every", "reference", "twins"
     for name in (*helpers, "test_invariances", "test_second_device"):
         shutil.copy(ROOT / f"tests/{name}.py", tmp_path / "tests")
     for name in ("pyproject.toml", "book/atlas.md"):

@@ -4,7 +4,8 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
-from cfl_worlds import LOCAL, LOSS, conflicting, flat
+from cfl_worlds import LOCAL, LOSS, conflicting
+from reference import flat
 from twins import assert_same, client_data, largest_difference, ragged_clients, twin
 
 import fedlib

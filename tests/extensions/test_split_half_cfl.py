@@ -8,10 +8,10 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from cfl_worlds import LOCAL, LOSS, conflicting, flat, train_one
-from reference import mean_by_examples
+from cfl_worlds import LOCAL, LOSS, assert_ends, conflicting, recursion, train_one
+from reference import flat
 from scipy import stats
-from twins import classification_loss, client_data, count, largest_difference, ragged_clients, twin
+from twins import classification_loss, client_data, count, ragged_clients, twin
 
 import fedlib
 from fedlib import Key, datasets, partition
@@ -72,41 +72,26 @@ def chance(halves):
     return 2 * min(found)
 
 
-def recursion(params, clients, settings, rounds, t=0, seed=3, size=None, halves=None):
-    """CFL, depth first: the model of each client after `rounds` rounds. Rounds count along the path, as do tests."""
-    size = size or half_size(clients)
-    while t < rounds:
-        t += 1
-        trained = {c: train_one(params, xy, c, t, seed)[0] for c, xy in clients.items()}
-        before, mean = params, mean_by_examples(trained, clients)
-        params = {name: p + mean[name] for name, p in params.items()}
-        if t % settings["every"] or len(clients) == 1:
-            continue
-        halves = halves_after(before, clients, t, seed, settings["test_epochs"], size, halves)
-        if len(clients) > 3 and chance(halves) < settings["level"]:
-            sides = average_linkage([one + other for one, other in halves.values()])
-            parts = [{c: clients[c] for k, c in enumerate(clients) if k in side} for side in sides]
-            if min(map(len, parts)) >= settings["min_size"]:
-                ends = {}
-                for part in parts:
-                    known = {c: halves[c] for c in part}
-                    ends |= recursion(params, part, settings, rounds, t, seed, size, known)
-                return ends
-    return dict.fromkeys(clients, params)
-
-
 OFTEN = {"level": 0.2, "every": 3, "min_size": 2, "test_epochs": 4}
 
 
 def test_equals_the_recursion_in_plain_loops():
     params, clients = twin("MLP")[0], conflicting()
+    size = half_size(clients)
+
+    def parts_of(before, trained, mean, clients, t, halves):
+        if t % OFTEN["every"] or len(clients) == 1:
+            return None, halves
+        known = {c: halves[c] for c in clients} if halves else None
+        halves = halves_after(before, clients, t, 3, OFTEN["test_epochs"], size, known)
+        sides = average_linkage([one + other for one, other in halves.values()])
+        due = len(clients) > 3 and chance(halves) < OFTEN["level"] and min(map(len, sides)) >= OFTEN["min_size"]
+        return sides if due else None, halves
+
     algorithm = SplitHalfCFL(LOSS, **LOCAL, **OFTEN)
     state = fedlib.fit(algorithm, params, client_data(clients), 14, seed=3, progress=False).state
-    expected = recursion(params, clients, OFTEN, 14)
     assert 2 <= len(state.splits) <= 8 and not state.finished.any()
-    held = algorithm.client_params(state, torch.arange(len(clients)))
-    for k, client in enumerate(clients):
-        assert largest_difference(row(held, k), expected[client]) <= 1e-10
+    assert_ends(algorithm, state, recursion(params, clients, 14, parts_of))
 
 
 def begin(algorithm, n, params):
