@@ -215,15 +215,15 @@ def test_new_clients_compare_with_what_a_subclass_says():
 
 
 def test_cohorts_within_clusters():
-    assignment = torch.tensor([0] * 30 + [1] * 11 + [3] * 3 + [4])[Key(1).choose(torch.arange(45), 45, "x")]
+    assignment, ids = torch.tensor([0] * 30 + [1] * 11 + [3] * 3 + [4]), torch.arange(45) * 2 + 1
+    assignment = assignment[Key(1).choose(torch.arange(45), 45, "x")]
     data = fedlib.stack_clients([torch.zeros(2, 5).double()] * 45, [torch.zeros(2).double()] * 45)
-    algorithm, ids = make(assignment=assignment), torch.arange(45) * 2 + 1
+    algorithm = make(assignment=assignment)
     state = algorithm.init(START, data, Key(0))
-    wanted = {1: (2, 2, 0, 2, 1), 9: (6, 3, 0, 2, 1), 10: (7, 3, 0, 2, 1), 45: (30, 11, 0, 3, 1)}
-    for n, sizes in wanted.items():
+    for n, sizes in {1: [2, 2, 0, 2, 1], 9: [6, 3, 0, 2, 1], 10: [7, 3, 0, 2, 1], 45: [30, 11, 0, 3, 1]}.items():
         clients = algorithm.cohort(state, ids, n, Key(0, 1))
         assert clients.tolist() == sorted(set(clients.tolist()))
-        assert torch.bincount(assignment[clients], minlength=5).tolist() == list(sizes)
+        assert torch.bincount(assignment[clients], minlength=5).tolist() == sizes
 
 
 # --- costs ------------------------------------------------------------------------------------------------------------

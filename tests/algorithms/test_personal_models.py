@@ -28,12 +28,10 @@ def trained(module, start, xy, client, key, **settings):
     return trained_on(module, start, xy, client, key, **(LOCAL | settings))
 
 
-def fedavg(module, w, clients, size, keys):
-    """The model of the server."""
-    for key in keys:
-        drawn = cohort(clients, size, key)
-        w = mean_by_examples({k: trained(module, w, clients[k], k, key) for k in drawn}, clients)
-    return w
+def averaged(module, w, clients, size, key):
+    """The server's model after a round of FedAvg."""
+    drawn = cohort(clients, size, key)
+    return mean_by_examples({k: trained(module, w, clients[k], k, key) for k in drawn}, clients)
 
 
 def towards(w, lam):
@@ -64,7 +62,7 @@ def test_ditto(network, size, clients):
     for key in KEYS[:ROUNDS]:
         drawn = cohort(clients, size, key)
         v |= {k: trained(module, v[k], clients[k], k, key, penalty=towards(w, 0.6)) for k in drawn}
-        w = fedavg(module, w, clients, size, [key])
+        w = averaged(module, w, clients, size, key)
     assert rows_differ(result.state.models, [w]) <= 1e-10
     assert rows_differ(result.state.own, v.values()) <= 1e-10
     assert rows_differ(held(algorithm, result), v.values()) <= 1e-10
@@ -100,8 +98,9 @@ def test_fedrep(network, size, together, clients):
 @pytest.mark.parametrize(("network", "size", "rate"), [("MLP", len(SIZES), None), ("CNN", COHORT, 0.03)])
 def test_fine_tuning(network, size, rate, clients):
     """FedAvg to the end, then every client trains the last model; one round more goes on from there."""
-    start, _, module = twin(network)
-    w = fedavg(module, start, clients, size, KEYS[:T])
+    w, _, module = twin(network)
+    for key in KEYS[:T]:
+        w = averaged(module, w, clients, size, key)
     v = dict.fromkeys(clients, w)
     never = set(clients).difference(*(cohort(clients, size, key) for key in KEYS[:T]))
     assert never or size == len(clients)
