@@ -5,6 +5,7 @@ import torch
 from reference import mean_by_examples
 from twins import classification_loss, largest_difference, twin
 
+import fedlib
 from fedlib import Key
 from fedlib.params import row
 
@@ -23,6 +24,12 @@ def conflicting(groups=3, each=3, n=24, seed=0):
         x = centres[y] + 0.3 * random.standard_normal((len(y), 1, 6, 6))
         clients[5 + 7 * k] = (torch.from_numpy(x), torch.from_numpy((y + k % groups) % 4))
     return clients
+
+
+def begin(algorithm, n, params):
+    """The state before round 1, of clients with n examples."""
+    clients = fedlib.stack_clients([torch.zeros(int(m), 1) for m in n], [torch.zeros(int(m), 1) for m in n])
+    return algorithm.init(params, clients, Key(0))
 
 
 def train_one(params, xy, client, t, seed, epochs=LOCAL["epochs"], loss=LOSS):

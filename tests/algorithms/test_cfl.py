@@ -7,12 +7,11 @@ from functools import cache
 import numpy as np
 import pytest
 import torch
-from cfl_worlds import LOCAL, LOSS, conflicting, still_loss, train_one, weakest_cut, with_a_still_client
+from cfl_worlds import LOCAL, LOSS, begin, conflicting, still_loss, train_one, weakest_cut, with_a_still_client
 from reference import flat, mean_by_examples
 from twins import classification_loss, client_data, largest_difference, twin
 
 import fedlib
-from fedlib import Key
 from fedlib.algorithm import Update
 from fedlib.algorithms.cfl import CFL
 from fedlib.extensions import SplitHalfCFL
@@ -102,12 +101,6 @@ def test_the_worlds_have_all_that_may_happen():
 
 
 # ---- single steps ----
-
-
-def begin(algorithm, n, params):
-    """The state before round 1, of clients with n examples."""
-    clients = fedlib.stack_clients([torch.zeros(int(m), 1) for m in n], [torch.zeros(int(m), 1) for m in n])
-    return algorithm.init(params, clients, Key(0))
 
 
 def told(algorithm, state, delta):

@@ -264,7 +264,8 @@ def test_a_first_training_that_diverges(algorithm, clients):
         fit(algorithm, clients | {16: (x * 1e200, y)})
 
 
-def test_constant_parameters_make_no_starts_for_ifca(clients):
+def test_constant_parameters_make_no_starts(clients):
+    """Nor for FedEM, which has the same starts."""
     zeros = {n: 0 * p for n, p in twin("MLP")[0].items()}
     with pytest.raises(ValueError, match="all models start equal"):
         fedlib.fit(make(IFCA, clusters=2), zeros, client_data(clients), 1, progress=False)

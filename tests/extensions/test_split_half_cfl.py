@@ -8,7 +8,7 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from cfl_worlds import LOCAL, LOSS, assert_ends, conflicting, recursion, train_one
+from cfl_worlds import LOCAL, LOSS, assert_ends, begin, conflicting, recursion, train_one
 from reference import flat
 from scipy import stats
 from twins import classification_loss, client_data, count, ragged_clients, twin
@@ -92,12 +92,6 @@ def test_equals_the_recursion_in_plain_loops():
     state = fedlib.fit(algorithm, params, client_data(clients), 14, seed=3, progress=False).state
     assert 2 <= len(state.splits) <= 8 and not state.finished.any()
     assert_ends(algorithm, state, recursion(params, clients, 14, parts_of))
-
-
-def begin(algorithm, n, params):
-    """The state before round 1, of clients with n examples."""
-    clients = fedlib.stack_clients([torch.zeros(int(m), 1) for m in n], [torch.zeros(int(m), 1) for m in n])
-    return algorithm.init(params, clients, Key(0))
 
 
 WHOLE = "every={} rounds and needs all clients of a cluster of 4 or more"
