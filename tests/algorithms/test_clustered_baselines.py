@@ -209,13 +209,15 @@ def test_the_first_training_knows_no_stragglers_and_any_seed(algorithm):
 
 
 def test_costs_of_ifca(clients):
-    """Its models are compared for all examples. That their bytes are those of the messages says `test_flower`."""
+    """All models down and compared for all examples, one up with its weight and its number."""
     history, forward = fit(IFCA, clients, size=COHORT).history, 2 * (36 * 8 + 8 * 4)
     examples = [sum(len(clients[k][1]) for k in cohort(clients, COHORT, key)) for key in KEYS]
     assert history["flops (clustering)"].tolist() == [3 * n * forward for n in examples]
     assert (history["flops"] - history["flops (clustering)"]).tolist() == [2 * n * 3 * forward for n in examples]
-    extra = history[["bytes_down (clustering)", "bytes_up (clustering)"]]  # the other models, and a number
-    assert (extra == [COHORT * 2 * 8 * count(twin("MLP")[0]), COHORT * 8]).all(axis=None)
+    size, columns = 8 * count(twin("MLP")[0]), ["bytes_down", "bytes_up"]
+    assert (history[columns] == [COHORT * 3 * size, COHORT * (size + 8 + 8)]).all(axis=None)
+    of_clusters = history[[f"{column} (clustering)" for column in columns]]
+    assert (of_clusters == [COHORT * 2 * size, COHORT * 8]).all(axis=None)
 
 
 @pytest.mark.parametrize("algorithm", WARM)

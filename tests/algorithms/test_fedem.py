@@ -7,7 +7,7 @@ import pytest
 import torch
 from reference import batches, cohort, drawn_starts, mean_by_examples
 from torch.nn.functional import cross_entropy
-from twins import LOCAL, SEED, SIZES, classification_loss, client_data, largest_difference, ragged_clients, twin
+from twins import LOCAL, SEED, SIZES, classification_loss, client_data, count, largest_difference, ragged_clients, twin
 
 import fedlib
 from fedlib import Key
@@ -201,8 +201,10 @@ def test_new_clients_learn_their_weights_alone(rounds):
 
 
 def test_costs():
-    """That bytes are those of the messages says `test_flower`."""
+    """M models down, and up with one weight; pi stays at home."""
     clients, history, forward = ragged_clients(), fit(make(), size=5).history, 2 * (36 * 8 + 8 * 4)
+    models = 8 * M * count(twin("MLP")[0])
+    assert (history[["bytes_down", "bytes_up"]] == [5 * models, 5 * (models + 8)]).all(axis=None)
     examples = [M * sum(len(clients[k][1]) for k in cohort(clients, 5, Key(SEED, t))) for t in history["round"]]
     assert history["examples"].tolist() == [2 * n for n in examples]
     assert history["flops (mixture)"].tolist() == [n * forward for n in examples]

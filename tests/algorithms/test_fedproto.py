@@ -179,8 +179,9 @@ def test_new_clients_train_with_the_prototypes_as_they_are(rounds):
 
 
 def test_costs():
-    """Of embedding all examples, by formula. That bytes are those of the messages says `test_flower`."""
+    """Prototypes and counts alone; operations of each architecture by formula."""
     clients, history = few_classes(), fit(make(), size=4).history.set_index("round")
+    assert (history[["bytes_down", "bytes_up"]] == 4 * 8 * CLASSES * (SIZE + 1)).all(axis=None)
     embed = (2 * 36 * SIZE, 2 * (36 * 3 * 9 + 9 * 2 * 3 * 9 + 2 * SIZE))
     for t, entry in history.iterrows():
         drawn = cohort(clients, 4, Key(SEED, t))

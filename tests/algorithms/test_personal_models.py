@@ -4,7 +4,7 @@ import pytest
 import torch
 from reference import cohort, mean_by_examples
 from reference import trained as trained_on
-from twins import LOCAL, SEED, SIZES, client_data, largest_difference, ragged_clients, twin
+from twins import LOCAL, SEED, SIZES, client_data, count, largest_difference, ragged_clients, twin
 from twins import fit as fit_on
 
 import fedlib
@@ -145,8 +145,10 @@ def test_a_new_client_trains_from_the_servers_model(case, clients):
 
 @pytest.mark.parametrize(("kind", "settings", "epochs"), [(Ditto, {}, 4), (FedRep, {"head_epochs": 3}, 5)])
 def test_ditto_and_fedrep_train_twice(kind, settings, epochs, clients):
-    """Of bytes, `test_costs` and `test_flower`."""
-    history = fit(kind, clients, **settings)[1].history
+    """And FedRep sends the representation alone, with its weight; Ditto a model, as `test_costs` says."""
+    history, start = fit(kind, clients, **settings)[1].history, twin("MLP")[0]
+    size = 8 * count({n: p for n, p in start.items() if kind is Ditto or n.startswith("dense1.")})
+    assert (history[["bytes_down", "bytes_up"]] == [COHORT * size, COHORT * (size + 8)]).all(axis=None)
     cohorts = [sum(len(clients[k][0]) for k in cohort(clients, COHORT, key)) for key in KEYS[:ROUNDS]]
     assert history["examples"].tolist() == [epochs * n for n in cohorts]
     assert kind is FedRep or (history["flops"] == history["examples"] * 3 * 2 * (36 * 8 + 8 * 4)).all()

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 import torch
 from reference import cohort, flat, mean, trained
-from twins import LOCAL, SEED, SIZES, classification_loss, client_data, largest_difference, ragged_clients, twin
+from twins import LOCAL, SEED, SIZES, classification_loss, client_data, count, largest_difference, ragged_clients, twin
 from twins import fit as fit_on
 
 import fedlib
@@ -92,7 +92,9 @@ CASES = [("MLP", 8, 0.8, 0.0, 4), ("MLP", 3, 0.3, 0.5, 3), ("CNN", COHORT, 0.8, 
 @pytest.mark.parametrize(("network", "size", "alpha", "lam", "rounds"), CASES)
 def test_pfedgraph(network, size, alpha, lam, rounds, clients):
     _, result = fit(clients, network, size, rounds, alpha=alpha, lam=lam)
-    assert (result.history["server_seconds (graph)"] > 0).all()
+    history, sent = result.history, size * 8 * count(twin(network)[0])
+    assert (history[["bytes_down", "bytes_up"]] == sent).all(axis=None)
+    assert (history["server_seconds (graph)"] > 0).all()
     models, graph = slow(clients, network, size, alpha, lam, rounds)
     for i, k in enumerate(clients):
         assert largest_difference(row(result.state.models, i), models[k]) <= 1e-10
