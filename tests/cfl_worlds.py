@@ -2,9 +2,12 @@
 
 import numpy as np
 import torch
-from twins import classification_loss, twin
+from reference import mean_by_examples
+from twins import classification_loss, largest_difference, twin
 
+import fedlib
 from fedlib import Key
+from fedlib.params import row
 
 PREDICT = twin("MLP")[1]
 LOSS = classification_loss(PREDICT)
@@ -23,6 +26,12 @@ def conflicting(groups=3, each=3, n=24, seed=0):
     return clients
 
 
+def begin(algorithm, n, params):
+    """The state before round 1, of clients with n examples."""
+    clients = fedlib.stack_clients([torch.zeros(int(m), 1) for m in n], [torch.zeros(int(m), 1) for m in n])
+    return algorithm.init(params, clients, Key(0))
+
+
 def train_one(params, xy, client, t, seed, epochs=LOCAL["epochs"], loss=LOSS):
     """One client's local training, the loop of a textbook: its update, and its steps."""
     theta = {name: p.clone().requires_grad_() for name, p in params.items()}
@@ -39,8 +48,32 @@ def train_one(params, xy, client, t, seed, epochs=LOCAL["epochs"], loss=LOSS):
     return {name: (p - params[name]).detach() for name, p in theta.items()}, steps
 
 
-def flat(update):
-    return torch.cat([p.reshape(-1) for p in update.values()])
+def recursion(params, clients, rounds, parts_of, t=0, seen=None):
+    """CFL, depth first: the model of each client after `rounds` rounds, counted along the path.
+
+    After a round, ``parts_of(before, trained, mean, clients, t, seen)`` gives the parts of a cluster, or None if it
+    stays one, and what is seen of it in later rounds; `trained` has each client's update and number of steps.
+    """
+    while t < rounds:
+        t += 1
+        trained = {c: train_one(params, xy, c, t, seed=3) for c, xy in clients.items()}
+        before, mean = params, mean_by_examples({c: update for c, (update, _) in trained.items()}, clients)
+        params = {name: p + mean[name] for name, p in params.items()}
+        parts, seen = parts_of(before, trained, mean, clients, t, seen)
+        if parts:
+            ends = {}
+            for part in parts:
+                some = {c: clients[c] for k, c in enumerate(clients) if k in part}
+                ends |= recursion(params, some, rounds, parts_of, t, seen)
+            return {c: ends[c] for c in clients}
+    return dict.fromkeys(clients, params)
+
+
+def assert_ends(algorithm, state, expected):
+    """Whether each client holds the model that a recursion ends with."""
+    held = algorithm.client_params(state, torch.arange(len(expected)))
+    for k, model in enumerate(expected.values()):
+        assert largest_difference(row(held, k), model) <= 1e-10
 
 
 def weakest_cut(vectors):

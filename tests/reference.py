@@ -14,8 +14,6 @@ from torch.nn.functional import cross_entropy
 
 from fedlib import Key
 
-__all__ = ["batches", "cohort", "fedavg", "flat", "local_training", "mean", "mean_by_examples", "trained"]
-
 
 def cohort(clients: Iterable[int], size: int | None, key: Key) -> list[int]:
     """Ids of the clients of a round, in ascending order of ids; None is all of them."""
@@ -42,6 +40,15 @@ def mean(models: Iterable[Mapping[str, Tensor]], weights: Iterable[float] | None
 def mean_by_examples(ends: Mapping[int, Mapping[str, Tensor]], clients: Mapping[int, tuple]) -> dict[str, Tensor]:
     """The mean of what some clients have, each weighted by how many examples it has."""
     return mean(ends.values(), [len(clients[k][1]) for k in ends])
+
+
+def drawn_starts(params: Mapping[str, Tensor], models: int, seed: int = 7) -> list[dict[str, Tensor]]:
+    """The start itself, and draws with its means and standard deviations."""
+    found = [dict(params)]
+    for m in range(1, models):
+        draws = {n: Key(seed).normal(torch.tensor([m]), f"start of {n}", *p.shape)[0] for n, p in params.items()}
+        found.append({n: p.mean() + p.std(correction=0) * draws[n] for n, p in params.items()})
+    return found
 
 
 def flat(params: Mapping[str, Tensor]) -> Tensor:

@@ -3,7 +3,6 @@
 from dataclasses import asdict, replace
 
 import numpy as np
-import pandas as pd
 import torch
 from torch import nn
 
@@ -121,17 +120,6 @@ def fit(kind, clients, network="MLP", rounds=4, cohort=None, **settings):
 def assert_same(a, b, atol=0):
     """Whether two states hold the same, by default to the last bit."""
     torch.testing.assert_close(asdict(a), asdict(b), rtol=0, atol=atol, equal_nan=True)
-
-
-def assert_resumes(run, folder, *rounds):
-    """The result of ``run(rounds=...)``, which also ends so if it is stored and resumed after each of these rounds."""
-    for t in rounds:
-        resumed = run(rounds=t, checkpoint=fedlib.Checkpoint(folder / "run"))
-    whole = run(rounds=rounds[-1])
-    assert_same(resumed.state, whole.state)
-    columns = [name for name in whole.history if "seconds" not in name]
-    pd.testing.assert_frame_equal(resumed.history[columns], whole.history[columns], check_exact=True)
-    return whole
 
 
 class NoisyFedAvg(FedAvg):

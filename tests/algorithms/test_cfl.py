@@ -2,17 +2,16 @@
 
 import warnings
 from dataclasses import replace
-from functools import cache, partial
+from functools import cache
 
 import numpy as np
 import pytest
 import torch
-from cfl_worlds import LOCAL, LOSS, conflicting, flat, still_loss, train_one, weakest_cut, with_a_still_client
-from reference import mean_by_examples
-from twins import assert_resumes, classification_loss, client_data, largest_difference, twin
+from cfl_worlds import LOCAL, LOSS, begin, conflicting, still_loss, train_one, weakest_cut, with_a_still_client
+from reference import flat, mean_by_examples
+from twins import classification_loss, client_data, largest_difference, twin
 
 import fedlib
-from fedlib import Key
 from fedlib.algorithm import Update
 from fedlib.algorithms.cfl import CFL
 from fedlib.extensions import SplitHalfCFL
@@ -104,12 +103,6 @@ def test_the_worlds_have_all_that_may_happen():
 # ---- single steps ----
 
 
-def begin(algorithm, n, params):
-    """The state before round 1, of clients with n examples."""
-    clients = fedlib.stack_clients([torch.zeros(int(m), 1) for m in n], [torch.zeros(int(m), 1) for m in n])
-    return algorithm.init(params, clients, Key(0))
-
-
 def told(algorithm, state, delta):
     """One round, of clients with one example each that have these updates."""
     one = torch.ones(len(delta), dtype=torch.int64)
@@ -130,21 +123,6 @@ def test_the_inequalities_are_those_of_the_paper():
     assert after(length + 1e-9, 5.0) == (1, False)
     assert after(length, 5.0) == (0, False)
     assert after(length + 1e-9, 5.0 + 1e-9) == (0, True)
-
-
-def test_a_finished_cluster_keeps_its_model_and_is_never_cut():
-    """Algorithm 2, line 9, though its clients would pull later; the other cluster goes on."""
-    algorithm = CFL(LOSS, eps1=0.5, eps2=2.0)
-    state = begin(algorithm, [1] * 4, {"w": torch.zeros(2).double()})
-    rounds = [
-        [[3.0, 0.1], [3.0, 0.0], [-3.0, 0.0], [-3.0, 0.1]],  # cut
-        [[0.1, 0.0], [0.2, 0.0], [1.0, 0.0], [1.0, 0.0]],  # the first part is done, the second moves on
-        [[9.0, 0.0], [-9.0, 0.1], [1.0, 0.0], [1.0, 0.0]],
-    ]
-    for delta in rounds:
-        state = told(algorithm, state, delta)
-    assert state.assignment.tolist() == [0, 0, 1, 1] and state.finished.tolist() == [True, False]
-    assert state.models["w"][:, 0].tolist() == pytest.approx([0.15, 2.0]) and len(state.norms) == 4
 
 
 class OneCutARound(CFL):
@@ -185,13 +163,10 @@ def test_a_cluster_is_tested_only_when_all_take_part(settings, cohort, warned):
     assert [("no cluster up to round 1" in str(w.message), w.category) for w in said] == [(True, UserWarning)] * warned
 
 
-KINDS = {  # of clients that may stand still: the algorithm, its settings, in which round it first splits
-    "CFL": (CFL, {"lr": 0.01, "batch_size": None, "eps1": 0.03, "eps2": 0.001}, 1),
-    "split-half CFL": (
-        SplitHalfCFL,
-        {"lr": 0.01, "batch_size": None, "every": 2, "level": 0.2, "test_epochs": 1},
-        2,
-    ),
+STEADY = {"lr": 0.01, "batch_size": None}
+KINDS = {  # of clients that may stand still, and in which round they first split
+    "CFL": (CFL(still_loss, **STEADY, eps1=0.03, eps2=0.001), 1),
+    "split-half CFL": (SplitHalfCFL(still_loss, **STEADY, every=2, level=0.2, test_epochs=1), 2),
 }
 
 
@@ -199,9 +174,8 @@ KINDS = {  # of clients that may stand still: the algorithm, its settings, in wh
 @pytest.mark.parametrize("case", KINDS)
 def test_a_zero_update_has_no_direction_and_its_client_keeps_its_model(case, still):
     """The paper's cosine is undefined for it; the others are split."""
-    kind, settings, rounds = KINDS[case]
-    signs, params = (1, 1, 1, -1, -1, -1, 1, -1), {"w": torch.tensor([0.1, -0.1], dtype=torch.float64)}
-    algorithm, data = kind(still_loss, **settings), client_data(with_a_still_client(signs, still))
+    (algorithm, rounds), signs = KINDS[case], (1, 1, 1, -1, -1, -1, 1, -1)
+    params, data = {"w": torch.tensor([0.1, -0.1]).double()}, client_data(with_a_still_client(signs, still))
     result = fedlib.fit(algorithm, params, data, rounds, progress=False)
     first, others = result.state.splits[0], [k for k in range(8) if k not in still]
     assert first.members.tolist() == others
@@ -219,12 +193,6 @@ def test_clients_that_all_stand_still_are_not_split(algorithm):
     data = client_data(with_a_still_client(still=range(5)))
     state = fedlib.fit(algorithm, {"w": torch.ones(2).double()}, data, 2, progress=False).state
     assert not state.splits and len(state.norms) == 2
-
-
-def test_a_run_that_was_lost_goes_on_with_its_tree(tmp_path):
-    algorithm, params, data = CFL(LOSS, **LOCAL, **SETTINGS), twin("MLP")[0], client_data(conflicting())
-    whole = assert_resumes(partial(fedlib.fit, algorithm, params, data, progress=False), tmp_path, 7, 12)
-    assert len(whole.state.splits) >= 2
 
 
 def test_new_clients_walk_down_the_tree():

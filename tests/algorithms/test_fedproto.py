@@ -7,13 +7,11 @@ import torch
 from reference import batches, cohort, mean_by_examples
 from torch import nn
 from torch.nn.functional import cross_entropy
-from twins import assert_resumes, client_data, largest_difference, ragged_clients
+from twins import client_data, ragged_clients
 
 import fedlib
 from fedlib import Key, losses
-from fedlib.aggregate import part_sums
-from fedlib.algorithm import Update
-from fedlib.algorithms import FedProto, LocalOnly
+from fedlib.algorithms import FedProto
 from fedlib.client.prototype_net import PrototypeNet
 from fedlib.models import CNN, MLP, Model
 
@@ -155,65 +153,7 @@ def test_equals_the_slow_loop(case):
 # --- by hand ----------------------------------------------------------------------------------------------------------
 
 
-def test_global_prototypes_are_weighted_by_examples():
-    """Three examples at 1 and one at 5: 2. The plain mean is 3; the print, divided by two clients, 1."""
-    algorithm = make((Model(nn.Sequential(nn.Linear(1, 2), nn.Linear(2, 3))),))
-    params = {name: p.double() for name, p in algorithm.net.init(0).items()}
-    state = algorithm.init(params, client_data(few_classes()), Key(0))
-    first = torch.tensor([[[1.0, 1], [4, 4], [0, 0]], [[5.0, 5], [0, 0], [0, 0]]]).double()
-    counts = torch.tensor([[3.0, 2, 0], [1.0, 0, 0]])
-    new = algorithm.aggregate(state, Update(torch.arange(2), part_sums({"prototype": first}, counts)))
-    assert new.prototypes["prototype"].tolist() == [[[2.0, 2.0], [4.0, 4.0], [0.0, 0.0]]]
-    assert new.prototypes["known"].tolist() == [[1.0, 1.0, 0.0]]
-    # in the next round nobody has class 0: it keeps its prototype
-    sums = part_sums({"prototype": first * 0 + 7}, torch.tensor([[0.0, 1, 1], [0, 0, 0]]))
-    new = algorithm.aggregate(new, Update(torch.arange(2), sums))
-    assert new.prototypes["prototype"].tolist() == [[[2.0, 2.0], [7.0, 7.0], [7.0, 7.0]]]
-    assert new.prototypes["known"].tolist() == [[1.0, 1.0, 1.0]]
-
-
-def test_nearest_prototype_by_hand():
-    algorithm = make((Model(nn.Sequential(nn.Linear(1, 1, bias=False), nn.Linear(1, 3))),))
-    params = algorithm.net.init(0) | {
-        "0.0.weight": torch.ones(1, 1),
-        "prototype": torch.tensor([[0.0], [5.0], [2.0]]),
-        "known": torch.tensor([1.0, 1.0, 0.0]),
-    }
-    logits = algorithm.net.nearest(params, torch.tensor([[1.0], [2.0], [3.0]]))
-    assert logits.argmax(1).tolist() == [0, 0, 1]
-    assert logits.tolist() == [[-1, -16, -torch.inf], [-4, -9, -torch.inf], [-9, -4, -torch.inf]]
-
-
-def test_the_network_in_two_parts_is_the_network():
-    x = ragged_clients()[31][0].float()
-    for a, model in enumerate((DENSE, IMAGES)):
-        net = PrototypeNet((DENSE, IMAGES))
-        params = net.init(4) | {"architecture": torch.eye(2)[a]}
-        own = {name: p for name, p in params.items() if name.startswith(f"{a}.")}
-        want = model(model.init(4), x)
-        assert torch.allclose(net(params, x), want, atol=1e-7) and torch.allclose(net(own, x), want, atol=1e-7)
-        assert torch.equal(net(own, x, net.embed(own, x)), net(own, x))
-        assert net.embed(own, x).shape == (len(x), SIZE)
-
-
 # --- what equals what -------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("model", "dtype"), [(DENSE, torch.float64), (IMAGES, torch.float64), (DENSE, torch.float32)])
-def test_without_a_pull_it_is_training_alone(model, dtype):
-    algorithm, tolerance = make((model,), lam=0.0, nearest=False), 1e-12 if dtype == torch.float64 else 1e-6
-    ours = fit(algorithm, size=4, dtype=dtype)
-
-    def loss(params, batch):
-        return losses.cross_entropy(model(params, batch[0]), *batch[1:])
-
-    alone, data = LocalOnly(loss, predict=model, optimizer=SGD, **LOCAL), client_data(few_classes())
-    params = {name.removeprefix("0."): p for name, p in start(algorithm).items() if name[0] == "0"}
-    theirs = fedlib.fit(alone, params, data, ROUNDS, 4, seed=SEED, eval_data=data, dtype=dtype, progress=False)
-    mine = {name: ours.state.local[f"0.{name}"] for name in params}
-    assert largest_difference(mine, theirs.state.local) <= tolerance
-    columns = ["train_loss", "test_accuracy", "examples"]
-    assert (ours.history[columns] - theirs.history[columns]).abs().max().max() <= 10 * tolerance
 
 
 # --- new clients, costs, checkpoints, mistakes ------------------------------------------------------------------------
@@ -246,25 +186,24 @@ def test_costs():
     for t, entry in history.iterrows():
         drawn = cohort(clients, 4, Key(SEED, t))
         n = [sum(len(clients[k][1]) for k in drawn if k % 2 == a) for a in (0, 1)]
-        assert entry["examples"] == LOCAL["epochs"] * sum(n)
-        assert entry["flops (prototypes)"] == sum(n[a] * embed[a] for a in (0, 1))
-        trained = sum(LOCAL["epochs"] * n[a] * 3 * (embed[a] + 2 * SIZE * CLASSES) for a in (0, 1))
+        assert entry["examples"] == 2 * sum(n) and entry["flops (prototypes)"] == n[0] * embed[0] + n[1] * embed[1]
+        trained = sum(2 * n[a] * 3 * (embed[a] + 2 * SIZE * CLASSES) for a in (0, 1))
         assert entry["flops"] - entry["flops (prototypes)"] == trained
 
 
-def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
-    assert_resumes(lambda **run: fit(make(), size=4, eval_every=2, **run), tmp_path, 2, ROUNDS)
+CHAIN = "must be a tuple of Model of a torch.nn.Sequential that ends with"
+MISTAKES = [
+    (lambda: make(architecture=(0, 2)), "architecture must number some of 2 nets; got"),
+    (lambda: make(architecture=()), "architecture must number some of 2 nets; got"),
+    (lambda: make(lam=-1), "lam must be a number of at least 0; got -1"),
+    (lambda: PrototypeNet((DENSE, MLP((36, 9, CLASSES)))), "last layers must have one shape"),
+    (lambda: PrototypeNet(()), CHAIN),
+    (lambda: PrototypeNet((Model(nn.Sequential(nn.Linear(2, 2), nn.ReLU())),)), CHAIN),
+    (lambda: PrototypeNet((Model(PlainDense()),)), CHAIN),
+]
 
 
-def test_mistakes_are_told():
-    with pytest.raises(ValueError, match="architecture must number some of 2 nets; got"):
-        make(architecture=(0, 2))
-    with pytest.raises(ValueError, match="architecture must number some of 2 nets; got"):
-        make(architecture=())
-    with pytest.raises(ValueError, match="lam must be a number of at least 0; got -1"):
-        make(lam=-1)
-    with pytest.raises(ValueError, match="last layers must have one shape"):
-        PrototypeNet((DENSE, MLP((36, 9, CLASSES))))
-    for wrong in ((), (Model(nn.Sequential(nn.Linear(2, 2), nn.ReLU())),), (Model(PlainDense()),)):
-        with pytest.raises(ValueError, match="must be a tuple of Model of a torch.nn.Sequential that ends with"):
-            PrototypeNet(wrong)
+@pytest.mark.parametrize(("call", "message"), MISTAKES)
+def test_mistakes_are_told(call, message):
+    with pytest.raises(ValueError, match=message):
+        call()

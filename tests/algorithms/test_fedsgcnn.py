@@ -10,7 +10,7 @@ import torch
 from scipy.cluster.hierarchy import fcluster
 from scipy.cluster.hierarchy import linkage as tree
 from scipy.spatial.distance import squareform
-from twins import assert_resumes, assert_same, client_data
+from twins import assert_same, client_data
 
 import fedlib
 from book.experiments import tabular
@@ -18,7 +18,7 @@ from book.experiments.pair_predictors import train_on_gains
 from fedlib import Key
 from fedlib.algorithms import FedSGCNN, LGFedAvg
 from fedlib.algorithms.lg_fedavg import LGFedAvgState
-from fedlib.data import local_batches, stack_clients
+from fedlib.data import local_batches
 from fedlib.local import local_update
 from fedlib.losses import mse
 from fedlib.models import MLP
@@ -106,31 +106,19 @@ def test_after_round_0_it_is_lg_fedavg(settings, cohort):
 def slow(algorithm, clusterings):
     """Lines 1 to 14: the trainers, gains, distances, and the best of the clusterings."""
     key, k_all = Key(SEED), len(DATA)
-    own = [(DATA.x[DATA.index[k, :n]], DATA.y[k, :n]) for k, n in enumerate(SIZES)]
     draws = [int(key.bits(torch.tensor([i]), "trainers")[0]) for i in IDS]
     trainers = sorted(sorted(range(k_all), key=lambda k: draws[k])[: algorithm.trainers])
-    if algorithm.validation is CHECK:
-        held = dict(zip(CHECK.id.tolist(), zip(CHECK.index, CHECK.y, CHECK.n.tolist(), strict=True), strict=True))
-        kept, held = own, [(CHECK.x[index[:n]], y[:n]) for index, y, n in map(held.get, IDS)]
-    else:
-        kept, held = [], []
-        for i, n, (x, y) in zip(IDS, SIZES, own, strict=True):
-            order = key.permutations(torch.tensor([i]), "validation", torch.tensor([n]), 1, n)[0, 0]
-            back = min(n - 1, max(1, round(n * algorithm.validation)))
-            held.append((x[order[:back]], y[order[:back]]))
-            kept.append((x[order[back:]], y[order[back:]]))
-    train, validation = (stack_clients(*zip(*part, strict=True), ids=IDS) for part in (kept, held))
+    of_others = CHECK[[CHECK.id.tolist().index(i) for i in IDS]]
+    own = algorithm.validation is not CHECK
+    train, validation = hold_back(DATA, algorithm.validation, key) if own else (DATA, of_others)
     settings = {f.name: getattr(algorithm, f.name) for f in fields(LGFedAvg)}
     starts = [START, *({name: p.double() for name, p in start.items()} for start in algorithm.further_starts)]
-    gains, pairs = [], list(combinations(range(len(trainers)), 2))
+    pairs, lg = list(combinations(range(len(trainers)), 2)), LGFedAvg(**settings | {"mmd": 0.0})
+    gains, score = [], {"score": algorithm.score, "seed": SEED}
     for i, j in pairs:
         two = torch.tensor([trainers[i], trainers[j]])
-        lg, rounds = LGFedAvg(**settings | {"mmd": 0.0}), algorithm.pair_rounds
-        score = {"score": algorithm.score, "seed": SEED}
-        gains.append(positive_transfer(lg, starts, train[two], validation[two], rounds, **score).gain)
-    gain = torch.cat(gains, 1)
-
-    graphs = []
+        gains.append(positive_transfer(lg, starts, train[two], validation[two], algorithm.pair_rounds, **score).gain)
+    gain, graphs = torch.cat(gains, 1), []
     for epochs in algorithm.snapshots:
         ends = []
         for k in range(k_all):
@@ -139,8 +127,7 @@ def slow(algorithm, clusterings):
         stack = {n: torch.cat([end.params[n] for end in ends]) for n in START}
         graphs.append(model_graph(stack, ("dense2", "dense3")))
     picked = [g[torch.tensor(trainers)] for g in graphs]
-    learned = algorithm.learn(picked, torch.tensor(pairs), gain.mean(0), seed=SEED)
-    distance = learned.distance(graphs)
+    distance = algorithm.learn(picked, torch.tensor(pairs), gain.mean(0), seed=SEED).distance(graphs)
 
     scores = []
     for assignment in (make(distance).tolist() for make in clusterings):
@@ -155,15 +142,15 @@ LINKAGE = [partial(linkage, clusters=m) for m in (3, 1, 2)]
 BOOK = {"learn": partial(train_on_gains, epochs=25), "snapshots": (1, 5), "further_starts": [NET.init(9)]}
 
 
-@pytest.mark.parametrize(
-    ("settings", "clusterings"),
-    [
-        ({"learn": partial(train_siamese, epochs=25), "trainers": 5, "pair_rounds": 2, "mmd": 0.0}, DBSCAN),
-        ({**BOOK, "trainers": 3, "validation": 0.01}, DBSCAN[1:2]),
-        ({**BOOK, "trainers": 3, "validation": CHECK, "score": "r2", "predict": NET}, LINKAGE),
-        ({**BOOK, "trainers": 4, "validation": 0.4, "pool": 100}, LINKAGE),
-    ],
-)
+CASES = [
+    ({"learn": partial(train_siamese, epochs=25), "trainers": 5, "pair_rounds": 2, "mmd": 0.0}, DBSCAN),
+    ({**BOOK, "trainers": 3, "validation": 0.01}, DBSCAN[1:2]),
+    ({**BOOK, "trainers": 3, "validation": CHECK, "score": "r2", "predict": NET}, LINKAGE),
+    ({**BOOK, "trainers": 4, "validation": 0.4, "pool": 100}, LINKAGE),
+]
+
+
+@pytest.mark.parametrize(("settings", "clusterings"), CASES)
 def test_equals_algorithm_1_step_by_step(settings, clusterings):
     several = len(clusterings) > 1
     algorithm = make(**settings, cluster=(lambda d: [c(d) for c in clusterings]) if several else clusterings[0])
@@ -186,11 +173,12 @@ def test_nobody_is_slow_before_round_1():
 
 def test_rows_held_back_take_their_columns_with_them_and_padding_repeats_a_row():
     data = DATA.with_columns(row=torch.arange(DATA.index.numel()).view_as(DATA.index))
-    for share in (0.25, 0.99):
+    for share in (0.01, 0.25, 0.99):
         known, check = hold_back(data, share, Key(SEED))
         for k, n in enumerate(SIZES):
             parts = [p.index[k, : int(p.n[k])].tolist() for p in (known, check)]
-            assert sorted(parts[0] + parts[1]) == DATA.index[k, :n].tolist() and len(parts[0]) >= 1
+            assert sorted(parts[0] + parts[1]) == DATA.index[k, :n].tolist()
+            assert len(parts[1]) == min(n - 1, max(1, round(n * share)))
             for p in (known, check):
                 assert torch.allclose(p.y[k], p.x[p.index[k]].sum(1) * 0.2 ** (IDS[k] % 2))
                 assert torch.equal(DATA.index.flatten()[p.columns["row"][k]], p.index[k])
@@ -219,19 +207,14 @@ def test_dbscan_by_hand():
     assert dbscan(torch.zeros(1, 1), 0.5).tolist() == [0]
 
 
-def in_order(labels):
-    seen = []
-    return [seen.index(label) for label in labels if label in seen or not seen.append(label)]
-
-
 def test_linkage_is_that_of_scipy():
     random = np.random.RandomState(0).uniform(size=(12, 12))
     d = np.triu(random, 1) + np.triu(random, 1).T
     joined = tree(squareform(d), "average")
     for clusters in range(1, 13):
-        found = linkage(torch.from_numpy(d), clusters)
-        assert found.dtype == torch.int64
-        assert found.tolist() == in_order(fcluster(joined, clusters, "maxclust"))
+        found, labels = linkage(torch.from_numpy(d), clusters), fcluster(joined, clusters, "maxclust").tolist()
+        order = list(dict.fromkeys(labels))  # numbered by their first clients
+        assert found.dtype == torch.int64 and found.tolist() == [order.index(label) for label in labels]
     assert linkage(np.zeros((1, 1)), 1).tolist() == [0]
     for wrong in (0, 13):
         with pytest.raises(ValueError, match=f"from 1 to the number of clients, 12; got {wrong}"):
@@ -251,26 +234,20 @@ def test_random_clusters_of_the_same_sizes():
 
 
 def test_costs_before_round_1_by_hand():
-    settings = {"trainers": 4, "pair_rounds": 3, "further_starts": [NET.init(9)], "snapshots": (2, 5)}
-    two = [partial(linkage, clusters=m) for m in (2, 1)]
-    result = fit(make(**settings, cluster=lambda d: [c(d) for c in two], pool=9), 1)
-    history, state = result.history.set_index("round"), result.state
-    known = [n - max(1, round(n * 0.25)) for n in SIZES]
-    mine = [known[k] for k in state.trainers]
-    models = 2 * 3 * 12  # repeats, rounds, two clients of each of six pairs
-    down, up = {"transfer": models * SHARED}, {"transfer": models * (SHARED + 8)}
-    examples = {"transfer": 2 * 3 * EPOCHS * (sum(mine) + 3 * sum(mine))}  # alone, and with three others
-    down["clustering"], up["clustering"] = 7 * ALL, 2 * 7 * SHARED
-    examples["clustering"] = (2 + 5) * sum(known)
-    # and the two candidates are tried: with two centroids, or with one
-    down["clustering"] += 2 * 3 * 7 * (SHARED + 9 * ONE)
-    up["clustering"] += 2 * (sum(known) * ONE + 3 * (7 * (SHARED + 8) + sum(known) * ONE))
-    examples["clustering"] += 2 * 3 * EPOCHS * sum(known)
-    up["mmd"] = sum(SIZES) * ONE  # the first embeddings
-    for column, parts in {"bytes_down": down, "bytes_up": up, "examples": examples}.items():
-        for purpose, amount in parts.items():
-            assert history.loc[0, f"{column} ({purpose})"] == amount
-        assert history.loc[0, column] == sum(parts.values())
+    """Of the clustering; those of the transfer are in `test_transfer`."""
+    settings = {"trainers": 4, "pair_rounds": 3, "further_starts": [NET.init(9)], "snapshots": (2, 5), "pool": 9}
+    history = fit(make(**settings, cluster=lambda d: [linkage(d, m) for m in (2, 1)]), 1).history.set_index("round")
+    n = sum(n - max(1, round(n * 0.25)) for n in SIZES)
+    # each client's networks after 2 and 5 epochs; then two candidates are tried, with two centroids or with one
+    clustering = {
+        "bytes_down": 7 * ALL + 2 * 3 * 7 * (SHARED + 9 * ONE),
+        "bytes_up": 2 * 7 * SHARED + 2 * (n * ONE + 3 * (7 * (SHARED + 8) + n * ONE)),
+        "examples": (2 + 5) * n + 2 * 3 * EPOCHS * n,
+    }
+    first = {"bytes_down": 0, "bytes_up": sum(SIZES) * ONE, "examples": 0}  # embeddings
+    for column, amount in clustering.items():
+        assert history.loc[0, f"{column} (clustering)"] == amount
+        assert history.loc[0, column] == amount + history.loc[0, f"{column} (transfer)"] + first[column]
     assert history.loc[0, "server_seconds (clustering)"] > 0 and history.loc[0, "flops (transfer)"] > 0
     assert not history.loc[1].filter(regex=r"transfer|clustering").sum()
 
@@ -278,29 +255,27 @@ def test_costs_before_round_1_by_hand():
 # --- checkpoints ------------------------------------------------------------------------------------------------------
 
 
-def test_a_resumed_run_is_the_uninterrupted_one(tmp_path):
-    """What was before round 1 is not done again."""
-    settings = {"validation": CHECK, "pool": 9}
-    whole = assert_resumes(lambda rounds, **run: fit(make(**settings), rounds, 4, **run), tmp_path, 2, 4)
-    assert len(whole.history) == 5
+def test_a_run_that_is_resumed_knows_its_settings(tmp_path):
+    """Validation rows too. That it ends as an uninterrupted one says `test_second_device`."""
+    settings, stored = {"validation": CHECK}, fedlib.Checkpoint(tmp_path / "run")
+    fit(make(**settings), 2, checkpoint=stored)
     for name, wrong in {"validation": replace(CHECK, y=CHECK.y + 1), "trainers": 4}.items():
         with pytest.raises(ValueError, match=f"FedSGCNN.{name}: "):
-            fit(make(**settings | {name: wrong}), 4, 4, checkpoint=fedlib.Checkpoint(tmp_path / "run"))
+            fit(make(**settings | {name: wrong}), 3, checkpoint=stored)
 
 
 # --- mistakes ---------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(
-    ("settings", "data", "message"),
-    [
-        ({"validation": CHECK[2:]}, DATA, r"validation has no rows of clients \[9, 33\]; give rows of each client"),
-        ({}, client_data(rows((1, 2, 3), (5, 1, 1))), "a share between 0 and 1 of at least 2 rows a client"),
-        ({"validation": 1}, DATA, "validation=1 must be ClientData, or a share between 0 and 1"),
-        ({"score": "r2"}, DATA, "score must be .* with predict .* got 'r2'"),
-        ({"local": ("dense1", "dense2", "dense3")}, DATA, "layers must name dense layers .* at least one"),
-    ],
-)
+MISTAKES = [
+    ({"validation": CHECK[2:]}, DATA, r"validation has no rows of clients \[9, 33\]; give rows of each client"),
+    ({}, client_data(rows((1, 2, 3), (5, 1, 1))), "a share between 0 and 1 of at least 2 rows a client"),
+    ({"validation": 1}, DATA, "validation=1 must be ClientData, or a share between 0 and 1"),
+    ({"local": ("dense1", "dense2", "dense3")}, DATA, "layers must name dense layers .* at least one"),
+]
+
+
+@pytest.mark.parametrize(("settings", "data", "message"), MISTAKES)
 def test_mistakes_in_the_data_are_told(settings, data, message):
     with pytest.raises(ValueError, match=message):
         fit(make(**settings), data=data)

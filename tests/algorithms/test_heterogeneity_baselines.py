@@ -65,18 +65,6 @@ def test_scaffold(network, size, clients):
     assert largest_difference(c, {name: 0 * p for name, p in c.items()}) > 1e-3
 
 
-def test_scaffold_keeps_c_the_mean_of_all_c_i_by_examples(clients):
-    """Under partial participation and drop-out too."""
-    n = torch.tensor([len(y) for _, y in clients.values()], dtype=torch.float64)
-
-    def holds(t, state, record):
-        mean = {name: torch.einsum("k,k...->...", n / n.sum(), p)[None] for name, p in state.c_i.items()}
-        assert largest_difference(mean, state.c) <= 1e-12
-
-    state = fit(Scaffold, clients, "MLP", 6, COHORT, lost=0.3, callbacks=[holds])[1].state
-    assert largest_difference(state.c, {name: 0 * p for name, p in state.c.items()}) > 1e-3
-
-
 @pytest.mark.parametrize("copies", [(1, 9), (9, 1)])
 def test_scaffold_ends_at_the_optimum_of_all_examples(copies):
     """Two clients with quadratic losses, of 2 and 18 rows: equal weights of c would miss it by .69."""

@@ -38,12 +38,7 @@ LIMITS = {  # the algorithm, its settings, its limit, the run, how far apart the
     "pFedGraph, huge alpha": ("PFedGraph", {"alpha": 1e9, "lam": 0}, "FedAvg", {}, 1e-8, False),
     "pFedGraph, small alpha": ("PFedGraph", {"alpha": 1e-3, "lam": 0}, "LocalOnly", COHORT, 0, False),
 }
-PLACED_OTHERWISE = (
-    "Ditto",
-    "FineTunedFedAvg",
-    "PACFL",
-    "PFedGraph",
-)  # their new clients train the server's model or mix
+PLACED_OTHERWISE = "Ditto", "FineTunedFedAvg", "PACFL", "PFedGraph"  # new clients train the server's model or mix
 
 
 @pytest.mark.filterwarnings("ignore:no client has fine-tuned")

@@ -70,9 +70,10 @@ def slow(clients, network, size, p, threshold):
     return cluster, models
 
 
-@pytest.mark.parametrize(
-    ("network", "size", "p", "threshold"), [("MLP", 8, 3, APART), ("CNN", COHORT, 3, APART), ("CNN", 4, 5, 55.0)]
-)
+CASES = [("MLP", 8, 3, APART), ("CNN", COHORT, 3, APART), ("CNN", 4, 5, 55.0)]
+
+
+@pytest.mark.parametrize(("network", "size", "p", "threshold"), CASES)
 def test_pacfl(network, size, p, threshold, clients):
     """Two clients have fewer examples than vectors."""
     _, result = fit(clients, network, size, vectors=p, threshold=threshold)
@@ -85,12 +86,11 @@ def test_pacfl(network, size, p, threshold, clients):
 # --- signatures, angles, clusters -------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize(("n", "p"), [(1, 3), (2, 3), (5, 3), (97, 3), (97, 5), (3, 40)])
+@pytest.mark.parametrize(("n", "p"), [(1, 3), (97, 3), (3, 40)])
 def test_a_signature_spans_what_the_first_singular_vectors_span(n, p):
     x = ragged_clients((n,))[10][0]
     sent, rank = signature(x, p), min(n, p)
-    assert sent.shape == (p, 36) and sent.dtype == torch.float64
-    assert torch.equal(sent[rank:], torch.zeros(p - rank, 36).double())
+    assert sent.shape == (p, 36) and sent.dtype == torch.float64 and not sent[rank:].any()
     assert torch.allclose(sent[:rank] @ sent[:rank].T, torch.eye(rank).double(), atol=1e-12)
     assert subspace_angles(sent[:rank].numpy().T, basis(x, p)).max() < 1e-7
     assert abs(abs(float(sent[0] @ torch.from_numpy(basis(x, 1)[:, 0]))) - 1) < 1e-12  # the largest comes first
@@ -106,24 +106,19 @@ def test_principal_angles_are_scipys():
     random = np.random.RandomState(0)
     a, b = ([np.linalg.qr(random.standard_normal((9, 3)))[0] for _ in range(n)] for n in (4, 2))
     found = principal_angles(*(torch.from_numpy(np.stack([u.T for u in some])) for some in (a, b)))
-    expected = [[np.degrees(subspace_angles(u, v).min()) for v in b] for u in a]
-    np.testing.assert_allclose(found.numpy(), expected, rtol=0, atol=1e-10)
+    np.testing.assert_allclose(found, [[smallest_angle(u, v) for v in b] for u in a], rtol=0, atol=1e-10)
     turned = torch.from_numpy(a[0].T)[None].flip(1) * -1  # order and signs do not matter
     assert principal_angles(turned, torch.from_numpy(a[0].T)[None]).item() < 1e-5
-    x, y, nothing = torch.eye(3)[None, :1], torch.eye(3)[None, 1:2], torch.zeros(1, 1, 3)
-    assert principal_angles(torch.cat([x, y, nothing]), x)[:, 0].tolist() == [0, 90, 90]
-    slanted = torch.tensor([[[1.0, 1.0, 0.0]]]) / 2**0.5
-    assert principal_angles(slanted, x).item() == pytest.approx(45, abs=1e-5)
+    vectors = torch.tensor([[1.0, 0, 0], [0, 1, 0], [0, 0, 0], [0.5**0.5, 0.5**0.5, 0]])[:, None]  # zeros: nothing
+    assert principal_angles(vectors, vectors[:1])[:, 0].tolist() == pytest.approx([0, 90, 90, 45], abs=1e-5)
 
 
 def test_clusters_by_a_threshold():
     """At 0 each is alone, also one whose inputs are those of another."""
-    random = np.random.RandomState(3)
-    points = random.standard_normal((9, 2))
+    points, equal = np.random.RandomState(3).standard_normal((9, 2)), np.zeros((3, 3))
     distance = np.linalg.norm(points[:, None] - points, axis=-1)
     for threshold in (0, 0.3, 0.8, 1.3, 2, 9):
         assert linkage(distance, threshold=threshold).tolist() == agglomerate(distance, threshold)
-    equal = np.zeros((3, 3))
     assert linkage(equal, threshold=0).tolist() == [0, 1, 2] and linkage(equal, threshold=1e-9).tolist() == [0, 0, 0]
     assert linkage(np.zeros((1, 1)), threshold=5).tolist() == [0]
     with pytest.raises(ValueError, match="clusters must be from 1 to the number of clients, 3; got None"):
@@ -136,19 +131,15 @@ def test_clusters_by_a_threshold():
 def test_new_clients_take_the_nearest_cluster_on_average(clients):
     algorithm, result = fit(clients, threshold=APART)
     new = {1000 + k: rows for k, rows in ragged_clients((1, 2, 9, 30, 60, 4), seed=5).items()}
-    placed = fedlib.new_clients(algorithm, result, client_data(new)).state
-    known = [basis(x, 3) for x, _ in clients.values()]
+    placed, cluster = fedlib.new_clients(algorithm, result, client_data(new)).state, result.state.assignment.numpy()
     expected = []
     for x, _ in new.values():
-        angles = np.array([smallest_angle(basis(x, 3), b) for b in known])
-        cluster = result.state.assignment.numpy()
-        means = [angles[cluster == m].mean() for m in range(cluster.max() + 1)]
-        expected.append(int(np.argmin(means)))
+        angles = np.array([smallest_angle(basis(x, 3), basis(other, 3)) for other, _ in clients.values()])
+        expected.append(int(np.argmin([angles[cluster == m].mean() for m in range(cluster.max() + 1)])))
     assert placed.assignment.tolist() == expected and len(set(expected)) > 1
     assert placed.signatures.shape == (6, 3, 36)
     held = algorithm.client_params(placed, torch.arange(6))
-    for i, m in enumerate(expected):
-        assert largest_difference(row(held, i), row(result.state.models, m)) == 0
+    assert all(torch.equal(p, result.state.models[name][expected]) for name, p in held.items())
 
 
 # --- what it sees -----------------------------------------------------------------------------------------------------
@@ -173,13 +164,10 @@ def test_turned_digits_are_told_apart_and_new_clients_placed(seed):
     angles, turn = principal_angles(sent, sent).numpy(), (group[:, None] - group) % 4
     within = angles[(turn == 0) & ~np.eye(20, dtype=bool)].mean()
     assert within < 6 and 8 < angles[turn == 2].mean() < 12 and angles[turn % 2 == 1].mean() > 40
-    algorithm = PACFL(classification_loss(None), threshold=7)
-    some = torch.arange(16)
-    state = algorithm.prepare(algorithm.init({"w": torch.zeros(1)}, data[some], Key(0)), data[some], Key(0))
-    assert cluster_scores(group[:16], state.assignment)["ari"] == 1
-    placed = algorithm.new_clients(state, data[torch.arange(16, 20)], Key(0), 1)
-    both = torch.cat([state.assignment, placed.assignment])
-    assert cluster_scores(group, both)["ari"] == 1
+    algorithm, old, new = PACFL(classification_loss(None), threshold=7), data[:16], data[16:]
+    state = algorithm.prepare(algorithm.init({"w": torch.zeros(1)}, old, Key(0)), old, Key(0))
+    placed = algorithm.new_clients(state, new, Key(0), 1)
+    assert cluster_scores(group, torch.cat([state.assignment, placed.assignment]))["ari"] == 1
 
 
 def test_permuted_labels_are_not_seen():
@@ -197,13 +185,11 @@ def test_permuted_labels_are_not_seen():
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_costs(dtype, clients):
-    """Before round 1 each client sends 3 vectors of 36 numbers, or as many as it has examples."""
-    history = fit(clients, size=COHORT, threshold=APART, dtype=dtype)[1].history
-    first, later, width = history.iloc[0], history.iloc[1:], dtype.itemsize
-    assert history["round"].tolist() == [0, 1, 2, 3, 4] and first["clients"] == 8
-    assert first["bytes_up"] == first["bytes_up (clustering)"] == sum(min(3, n) for n in SIZES) * 36 * width
-    assert first["bytes_down"] == first["examples"] == 0 and first["server_seconds (clustering)"] > 0
-    size = width * count(twin("MLP")[0])
-    assert (later["bytes_down"] == COHORT * size).all() and (later["bytes_up"] == COHORT * (size + width)).all()
-    assert later["bytes_up (clustering)"].isna().all()
+def test_costs_before_round_1(dtype, clients):
+    """Each client sends 3 vectors of 36 numbers, or as many as it has examples."""
+    history, width = fit(clients, size=COHORT, threshold=APART, dtype=dtype)[1].history, dtype.itemsize
+    first, of_clusters = history.iloc[0], history["bytes_up (clustering)"]
+    assert first["bytes_up"] == of_clusters[0] == sum(min(3, n) for n in SIZES) * 36 * width
+    assert first[["clients", "bytes_down", "examples"]].tolist() == [8, 0, 0] and of_clusters[1:].isna().all()
+    assert (history["bytes_up"][1:] == COHORT * (count(twin("MLP")[0]) + 1) * width).all()
+    assert first["server_seconds (clustering)"] > 0

@@ -4,7 +4,7 @@ import pytest
 import torch
 from reference import cohort, mean_by_examples
 from reference import trained as trained_on
-from twins import LOCAL, SEED, SIZES, assert_resumes, client_data, count, largest_difference, ragged_clients, twin
+from twins import LOCAL, SEED, SIZES, client_data, count, largest_difference, ragged_clients, twin
 from twins import fit as fit_on
 
 import fedlib
@@ -28,12 +28,10 @@ def trained(module, start, xy, client, key, **settings):
     return trained_on(module, start, xy, client, key, **(LOCAL | settings))
 
 
-def fedavg(module, w, clients, size, keys):
-    """The model of the server."""
-    for key in keys:
-        drawn = cohort(clients, size, key)
-        w = mean_by_examples({k: trained(module, w, clients[k], k, key) for k in drawn}, clients)
-    return w
+def averaged(module, w, clients, size, key):
+    """The server's model after a round of FedAvg."""
+    drawn = cohort(clients, size, key)
+    return mean_by_examples({k: trained(module, w, clients[k], k, key) for k in drawn}, clients)
 
 
 def towards(w, lam):
@@ -64,7 +62,7 @@ def test_ditto(network, size, clients):
     for key in KEYS[:ROUNDS]:
         drawn = cohort(clients, size, key)
         v |= {k: trained(module, v[k], clients[k], k, key, penalty=towards(w, 0.6)) for k in drawn}
-        w = fedavg(module, w, clients, size, [key])
+        w = averaged(module, w, clients, size, key)
     assert rows_differ(result.state.models, [w]) <= 1e-10
     assert rows_differ(result.state.own, v.values()) <= 1e-10
     assert rows_differ(held(algorithm, result), v.values()) <= 1e-10
@@ -100,8 +98,9 @@ def test_fedrep(network, size, together, clients):
 @pytest.mark.parametrize(("network", "size", "rate"), [("MLP", len(SIZES), None), ("CNN", COHORT, 0.03)])
 def test_fine_tuning(network, size, rate, clients):
     """FedAvg to the end, then every client trains the last model; one round more goes on from there."""
-    start, _, module = twin(network)
-    w = fedavg(module, start, clients, size, KEYS[:T])
+    w, _, module = twin(network)
+    for key in KEYS[:T]:
+        w = averaged(module, w, clients, size, key)
     v = dict.fromkeys(clients, w)
     never = set(clients).difference(*(cohort(clients, size, key) for key in KEYS[:T]))
     assert never or size == len(clients)
@@ -144,30 +143,24 @@ def test_a_new_client_trains_from_the_servers_model(case, clients):
 # --- costs ------------------------------------------------------------------------------------------------------------
 
 
-def test_ditto_sends_what_fedavg_sends_and_trains_twice(clients):
-    ours, plain = (fit(kind, clients)[1].history for kind in (Ditto, FedAvg))
-    assert ours[["bytes_down", "bytes_up"]].equals(plain[["bytes_down", "bytes_up"]])
-    assert ours[["examples", "flops"]].equals(2 * plain[["examples", "flops"]])
-
-
-def test_fedrep_sends_the_representation_alone(clients):
-    history = fit(FedRep, clients, head_epochs=3)[1].history
-    size = 8 * count({n: p for n, p in twin("MLP")[0].items() if n.startswith("dense1.")})
-    assert history["bytes_down"].tolist() == [COHORT * size] * ROUNDS
-    assert history["bytes_up"].tolist() == [COHORT * (size + 8)] * ROUNDS  # and the weight of the mean
-    for key, examples in zip(KEYS, history["examples"], strict=False):
-        assert examples == (3 + LOCAL["epochs"]) * sum(len(clients[k][0]) for k in cohort(clients, COHORT, key))
+@pytest.mark.parametrize(("kind", "settings", "epochs"), [(Ditto, {}, 4), (FedRep, {"head_epochs": 3}, 5)])
+def test_ditto_and_fedrep_train_twice(kind, settings, epochs, clients):
+    """And FedRep sends the representation alone, with its weight; Ditto a model, as `test_costs` says."""
+    history, start = fit(kind, clients, **settings)[1].history, twin("MLP")[0]
+    size = 8 * count({n: p for n, p in start.items() if kind is Ditto or n.startswith("dense1.")})
+    assert (history[["bytes_down", "bytes_up"]] == [COHORT * size, COHORT * (size + 8)]).all(axis=None)
+    cohorts = [sum(len(clients[k][0]) for k in cohort(clients, COHORT, key)) for key in KEYS[:ROUNDS]]
+    assert history["examples"].tolist() == [epochs * n for n in cohorts]
+    assert kind is FedRep or (history["flops"] == history["examples"] * 3 * 2 * (36 * 8 + 8 * 4)).all()
 
 
 def test_fine_tuning_uses_no_bytes_and_no_client_is_slow(clients):
-    history = fit(FineTunedFedAvg, clients, rounds=T + 2, stragglers=0.9, **TUNED)[1].history.set_index("round")
-    plain = fit(FedAvg, clients, rounds=T, stragglers=0.9)[1].history.set_index("round")
-    for column in ("bytes_down", "bytes_up"):
-        assert history[column].tolist() == [*plain[column], 0, 0] and plain[column].min() > 0
-    assert history["examples"].tolist() == [*plain["examples"], 3 * sum(SIZES), 3 * sum(SIZES)]
-    per_example = plain.loc[1, "flops"] / plain.loc[1, "examples"]
-    assert history.loc[[T + 1, T + 2], "flops"].tolist() == [3 * sum(SIZES) * per_example] * 2
-    assert history["flops (fine-tuning)"].fillna(0).tolist() == [0] * T + [3 * sum(SIZES) * per_example] * 2
+    _, tuned = fit(FineTunedFedAvg, clients, rounds=T + 2, stragglers=0.9, **TUNED)
+    _, plain = fit(FedAvg, clients, rounds=T, stragglers=0.9)
+    columns, flops = ["bytes_down", "bytes_up", "examples", "flops"], 3 * sum(SIZES) * 3 * 2 * (36 * 8 + 8 * 4)
+    history, first = tuned.history, plain.history[columns].to_numpy().tolist()
+    assert history[columns].to_numpy().tolist() == first + [[0, 0, 3 * sum(SIZES), flops]] * 2
+    assert history["flops (fine-tuning)"].fillna(0).tolist() == [0] * T + [flops] * 2
 
 
 # --- the rounds of fine-tuning ----------------------------------------------------------------------------------------
@@ -190,11 +183,3 @@ def test_who_is_lost_while_fine_tuning_goes_on_with_the_servers_model(clients):
         assert (largest_difference(theta, row(result.state.models, 0)) > 1e-6) == there[k]
         module.load_state_dict(theta)
         assert accuracy[k] == pytest.approx(float((module(x).argmax(1) == y).double().mean()))
-
-
-@pytest.mark.filterwarnings("ignore:no client has fine-tuned")
-def test_a_run_resumes_while_fine_tuning(clients, tmp_path):
-    def run(**settings):
-        return fit(FineTunedFedAvg, clients, **TUNED, **settings)[1]
-
-    assert assert_resumes(run, tmp_path, T, T + 1, T + 2).state.round == T + 2

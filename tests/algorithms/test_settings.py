@@ -62,14 +62,14 @@ def test_settings_out_of_range_are_refused(name, wrong, message):
         fit(kind_of(name), ragged_clients(), rounds=1, **wrong)
 
 
-@pytest.mark.parametrize(
-    ("name", "wrong", "message"),
-    [
-        ("LGFedAvg", {"local": "dense1"}, r"local must be a list of names, such as \['dense1'\]"),
-        ("FedRep", {"local": "dense2"}, r"local must be a list of names, such as \['dense2'\]"),
-        ("CFL", {}, "missing 2 required keyword-only arguments: 'eps1' and 'eps2'"),  # the paper gives no values
-    ],
-)
+WRONG_KINDS = [
+    ("LGFedAvg", {"local": "dense1"}, r"local must be a list of names, such as \['dense1'\]"),
+    ("FedRep", {"local": "dense2"}, r"local must be a list of names, such as \['dense2'\]"),
+    ("CFL", {}, "missing 2 required keyword-only arguments: 'eps1' and 'eps2'"),  # the paper gives no values
+]
+
+
+@pytest.mark.parametrize(("name", "wrong", "message"), WRONG_KINDS)
 def test_settings_of_a_wrong_kind_are_refused(name, wrong, message):
     with pytest.raises(TypeError, match=message):
         fit(kind_of(name), ragged_clients(), rounds=1, **wrong)

@@ -67,25 +67,20 @@ def test_goes_on_where_it_stopped(experiment, monkeypatch):
     assert done[-1] == 1, "other settings begin anew"
 
 
-def test_a_part_named_after_an_arm_outlives_changes_of_other_arms(tmp_path):
-    path, count = tmp_path / "99_x.json", iter(range(9))
-    first = running.Keep(path, {}, {"a": [1.0], "b": [2.0]})
-    assert [first(name, lambda: next(count)) for name in ("a", "b", "both")] == [0, 1, 2]
-    again = running.Keep(path, {}, {"a": [1.0], "b": [2.5], "new": [3.0]})
-    assert [again(name, lambda: next(count)) for name in ("a", "b", "both")] == [0, 3, 4]
-    assert again.seconds == sum(again.took.values()) and set(again.took) == {"a", "b", "both"}
+def test_a_part_outlives_changes_of_arms_that_it_does_not_depend_on(tmp_path):
+    """It depends on the arm that it is named after, or on those that it names, or on all."""
+    path, count = tmp_path / "99_x.json", iter(range(99))
 
-
-def test_a_part_can_depend_on_several_arms(tmp_path):
-    path, count = tmp_path / "99_x.json", iter(range(9))
-
-    def parts(probe):
+    def parts(**probe):
         keep = running.Keep(path, {}, probe)
-        return [keep(f"part of {arms}", lambda: next(count), arms=arms) for arms in ("a", "ab", "abc")]
+        found = [keep(name, lambda: next(count)) for name in ("a", "b", "all")]
+        found += [keep(f"part of {arms}", lambda: next(count), arms=arms) for arms in ("a", "ab", "abc")]
+        assert keep.seconds == sum(keep.took.values()) and len(keep.took) == 6
+        return found
 
-    assert parts({"a": [1.0], "b": [2.0]}) == [0, 1, 2]
-    assert parts({"a": [1.0], "b": [2.0], "c": [3.0]}) == [0, 1, 3], "c is new"
-    assert parts({"a": [1.0], "b": [2.5], "c": [3.0]}) == [0, 4, 5]
+    assert parts(a=[1.0], b=[2.0]) == [0, 1, 2, 3, 4, 5]
+    assert parts(a=[1.0], b=[2.0], c=[3.0]) == [0, 1, 6, 3, 4, 7], "c is new"
+    assert parts(a=[1.0], b=[2.5], c=[3.0]) == [0, 8, 9, 3, 10, 11]
 
 
 def test_an_arm_is_measured_alone(tmp_path, monkeypatch):

@@ -56,32 +56,30 @@ def test_a_preview_keeps_what_has_been_run_and_says_what_has_not():
     assert all(c["outputs"] for c in EXECUTED.previewed(committed, {"cells": []})["cells"] if c["id"] != "silent")
 
 
-@pytest.mark.parametrize(
-    ("source", "tags", "gone"),
-    [
-        ("seed = 0", ["parameters"], True),
-        ("# @title Set-up: fetch this release\nimport sys", [], True),
-        ("# @title Imports and sizes\nK = 3", ["hide-input"], True),
-        ("import torch\nfrom fedlib import fit", [], True),
-        ("import copy\n\n\ndef fedavg(): ...", [], False),
-        ("# @title Draw\nplt.show()", ["hide-input"], False),
-        ("%matplotlib inline", [], False),
-        ("answer = 1", ["solution", "hide-cell"], False),
-    ],
-)
+CELLS = [
+    ("seed = 0", ["parameters"], True),
+    ("# @title Set-up: fetch this release\nimport sys", [], True),
+    ("# @title Imports and sizes\nK = 3", ["hide-input"], True),
+    ("import torch\nfrom fedlib import fit", [], True),
+    ("import copy\n\n\ndef fedavg(): ...", [], False),
+    ("# @title Draw\nplt.show()", ["hide-input"], False),
+    ("%matplotlib inline", [], False),
+    ("answer = 1", ["solution", "hide-cell"], False),
+]
+
+
+@pytest.mark.parametrize(("source", "tags", "gone"), CELLS)
 def test_cells_that_only_prepare_leave_the_page(source, tags, gone):
     (found,) = EXECUTED.without_preparation({"cells": [cell("a", source, tags=[*tags])]})["cells"]
     assert ("remove-cell" in found["metadata"].get("tags", [])) == gone
 
 
 def test_answer_and_check_leave_the_page_and_the_solution_stays():
-    before = {"x = 1": ["solution", "hide-cell"], "# Your answer": ["answer"], "assert x == 1": [], "x": []}
-    cells = EXECUTED.without_preparation({"cells": [cell("", text, tags=tags) for text, tags in before.items()]})[
-        "cells"
-    ]
-    assert [c["metadata"]["tags"] for c in cells] == [
-        ["solution", "hide-cell"], ["answer", "remove-cell"], ["remove-cell"], []
-    ]  # fmt: skip
+    tags = {"x = 1": ["solution", "hide-cell"], "# Your answer": ["answer"], "assert x == 1": [], "x": []}
+    cells = [cell("", source, tags=some) for source, some in tags.items()]
+    found = EXECUTED.without_preparation({"cells": cells})["cells"]
+    left = [[], ["remove-cell"], ["remove-cell"], []]
+    assert [c["metadata"]["tags"] for c in found] == [a + b for a, b in zip(tags.values(), left, strict=True)]
 
 
 def test_no_chapter_loses_a_figure_or_a_table():
@@ -100,15 +98,15 @@ def test_a_folded_cell_is_called_by_its_title():
     assert plain == cells[1]
 
 
-@pytest.mark.parametrize(
-    ("text", "clean"),
-    [
-        ("-0.00 ± 0.01", "0.00 ± 0.01"),
-        ("<td>-0.0</td>", "<td>0.0</td>"),
-        ("\N{MINUS SIGN}0.000", "0.000"),
-        ("-0.001 1-0.00 a-0.0 -0", "-0.001 1-0.00 a-0.0 0"),
-    ],
-)
+ZEROS = [
+    ("-0.00 ± 0.01", "0.00 ± 0.01"),
+    ("<td>-0.0</td>", "<td>0.0</td>"),
+    ("\N{MINUS SIGN}0.000", "0.000"),
+    ("-0.001 1-0.00 a-0.0 -0", "-0.001 1-0.00 a-0.0 0"),
+]
+
+
+@pytest.mark.parametrize(("text", "clean"), ZEROS)
 def test_no_minus_before_nothing(text, clean):
     stream = {"output_type": "stream", "text": [text]}
     table = {"output_type": "display_data", "data": {"text/html": text}}
@@ -118,24 +116,23 @@ def test_no_minus_before_nothing(text, clean):
 
 
 def test_the_name_of_the_rows_stands_above_them():
-    frame = pd.DataFrame({"loop": [1, 2], "stack": [3, 4]}, pd.Index([1, 25], name="clients")).rename_axis(
-        columns="way"
-    )
+    frame = pd.DataFrame({"loop": [1, 2], "stack": [3, 4]}, pd.Index([1, 25], name="clients"))
+    frame.columns.name = "way"
     outputs = [{"data": {"text/html": f.to_html()}} for f in (frame, frame.rename_axis(index=None))]
     (found,) = EXECUTED.with_one_head({"cells": [{"outputs": outputs}]})["cells"]
     heads = [re.findall(r"<th>([^<]*)</th>", o["data"]["text/html"].partition("</thead>")[0]) for o in found["outputs"]]
     assert heads == [["clients", "loop", "stack"], ["way", "loop", "stack"]]
 
 
-@pytest.mark.parametrize(
-    ("before", "after", "boxes"),
-    [
-        ("of shape (samples, ", "). It", ["D)."]),
-        ("see (", "), and", ["(D),"]),
-        ("the client ", "’s data", ["D’s"]),
-        ("if ", " is", []),
-    ],
-)
+FORMULAS = [
+    ("of shape (samples, ", "). It", ["D)."]),
+    ("see (", "), and", ["(D),"]),
+    ("the client ", "’s data", ["D’s"]),
+    ("if ", " is", []),
+]
+
+
+@pytest.mark.parametrize(("before", "after", "boxes"), FORMULAS)
 def test_a_formula_keeps_the_signs_around_it(before, after, boxes):
     sentence = nodes.paragraph("", "", nodes.Text(before), nodes.math("", "D"), nodes.Text(after))
     text = sentence.astext()
@@ -174,40 +171,37 @@ def test_a_figure_says_how_wide_its_smallest_text_wants_it():
     assert least == {5: round(216 * 9 / 5), 6: round(216 * 9 / 6)}
 
 
-def test_text_on_data_keeps_its_colour_and_other_text_follows_the_page():
-    def draw(ax):
-        ax.imshow(np.array([[0.0, 1.0]]), "Blues")
-        ax.text(0, 0, "8", color="black")
-        ax.text(1, 0, "8", color="white")
-        ax.set_title("a title")
+def on_an_image(ax):
+    ax.imshow(np.array([[0.0, 1.0]]), "Blues")
+    ax.text(0, 0, "8", color="black")
+    ax.text(1, 0, "8", color="white")
+    ax.set_title("a title")
 
-    root = ET.fromstring(drawing(draw))
-    texts = [e for e in root.iter() if DRAWN.is_text(e)]
+
+def on_a_bar(ax):
+    ax.bar([0], [1], color="#ffe0b0")
+    ax.text(0, 0.5, "8", ha="center")
+    ax.text(0, 1.01, "8")
+
+
+@pytest.mark.parametrize(("draw", "colours"), [(on_an_image, ["#000000", "#ffffff"]), (on_a_bar, ["#000000"])])
+def test_text_on_data_keeps_its_colour_and_other_text_follows_the_page(draw, colours):
+    texts = [e for e in ET.fromstring(drawing(draw)).iter() if DRAWN.is_text(e)]
     kept = [e.get("style") for e in texts if e.get("class") != "ink"]
-    assert sorted(kept) == ["fill: #000000", "fill: #ffffff"]
+    assert sorted(kept) == [f"fill: {colour}" for colour in colours]
     assert all(e.get("style") == "fill: currentColor" for e in texts if e.get("class") == "ink")
 
 
-def test_text_on_a_bar_of_data():
-    def draw(ax):
-        ax.bar([0], [1], color="#ffe0b0")
-        ax.text(0, 0.5, "8", ha="center")
-        ax.text(0, 1.01, "8")
+INKS = [
+    ("#000000", "currentColor"),
+    ("white", "var(--figure-paper)"),
+    ("#808080", "color-mix(in srgb, currentColor 50%, var(--figure-paper))"),
+    ("#0072B2", "#0072B2"),
+    ("none", "none"),
+]
 
-    texts = [e for e in ET.fromstring(drawing(draw)).iter() if DRAWN.is_text(e)]
-    assert [e.get("style") for e in texts if e.get("class") != "ink"] == ["fill: #000000"]
 
-
-@pytest.mark.parametrize(
-    ("colour", "page"),
-    [
-        ("#000000", "currentColor"),
-        ("white", "var(--figure-paper)"),
-        ("#808080", "color-mix(in srgb, currentColor 50%, var(--figure-paper))"),
-        ("#0072B2", "#0072B2"),
-        ("none", "none"),
-    ],
-)
+@pytest.mark.parametrize(("colour", "page"), INKS)
 def test_what_is_grey_follows_the_page(colour, page):
     assert DRAWN.on_page(colour, 16) == page
 
@@ -223,10 +217,9 @@ def test_figures_are_numbered_by_chapter():
 
 def test_a_description_is_the_first_sentences():
     long = "A sentence that is long enough to stand alone as what a searcher reads of a page."
-    whole, cut = (
-        PUBLISHED.description(publish_doctree(f"A\n=\n\n{text}\n", settings_overrides={"doctitle_xform": False}))
-        for text in (f"Short. {long} More.", "word " * 100)
-    )
+    pages = (f"A\n=\n\n{text}\n" for text in (f"Short. {long} More.", "word " * 100))
+    trees = (publish_doctree(page, settings_overrides={"doctitle_xform": False}) for page in pages)
+    whole, cut = map(PUBLISHED.description, trees)
     assert whole == f"Short. {long}" and cut.endswith("word …") and len(cut) <= PUBLISHED.MOST + 2
 
 

@@ -24,36 +24,28 @@ def alone(here, layer, arm, w, settings, seed, domains=4):
     """The library's own run of an arm: the parameters that answer."""
     kind = graph.EqualNet if arm.equal else DomainNet
     net = kind(here.network, domains, (layer,), DomainClassifier(here.network.image, domains, "pooled", (1,), (7,)))
-    if not arm.modules:
-        net = here.network
+    net = net if arm.modules else here.network
 
     def loss(params, batch, *w_d):
         x, y, real = batch
         return cross_entropy(net(params, x, *w_d), y, real)
 
-    if not arm.modules:
-        rule = FedAvg(loss, predict=net, **here.local)
+    if arm.modules:
+        gcn = (LowRank if "W" in arm.parts else graph.NoW)(relu="ReLU" in arm.parts) if arm.parts else None
+        told = {"weights": "teacher", "teacher": lambda data, key: w}
+        told |= {"net": net, "gcn": gcn, "warm_up": settings["warm_up"] if "A" in arm.parts else graph.NEVER}
+        rule = FedCGKnownDomains(loss, predict=net, **told, **here.local)
     else:
-        gcn = (LowRank if "W" in arm.parts else graph.NoW)(relu="ReLU" in arm.parts)
-        rule = FedCGKnownDomains(
-            loss,
-            net=net,
-            predict=net,
-            gcn=gcn if arm.parts else None,
-            warm_up=settings["warm_up"] if "A" in arm.parts else graph.NEVER,
-            weights="teacher",
-            teacher=lambda data, key: w,
-            **here.local,
-        )
-    run = partial(fedlib.fit, seed=seed, dtype=torch.float64, device="cpu", progress=False)
-    state = run(rule, net.init(seed), here.train, settings["rounds"], here.cohort).state
+        rule = FedAvg(loss, predict=net, **here.local)
+    run = {"seed": seed, "dtype": torch.float64, "device": "cpu", "progress": False}
+    state = fedlib.fit(rule, net.init(seed), here.train, settings["rounds"], here.cohort, **run).state
     return row(rule.client_params(state, torch.arange(1)), 0)
 
 
-@pytest.mark.parametrize(
-    ("regime", "who", "layer"),
-    [("turned", "known", "conv2"), ("styles", "known", "dense2"), ("turned", "one domain", "dense2")],
-)
+CASES = [("turned", "known", "conv2"), ("styles", "known", "dense2"), ("turned", "one domain", "dense2")]
+
+
+@pytest.mark.parametrize(("regime", "who", "layer"), CASES)
 def test_arms_side_by_side_are_fedcgs(regime, who, layer):
     """Ragged clients; A is computed twice before the last round."""
     settings, here = chapter.tiny(regime)

@@ -16,16 +16,14 @@ pytestmark = pytest.mark.filterwarnings("ignore:FedCG ended with round")  # thes
 @pytest.mark.parametrize("kind", ["digits, turned", "photos, turned"])
 def test_pairs_side_by_side_are_fedcgs(kind, head):
     """Ragged clients, several T and rates, whatever network is trained beside them."""
-    here = chapter.tiny(kind)
+    here, arms = chapter.tiny(kind), [(1, 0.5), (2, 0.1), (3, 0.5), (100, 0.3)]
     image = here.train.x.shape[1:]
-    arms = [(1, 0.5), (2, 0.1), (3, 0.5), (100, 0.3)]
     net = chapter.classifier(image, head)
     students, teachers = chapter.train_pairs(here, net, arms, SETTINGS, 7, dtype=torch.float64)
+    trained = (models.MLP((image.numel(), 6)), "dense1"), (chapter.network(here), "dense2")
     for place, (every, rate) in enumerate(arms):
-        trained = (models.MLP((image.numel(), 6)), "dense1"), (chapter.network(here), "dense2")
-        plain, layer = trained[place % 2]
         local = {"lr": 0.2, "batch_size": SETTINGS["batch_size"], "refresh": every, "student_lr": rate}
-        rule = chapter.fedcg(here, net, plain, layer, **local)
+        rule = chapter.fedcg(here, net, *trained[place % 2], **local)
         run = rule, rule.net.init(7), here.train, SETTINGS["rounds"], SETTINGS["cohort"]
         state = chapter.quiet(fedlib.fit, *run, seed=7, dtype=torch.float64, progress=False).state
         for ours, theirs in ((students, state.student), (teachers, state.teacher)):

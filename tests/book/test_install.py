@@ -18,16 +18,16 @@ case "$*" in *--index-url*) exit "$SILENT" ;; esac
 """
 
 
-@pytest.mark.parametrize(
-    ("card", "missing", "silent", "broken", "asked", "said"),
-    [
-        (1, 1, 0, 0, ["cpu", "rest"], "There is no NVIDIA card: asking https://download.pytorch.org/whl/cpu"),
-        (1, 1, 1, 0, ["cpu", "out", "rest"], "There was no answer, or no pair that works: PyTorch comes"),
-        (1, 1, 0, 1, ["cpu", "out", "rest"], "There was no answer, or no pair that works: PyTorch comes"),
-        (0, 1, 0, 0, ["rest"], "Installing"),
-        (1, 0, 0, 0, ["rest"], "Installing"),
-    ],
-)
+CASES = [
+    (1, 1, 0, 0, ["cpu", "rest"], "There is no NVIDIA card: asking https://download.pytorch.org/whl/cpu"),
+    (1, 1, 1, 0, ["cpu", "out", "rest"], "There was no answer, or no pair that works: PyTorch comes"),
+    (1, 1, 0, 1, ["cpu", "out", "rest"], "There was no answer, or no pair that works: PyTorch comes"),
+    (0, 1, 0, 0, ["rest"], "Installing"),
+    (1, 0, 0, 0, ["rest"], "Installing"),
+]
+
+
+@pytest.mark.parametrize(("card", "missing", "silent", "broken", "asked", "said"), CASES)
 def test_what_is_asked_for(tmp_path, card, missing, silent, broken, asked, said):
     for name in ("Makefile", "requirements.txt", "pyproject.toml", "tests/requirements.txt"):
         (tmp_path / name).parent.mkdir(exist_ok=True)

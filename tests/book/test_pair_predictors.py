@@ -7,22 +7,12 @@ import numpy as np
 import pytest
 import torch
 from sklearn.linear_model import LogisticRegression
+from twins import close, normal
 
 from book.experiments import pair_predictors as chapter
 from fedlib.models import MLP
 from fedlib.params import row
 from fedlib.server.transfer import all_pairs
-
-NET = MLP((3, 6, 4, 1))
-
-
-def normal(*shape, seed=0):
-    return torch.from_numpy(np.random.RandomState(seed).standard_normal(shape))
-
-
-def close(a, b, atol=1e-10):
-    torch.testing.assert_close(torch.as_tensor(a), torch.as_tensor(b), atol=atol, rtol=0, equal_nan=True)
-
 
 # ---- how well one run tells of another ----
 
@@ -65,19 +55,14 @@ def test_the_bound_from_agreement():
 # ---- distances ----
 
 
-def stack(clients=7, seed=0):
-    return {name: normal(clients, *p.shape, seed=seed + i) for i, (name, p) in enumerate(NET.init(0).items())}
-
-
 def square(distance, clients):
     rows = [[float(distance(i, j)) for j in range(clients)] for i in range(clients)]
     return torch.tensor(rows, dtype=torch.float64)
 
 
 def test_distances_by_double_loops():
-    flat = normal(7, 5)
+    flat, probe, net = normal(7, 5), normal(9, 3, seed=9), MLP((3, 6, 4, 2))
     close(chapter.l2_distance(flat), square(lambda i, j: (flat[i] - flat[j]).norm(), 7))
-    probe, net = normal(9, 3, seed=9), MLP((3, 6, 4, 2))
     some = {name: normal(7, *p.shape, seed=i) for i, (name, p) in enumerate(net.init(0).items())}
     answers = [net(row(some, k), probe) for k in range(7)]
     distance = chapter.answer_distance(net, some, probe)
@@ -86,20 +71,20 @@ def test_distances_by_double_loops():
 
 def test_feature_overlap():
     columns = [np.array([0, 3, 5]), np.array([5, 3, 0]), np.array([1, 3, 5, 7]), np.array([2]), np.array([], int)]
-    expected = torch.tensor([[0, 0, 3 / 5], [0, 0, 3 / 5], [3 / 5, 3 / 5, 0]], dtype=torch.float64)
     found = chapter.feature_overlap(columns)
-    close(found[:3, :3], expected)
+    close(found[:3, :3], torch.tensor([[0, 0, 0.6], [0, 0, 0.6], [0.6, 0.6, 0]], dtype=torch.float64))
     assert (found[3, [0, 1, 2, 4]] == 1).all() and found[4, 4] == 0 and torch.equal(found, found.T)
 
 
 def test_hand_made_numbers():
-    some = stack()
-    found = chapter.hand_made(some, ["dense2", "dense3"])
-    assert found.shape == (7, 16)
+    layers = ["dense2", "dense3"]
+    some = {f"{layer}.{kind}": normal(7, 4, 2, seed=ord(kind[0])) for layer in layers for kind in ("weight", "bias")}
+    some["dense3.weight"] = normal(7, 6, seed=1)
+    found = chapter.hand_made(some, layers)
     for k in range(7):
         expected = []
-        for layer in ("dense2", "dense3"):
-            w, b = some[f"{layer}.weight"][k].numpy().ravel(), some[f"{layer}.bias"][k].numpy().ravel()
+        for layer in layers:
+            w, b = (some[f"{layer}.{kind}"][k].numpy().ravel() for kind in ("weight", "bias"))
             expected += [w.mean(), w.std(), np.sqrt((w**2).sum()), np.quantile(w, 0.1), np.quantile(w, 0.9)]
             expected += [b.mean(), b.std(), np.sqrt((b**2).sum())]
         close(found[k], torch.tensor(expected, dtype=torch.float64))
@@ -135,7 +120,7 @@ def check_distance(distance, features, pairs=None, expected=None):
     assert d.min() >= 0 and d.max() <= 1
     close(distance(features[UNSEEN]), d[12:, 12:])
     if pairs is not None:
-        close(d[tuple(pairs.T)], expected)
+        close(d[tuple(pairs.T)], torch.as_tensor(expected))
 
 
 def test_logistic_regression_of_pairs():
@@ -215,12 +200,12 @@ def test_scores_of_pairs():
     for _ in range(50):
         negative, distance = random.rand(12) < 0.4, random.randint(0, 6, 12) / 5
         found = chapter.pair_scores(torch.from_numpy(negative), torch.from_numpy(distance), 0.5)
-        right = [(d > 0.5) == bool(a) for d, a in zip(distance, negative, strict=True)]
-        kinds = [[r for r, a in zip(right, negative, strict=True) if a == kind] for kind in (True, False)]
-        both = all(kinds)
-        assert found["accuracy"] == pytest.approx(np.mean(right))
-        close(found["balanced_accuracy"], float(np.mean([np.mean(k) for k in kinds])) if both else math.nan)
+        right = (distance > 0.5) == negative
+        kinds = [right[negative == kind] for kind in (True, False)]
+        assert found["accuracy"] == pytest.approx(right.mean())
+        close(
+            found["balanced_accuracy"], float(np.mean([k.mean() for k in kinds])) if all(map(len, kinds)) else math.nan
+        )
         close(found["auc"], float(slow_auc(negative, distance)))
     one_kind = chapter.pair_scores([True, True], [0.2, 0.8], 0.5)
-    assert one_kind["accuracy"] == 0.5
-    assert math.isnan(one_kind["balanced_accuracy"]) and math.isnan(one_kind["auc"])
+    assert one_kind["accuracy"] == 0.5 and math.isnan(one_kind["balanced_accuracy"]) and math.isnan(one_kind["auc"])

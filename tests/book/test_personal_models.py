@@ -57,11 +57,6 @@ def test_true_groups_are_federations_of_their_own(federation):
             assert len(clients) and same({k: p.expand_as(found[k]) for k, p in wanted.items()}, found)
 
 
-def test_ditto_without_a_pull_is_training_alone(federation):
-    alone, ditto = trained(federation, "alone"), trained(federation, "Ditto", 0.0)
-    assert same(models_of(alone[0], alone[1][0]), models_of(ditto[0], ditto[1][0]))
-
-
 def test_no_digit_is_used_twice():
     settings = chapter.SETTINGS
     for kind in settings["worlds"]:

@@ -20,24 +20,18 @@ DIRECTIVE = re.compile(r"```\{beside-ours\} (\w+) (\w+)\n(?::dataset: (\w+)\n)?`
 
 
 def test_each_published_figure_stands_on_its_papers_page_once():
-    shown = []
+    """And no cell of a table is typed in."""
+    shown, rows = [], verdicts.read()
     for paper in EXTENSION.NAMES:
         text = (PAGES / f"{paper}.md").read_text(encoding="utf8")
         found = DIRECTIVE.findall(text)
         assert len(found) == text.count("{beside-ours}") and {p for p, *_ in found} == {paper}
-        shown += [(p, t, d) for p, t, d in found]
-    rows = verdicts.read()
+        assert not re.search(r"^\|", text, re.M) and "±" not in text
+        shown += found
     for row in rows.itertuples():
         fits = [(p, t, d) for p, t, d in shown if (p, t) == (row.paper, row.table) and d in ("", row.dataset)]
         assert len(fits) == 1, (row.paper, row.table, row.dataset)
     assert sum(len(EXTENSION.beside(p, t, d or None)[1]) for p, t, d in shown) == len(rows)
-
-
-def test_no_verdict_is_written_by_hand():
-    """Of a page, only the rule may name verdicts in bold, and no cell of a table is typed in."""
-    for paper in EXTENSION.NAMES:
-        text = (PAGES / f"{paper}.md").read_text(encoding="utf8")
-        assert not re.search(r"^\|", text, re.M) and "±" not in text
 
 
 def test_the_count_is_that_of_the_results_alone():
@@ -58,11 +52,8 @@ def test_the_readings_are_those_of_the_file():
     assert head[1:] == list(verdicts.WORDS[:-1]) and len(body) == len(verdicts.READINGS)
 
 
-def test_every_metric_has_words():
+def test_every_metric_and_labelled_row_has_words():
     assert set(verdicts.read()["metric"]) == set(EXTENSION.METRICS)
-
-
-def test_a_stored_row_may_have_a_label():
     labelled = runpy.run_path(str(ROOT / "book/_ext/pages.py"))["labelled"]
     assert labelled("FedCG, paper, D = 4 | FedCG as printed") == ("FedCG as printed", "FedCG, paper, D = 4")
     assert labelled("FedAvg") == ("FedAvg", "FedAvg")
@@ -87,8 +78,7 @@ def built(tmp_path_factory):
     source = tmp_path_factory.mktemp("source")
     page = "# A page\n\n```{verdict-counts}\n```\n\n```{beside-ours} cfl figure3\n```\n\n```{readings}\n```\n"
     (source / "index.md").write_text(page, encoding="utf8")
-    settings = {"extensions": ["myst_parser", "reproduction"], "html_theme": "basic"}
-    out = source / "out"
+    settings, out = {"extensions": ["myst_parser", "reproduction"], "html_theme": "basic"}, source / "out"
     with docutils_namespace():
         app = Sphinx(source, None, out, source / "trees", "html", settings, status=None, warningiserror=True)
         app.build()

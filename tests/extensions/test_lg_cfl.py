@@ -1,20 +1,12 @@
 """Split-half CFL with local layers: what split-half CFL is for the shared ones."""
 
 from dataclasses import dataclass, fields, replace
-from functools import partial
 
 import numpy as np
 import torch
-from cfl_worlds import conflicting, flat
-from twins import (
-    assert_resumes,
-    assert_same,
-    classification_loss,
-    client_data,
-    largest_difference,
-    ragged_clients,
-    twin,
-)
+from cfl_worlds import LOCAL, LOSS, conflicting
+from reference import flat
+from twins import assert_same, client_data, largest_difference, ragged_clients, twin
 
 import fedlib
 from fedlib import Key
@@ -24,9 +16,7 @@ from fedlib.losses import mse
 from fedlib.models import MLP
 from fedlib.params import number_of_rows, row
 
-PARAMS, PREDICT, _ = twin("MLP")
-LOSS = classification_loss(PREDICT)
-LOCAL = {"lr": 0.1, "batch_size": 8, "epochs": 2}
+PARAMS = twin("MLP")[0]
 OFTEN = {"level": 0.9, "every": 3, "test_epochs": 4}
 RAGGED, GROUPS = client_data(ragged_clients()), client_data(conflicting())
 
@@ -53,14 +43,12 @@ def fit(algorithm, data=RAGGED, rounds=8, params=PARAMS, **more):
 
 
 def test_all_shared_is_split_half_cfl():
-    ours, theirs = (
-        fit(k(LOSS, **LOCAL, **OFTEN, **s), GROUPS) for k, s in ((LGCFL, {"local": ()}), (SplitHalfCFL, {}))
-    )
-    assert ours.state.splits
+    kinds = LGCFL(LOSS, **LOCAL, **OFTEN, local=()), SplitHalfCFL(LOSS, **LOCAL, **OFTEN)
+    ours, theirs = (fit(kind, GROUPS) for kind in kinds)
     held = {f.name: getattr(ours.state, f.name) for f in fields(theirs.state)}
     assert_same(type(theirs.state)(**held), theirs.state)
     costs = ["bytes_down", "bytes_up", "flops", "train_loss"]
-    assert ours.history[costs].equals(theirs.history[costs])
+    assert ours.history[costs].equals(theirs.history[costs]) and ours.state.splits
 
 
 def test_clusters_go_on_as_federations_of_lg_fedavg():
@@ -129,8 +117,3 @@ def test_what_new_clients_are_given_by_hand():
     assert new.assignment.tolist() == [goes]
     expected = train(START | row(state.models, goes), 3 * 5, START_LOCAL)
     assert largest_difference(row(new.local, 0), {n: expected[n] for n in START_LOCAL}) <= 1e-10
-
-
-def test_a_run_that_was_lost_goes_on(tmp_path):
-    whole = assert_resumes(partial(fit, LGCFL(LOSS, **LOCAL, **OFTEN), GROUPS), tmp_path, 5, 8)
-    assert whole.state.splits
