@@ -1,7 +1,7 @@
 """What chapter 6 says of its stored runs."""
 
 from book.claiming import OURS, ahead, beats, between, every, level
-from book.claims.reproduction_cfl import AGREE, EVERYTHING, OWN, found, lengths_cost, of, split
+from book.claims.reproduction_cfl import AGREE, EVERYTHING, OWN, found, lengths_cost, split
 
 PAGE = "notebooks/06_cfl.ipynb"
 NAME = "cfl"
@@ -34,8 +34,7 @@ CLAIMS = {
     "with three sets of images and three networks": every(three_and_three, ALWAYS),
     "always found the true groups": ALWAYS,
     "it again split no congruent clients, but found the groups in 38 of 45 runs.": every(
-        split(0, 55, "cfl_rule_unseen", of("new photos")),
-        found(38, 45, "cfl_rule_unseen", of("new photos"), least=1),
+        split(0, 55, "cfl_rule_unseen", "new photos"), found(38, 45, "cfl_rule_unseen", "new photos", least=1)
     ),
     "split-half CFL splits in all five runs.": between(1, 39, NAME, f"{OURS}, {SKEW}", "splits"),
     "On all digits this costs about twelve points": beats(
