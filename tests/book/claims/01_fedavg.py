@@ -1,6 +1,7 @@
 """What chapter 1 says of its stored results."""
 
 from functools import partial
+from itertools import product
 
 from book.claiming import HOLDS, between, every, mean, ratio, says
 
@@ -20,30 +21,30 @@ holds, printed = partial(says, HOLDS, NAME), partial(claiming.printed, NAME)
 
 def best_rates(read):
     """For each method and target: the best rate, and the rounds of all that were tried, on other seeds."""
-    for method in METHODS:
-        for target in TARGETS:
-            tried = {float(lr): rounds for lr, rounds in read(NAME)[method][f"tried, {target}"].items()}
-            yield method, target, float(read(NAME)[method][f"rate, {target}"]), tried
+    for method, target in product(METHODS, TARGETS):
+        found = read(NAME)[method]
+        tried = {float(lr): rounds for lr, rounds in found[f"tried, {target}"].items()}
+        yield (method, target), float(found[f"rate, {target}"]), tried
 
 
 def no_best_rate_is_at_an_end(read):
     """Of five that were tried it has the fewest rounds, and fewer than both ends."""
     return all(
         len(tried) == 5 and tried[best] == min(tried.values()) < min(tried[min(tried)], tried[max(tried)])
-        for *_, best, tried in best_rates(read)
+        for _, best, tried in best_rates(read)
     )
 
 
 def the_cells_rates(read):
     """Those of the cell that runs on the page are best for its lower line."""
-    best = {(method, target): rate for method, target, rate, _ in best_rates(read)}
+    best = {case: rate for case, rate, _ in best_rates(read)}
     return [best[m, TARGETS[0]] for m in METHODS] == [0.8, 0.2, 0.2] and best[ONE, TARGETS[2]] == 0.2
 
 
 def local_work_is_worth_less(read):
     """With skew, FedSGD needs fewer times as many rounds."""
-    rounds = {m: [mean(read(NAME), m, target) for target in (SKEWED, IID)] for m in METHODS}
-    return all(rounds[SGD][0] / rounds[m][0] < rounds[SGD][1] / rounds[m][1] for m in (ONE, FIVE))
+    skewed, iid = ({m: mean(read(NAME), m, target) for m in METHODS} for target in (SKEWED, IID))
+    return all(skewed[SGD] / skewed[m] < iid[SGD] / iid[m] for m in (ONE, FIVE))
 
 
 def fewer_with_more_work(*targets):
@@ -96,6 +97,6 @@ CLAIMS = {
 
 GIVEN = [
     "cross the lower dotted line, 85 % of the test examples,",
-    "until the server's model gets 85 % or 90 % of the test examples right, as means with 95 % intervals",
+    "until the server's model gets 85 % or 90 % of the test examples right",
     "for 85 % on IID clients",
 ]

@@ -1,6 +1,6 @@
 """What chapter 6 says of its stored runs."""
 
-from book.claiming import OURS, ahead, beats, between, every, level
+from book.claiming import OURS, ahead, beats, between, every, level, same
 from book.claims.reproduction_cfl import AGREE, EVERYTHING, OWN, found, lengths_cost, split
 
 PAGE = "notebooks/06_cfl.ipynb"
@@ -26,7 +26,7 @@ CLAIMS = {
     "a single model for all clients is stuck below one in four": between(0.2, 0.25, NAME, "FedAvg", EVERYTHING),
     "it split in none of the five runs, so it *is* FedAvg": every(
         between(0, 0, NAME, f"{OURS}, {AGREE}", "splits"),
-        lambda read: all(read(NAME)[f"{OURS}, {AGREE}"][s] == read(NAME)[f"FedAvg, {AGREE}"][s] for s in SCORES),
+        same(NAME, f"{OURS}, {AGREE}", f"FedAvg, {AGREE}", *SCORES),
     ),
     "The rule by lengths split in four of the five, and each time this cost accuracy on all digits, "
     "up to 2.3 points": lengths_cost,
