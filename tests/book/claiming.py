@@ -198,13 +198,13 @@ def shows(value: float, text: str) -> bool:
 
 @functools.cache
 def prose(path: str) -> str:
-    """The words of a page on one line: Markdown of a notebook, or a .md file, without code and formulas."""
+    """The words of a page on one line: a notebook's captions and Markdown, or a .md file, without code and formulas."""
     text = (ROOT / path).read_text(encoding="utf8")
     if path.endswith(".ipynb"):
         cells = json.loads(text)["cells"]
         written = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
         drawn = [c["metadata"].get("mystnb", {}).get("figure", {}) for c in cells if c["cell_type"] == "code"]
-        text = "\n\n".join([*written, *(figure.get("caption", "") for figure in drawn)])
+        text = "\n\n".join([*(figure.get("caption", "") for figure in drawn), *written])
     text = re.sub(r"```.*?```|\$\$.*?\$\$", " ", text, flags=re.S)
     return " ".join(text.split())
 

@@ -95,8 +95,4 @@ CLAIMS = {
     "IID clients of whom ten take part": printed({SKEW: "2.3", ALL: "0.4", EVEN: "0.4"}, "step", times=100),
 }
 
-GIVEN = [
-    "cross the lower dotted line, 85 % of the test examples,",
-    "until the server's model gets 85 % or 90 % of the test examples right",
-    "for 85 % on IID clients",
-]
+GIVEN = ["line, 85 % of the test examples,", "gets 85 % or 90 % of the test examples right", "for 85 % on IID clients"]

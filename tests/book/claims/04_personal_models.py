@@ -44,8 +44,4 @@ CLAIMS = {
     ),
 }
 
-GIVEN = [
-    "at the learning rate of the training, 0.1, and once at 0.03",
-    "Both axes begin at 0.3.",
-    "the vertical axis begins at 0.6",
-]
+GIVEN = ["of the training, 0.1, and once at 0.03", "Both axes begin at 0.3.", "the vertical axis begins at 0.6"]

@@ -46,7 +46,4 @@ CLAIMS = {
     "The abstract's *always* therefore does not hold with finite data and such thresholds": lengths_cost,
 }
 
-GIVEN = [
-    "five stored runs of 110 rounds (means with 95 % intervals)",
-    "below 0.15 and its cross above 0.4 (lines)",
-]
+GIVEN = ["below 0.15 and its cross above 0.4 (lines)"]

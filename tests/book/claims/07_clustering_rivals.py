@@ -46,4 +46,4 @@ CLAIMS = {
     "in which all methods had 160 rounds": same(NAME, OURS, "IFCA", "rounds"),
 }
 
-GIVEN: list[str] = []
+GIVEN = []

@@ -27,6 +27,4 @@ CLAIMS = {
     "shortening them costs a point and a half before any noise is added": loses(800, "FedAvg", "noise 0", 1.3, 1.7),
 }
 
-GIVEN = [
-    "We count an image as rebuilt if one of the candidates correlates with it by more than 0.95",
-]
+GIVEN = ["correlates with it by more than 0.95"]

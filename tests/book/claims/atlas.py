@@ -32,4 +32,4 @@ CLAIMS = {
     "one model is right": every(near_training_alone, in_every_seed("FedAvg", "FedProto", *ALIKE)),
 }
 
-GIVEN: list[str] = []
+GIVEN = []

@@ -50,4 +50,4 @@ CLAIMS = {line: row(arm, line) for arm, line in ROWS.items()} | {
     "It is within 1.5 points of the best row in all four columns": near_the_best,
 }
 
-GIVEN = ["share 4,000 digits", "$\\alpha = 0.3$", "after 60 rounds"]
+GIVEN = []

@@ -241,9 +241,4 @@ CLAIMS = {
     ),
 }
 
-GIVEN = [
-    'We read "25% increase" as points',
-    "The learning rate was 0.1 in both",
-    "60 rounds and one run for each preparation",
-    "at the level .02",
-]
+GIVEN = ['We read "25% increase" as points', "The learning rate was 0.1 in both", "at the level .02"]

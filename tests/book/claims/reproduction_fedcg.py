@@ -1,6 +1,7 @@
 """What the account of FedCG says of its stored runs."""
 
 import statistics
+from functools import partial
 
 from book.claiming import HOLDS, OPPOSITE, UNDECIDED, average, beats, between, every, level, printed, says, so_many
 
@@ -110,6 +111,7 @@ def places(who):
 
 KNOWN = places("known")
 TURNED = KNOWN[:2]
+behind = partial(says, OPPOSITE, TURNED[1], WHOLE, WITHOUT)
 
 
 def effect(word, part, places, score=LATE, **more):
@@ -252,10 +254,9 @@ CLAIMS = {
         says(UNDECIDED, [TURNED[0], *KNOWN[2:]], WHOLE, WITHOUT, LATE), says(OPPOSITE, TURNED[1], WHOLE, WITHOUT, LATE)
     ),
     "by 23 points after 100 rounds, by 7 after 200, and by 3 after 300": every(
-        *(
-            says(OPPOSITE, TURNED[1], WHOLE, WITHOUT, f"accuracy, {rounds}", points=text)
-            for rounds, text in ((100, "-23"), (200, "-7"), (300, "-3"))
-        )
+        behind("accuracy, 100", points="-23"),
+        behind("accuracy, 200", points="-7"),
+        behind("accuracy, 300", points="-3"),
     ),
     "After a hundred rounds it costs 11 points in the last convolution and 13 in the last layer, in every seed.": every(
         costs_in_every_seed("accuracy, 100", "-11", "-13"), effect(UNDECIDED, "A", KNOWN, within=0.015)
@@ -319,8 +320,4 @@ CLAIMS = {
     ),
 }
 
-GIVEN = [
-    "its learning rate of 0.001",
-    "four rates from 0.03 to 0.6",
-    "FedProx ($\\mu$ = 0.1)",
-]
+GIVEN = ["its learning rate of 0.001", "four rates from 0.03 to 0.6", "FedProx ($\\mu$ = 0.1)"]

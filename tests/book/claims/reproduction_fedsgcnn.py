@@ -234,7 +234,7 @@ CLAIMS = {
     ),
     "On Boston Housing, the paper's own table, the effect is not significant either.": every(
         *(
-            undecided(f"{who}: LG-FedAvg + MMD", f"{who}: LG-FedAvg", "pooled", "cut", "median")
+            undecided(f"{who}: {LG} + MMD", f"{who}: {LG}", "pooled", "cut", "median")
             for who in ("groups", "random columns")
         )
     ),

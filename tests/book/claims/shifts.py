@@ -108,13 +108,5 @@ CLAIMS = {
     "It is better than FedAvg for them in seven of eight columns.": tuned_better(7, NEW),
     "With colours a new client does best alone.": best_alone,
 }
-GIVEN = [
-    "{cite:t}`fenoglio2025`",
-    "0, 90, 180 or 270 degrees",
-    "of 14 x 14 pixels",
-    "6,000 digits",
-    "on 80 digits each",
-    "in each of 40 rounds",
-    "trains for 40 rounds",
-    "There are 11 to 13 kinds of clients",  # tests/book/test_shifts.py
-]
+
+GIVEN = ["There are 11 to 13 kinds of clients"]  # tests/book/test_shifts.py

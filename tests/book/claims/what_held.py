@@ -180,7 +180,4 @@ CLAIMS = {
     "in every seed.": every(level(LONGER, "IFCA", "FedAvg", OWN, NEW), beats(LONGER, TUNED, "IFCA", OWN, NEW)),
 }
 
-GIVEN = [
-    "FedCG is 5.6 points above FedAvg on FEMNIST.",
-    "The split models reach close to 60 % (Figure 3).",
-]
+GIVEN = ["FedCG is 5.6 points above FedAvg on FEMNIST.", "The split models reach close to 60 % (Figure 3)."]
