@@ -27,8 +27,7 @@ CLAIMS = {
     "On all classes, fine-tuning loses 7 points.": beats(SKEW, "FedAvg", TUNED, ALL, points="7"),
     "It is ahead of Ditto and of FedRep on the own mix, in both federations and all five seeds, and Ditto computes "
     "about twice as much.": every(
-        beats([SKEW, NAMES], TUNED, ("Ditto", "FedRep"), OWN),
-        ratio(1.7, 2.2, SKEW, "Ditto", TUNED, "Gflops a client"),
+        beats([SKEW, NAMES], TUNED, ("Ditto", "FedRep"), OWN), ratio(1.7, 2.2, SKEW, "Ditto", TUNED, "Gflops a client")
     ),
     "fine-tuning at the training rate makes FedAvg worse on the writers' own characters": beats(
         LONGER, "FedAvg", f"{TUNED} at the same rate", OWN, seeds=4

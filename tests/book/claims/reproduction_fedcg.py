@@ -19,8 +19,7 @@ def paper_scores(**texts):
     """Printed so, after a thousand rounds in a single run."""
     one_run = [1000] * len(texts)
     return every(
-        printed(PAPER, texts, "accuracy"),
-        lambda read: claiming.each_seed(read, PAPER, [*texts], "rounds") == one_run,
+        printed(PAPER, texts, "accuracy"), lambda read: claiming.each_seed(read, PAPER, [*texts], "rounds") == one_run
     )
 
 

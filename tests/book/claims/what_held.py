@@ -134,9 +134,7 @@ CLAIMS = {
     "at the same rate, $\\lambda$ ends higher with a single domain than with four, in every "
     "seed": fedcg.more_with_one_domain,
     "They do if they have few rows and their columns resemble each other, but some clients lose": every(
-        shared_layers(HOLDS, "as dealt", "6 rows"),
-        shared_layers(UNDECIDED, "48 rows", "own signs"),
-        some_lose,
+        shared_layers(HOLDS, "as dealt", "6 rows"), shared_layers(UNDECIDED, "48 rows", "own signs"), some_lose
     ),
     "At the paper's weight it changes the score by next to nothing, and a sweep of weights with one seed "
     "can look like anything.": every(fedsgcnn.next_to_nothing, sweeps_show_anything),
