@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import nbformat
-import papermill
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
@@ -136,8 +135,7 @@ def test_a_whole_chapter_runs_as_a_students_copy(machine, tmp_path, monkeypatch)
     notebook = student.marked(notebooks.read(PATHS[6]))
     notebook.cells[0].source = badges.setup_cell(PATHS[6].stem, ADDRESS, badges.release())
     notebook.cells.insert(0, nbformat.v4.new_code_cell("import google.colab  # Colab's kernel has done so"))
-    how = {"kernel_name": "python3", "progress_bar": False, "execution_timeout": 300}
-    papermill.execute_notebook(notebook, None, {"preset": "smoke"}, cwd=tmp_path, **how)
+    colab.executed(notebook, tmp_path, {"preset": "smoke"})
     assert [p.name for p in tmp_path.iterdir()] == ["fedlib-book"]
 
 
