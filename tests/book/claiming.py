@@ -109,40 +109,37 @@ def every(*claims: Claim) -> Claim:
 
 
 def says(
-    word: str, where: Where, a: Names, b: Names, *scores: str, seeds: int = 0, within: float = 1e9, points: str = ""
+    word: str, where: Where, a: Names, b: Names, *scores: str, seeds=0, by=-1e9, within=1e9, half=0.0, points=""
 ) -> Claim:
     """The verdict on "a is above b" is this word for each row of `a` and each of `b`, in each of these scores.
 
-    It is above in at least so many seeds, by less than `within`, and, where that is printed, by so many points.
+    It is above in at least so many seeds, in each by more than `by`, on average by less than `within`, with an interval
+    that reaches less than `half` to each side, and, where that is printed, by so many points.
     """
     return lambda read: all(
-        gap["verdict"] == word
+        word in ("", gap["verdict"])
         and gap["agree"] >= seeds
+        and gap["least"] > by
         and abs(gap["difference"]) < within
+        and (not half or 0 < gap["half_width"] < half)
         and (not points or shows(100 * gap["difference"], points))
         for gap in gaps(read, where, a, b, *scores)
     )
 
 
-def beats(where: Where, a: Names, b: Names, *scores: str, seeds: int = 5, **more: Any) -> Claim:
+def beats(*asked: Any, seeds: int = 5, **more: Any) -> Claim:
     """Each row of `a` is above each of `b`, by the whole interval and in at least so many seeds."""
-    return says(HOLDS, where, a, b, *scores, seeds=seeds, **more)
+    return says(HOLDS, *asked, seeds=seeds, **more)
 
 
-def level(where: Where, a: Names, b: Names, *scores: str, within: float = 0.05, half: float = 0.2) -> Claim:
+def level(*asked: Any, within: float = 0.05, half: float = 0.2) -> Claim:
     """Nobody can tell them apart, they lie close together, and the intervals are narrow enough for that to say so."""
-    return lambda read: all(
-        gap["verdict"] == UNDECIDED and 0 < gap["half_width"] < half and abs(gap["difference"]) < within
-        for gap in gaps(read, where, a, b, *scores)
-    )
+    return says(UNDECIDED, *asked, within=within, half=half)
 
 
-def ahead(where: Where, a: Names, b: Names, *scores: str, by: float = 0.0, points: str = "") -> Claim:
+def ahead(*asked: Any, by: float = 0.0, points: str = "") -> Claim:
     """In every seed each row of `a` is above each of `b`, by more than this, and on average by so many points."""
-    return lambda read: all(
-        gap["least"] > by and (not points or shows(100 * gap["difference"], points))
-        for gap in gaps(read, where, a, b, *scores)
-    )
+    return says("", *asked, by=by, points=points)
 
 
 def same(where: Where, a: str, b: str, *scores: str) -> Claim:
