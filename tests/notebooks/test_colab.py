@@ -91,19 +91,14 @@ def test_setup_never_fetches_the_head_of_a_branch(machine, tmp_path):
     assert run.stderr.endswith(f"RuntimeError: {ADDRESS} has no release v0.0.1; tell us at {ADDRESS}/issues\n")
 
 
-def test_setup_installs_what_colab_lacks_and_nothing_else():
-    used = {"12_who_helps_whom"}
-    for path in PATHS:
-        installed = colab.installed_by(badges.setup_cell(path.stem, ADDRESS, "1"))
-        assert installed == ({"torch-geometric"} if path.stem in used else set())
-    assert "torch-geometric" not in colab.with_needs(colab.VERSIONS)
-
-
-def test_setup_is_short_and_says_where_an_address_is_missing(tmp_path, machine):
-    for path in PATHS:
-        for url in (ADDRESS, badges.PLACEHOLDER):
-            lines = badges.setup_cell(path.stem, url, "1.0.0").splitlines()
-            assert len([line for line in lines if line]) <= 11 and max(map(len, lines)) <= 92
+@pytest.mark.parametrize("chapter", [path.stem for path in PATHS])
+def test_setup_is_short_and_installs_what_colab_lacks(chapter):
+    for url in (ADDRESS, badges.PLACEHOLDER):
+        lines = badges.setup_cell(chapter, url, "1.0.0").splitlines()
+        assert len([line for line in lines if line]) <= 11 and max(map(len, lines)) <= 92
+    lacking = {"torch-geometric"} if chapter == "12_who_helps_whom" else set()
+    assert colab.installed_by(badges.setup_cell(chapter, ADDRESS, "1")) == lacking
+    assert not lacking & colab.with_needs(colab.VERSIONS)
 
 
 @pytest.mark.parametrize("chapter", ["01_fedavg", *badges.GRAPHS])
