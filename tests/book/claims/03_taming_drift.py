@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from book.claiming import UNDECIDED, between, every, level, mean, shows, values
+from book.claiming import UNDECIDED, average, between, every, level, mean, shows, values
 
 from book import claiming
 
@@ -50,9 +50,7 @@ CLAIMS = {
         a_third_of_the_lead,
     ),
     "on average each method's best rate is in the middle of its list": best_in_the_middle,
-    "The vertical axis begins at 0.83, and FedAvg at 0.6 is far below it.": claiming.average(
-        0, 0.75, NAME, "FedAvg, lr 0.6", SCORE
-    ),
+    "vertical axis begins at 0.83, and FedAvg at 0.6 is far below it": average(0, 0.75, NAME, "FedAvg, lr 0.6", SCORE),
     "SCAFFOLD learns faster than FedAvg (first twenty rounds) in five of five seeds": beats(
         "SCAFFOLD, lr 0.1", "FedAvg, lr 0.1", FIRST
     ),

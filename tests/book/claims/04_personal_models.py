@@ -32,12 +32,8 @@ CLAIMS = {
     "fine-tuning at the training rate makes FedAvg worse on the writers' own characters": beats(
         LONGER, "FedAvg", f"{TUNED} at the same rate", OWN, seeds=4
     ),
-    "a separately tuned rate makes it better in all five seeds, by 3 points": beats(
-        LONGER, TUNED, "FedAvg", OWN, points="3"
-    ),
-    "With permuted labels, true groups are 61 points ahead of FedAvg.": beats(
-        NAMES, GROUPS, "FedAvg", OWN, points="61"
-    ),
+    "tuned rate makes it better in all five seeds, by 3 points": beats(LONGER, TUNED, "FedAvg", OWN, points="3"),
+    "With permuted labels, true groups are 61 points ahead of FedAvg": beats(NAMES, GROUPS, "FedAvg", OWN, points="61"),
     "Fine-tuning alone brings 54, so the groups are worth 7 points more, and they are ahead in all five seeds.": every(
         beats(NAMES, TUNED, "FedAvg", OWN, points="54"), beats(NAMES, GROUPS, TUNED, OWN, points="7")
     ),

@@ -72,9 +72,7 @@ CLAIMS = {
         gains("label skew", "FedAdam", "SCAFFOLD"), best("label skew", "FedAdam", "Ditto")
     ),
     "| 4 | each mix several looks (*styles*) | FedAvg, FedAdam,": best("styles", "FedAvg", "FedAdam"),
-    "| 5 | look different in groups (*rotations*) | PACFL |": every(
-        gains("rotations", "PACFL"), best("rotations", "PACFL")
-    ),
+    "look different in groups (*rotations*) | PACFL |": every(gains("rotations", "PACFL"), best("rotations", "PACFL")),
     "| 6 | lack some of the columns (*features by position*) | FedAdam |": every(
         gains("features by position", "FedAdam"), best("features by position", "FedAdam")
     ),

@@ -281,9 +281,7 @@ CLAIMS = {
     "$A$ adds in none of four comparisons": every(
         helps(0, "A", places("found"), 0, 0), average(-1, 0, places("found"), "effect of A", LATE)
     ),
-    "does mixing help late in training, by one to two points in three of four": helps(
-        3, "A", places("random"), 0.01, 0.02
-    ),
+    "mixing help late in training, by one to two points in three of four": helps(3, "A", places("random"), 0.01, 0.02),
     "the graph helped the rarest style compared with modules without a graph; compared with FedAvg that "
     "is undecided": every(
         rarest_style(HOLDS, "FedCG", "residual, no graph"),

@@ -199,12 +199,8 @@ def nobody_reads(read):
 
 
 CLAIMS = {
-    "with all wines LG-FedAvg and the MMD are below the published scores.": against_paper(
-        OPPOSITE, LG, MMD, wines=WINE
-    ),
-    "With red wines LG-FedAvg and the MMD meet the published scores in both columns.": against_paper(
-        UNDECIDED, LG, MMD
-    ),
+    "with all wines LG-FedAvg and the MMD are below the published scores": against_paper(OPPOSITE, LG, MMD, wines=WINE),
+    "With red wines LG-FedAvg and the MMD meet the published scores in both columns": against_paper(UNDECIDED, LG, MMD),
     "Standalone does not, being 6 to 7 points above its published score.": every(
         against_paper(HOLDS, "Standalone"), points_from_paper(5.5, 7.5, "Standalone")
     ),
