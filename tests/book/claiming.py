@@ -7,9 +7,10 @@ figures of a result by name.
 
 import functools
 import json
-import math
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from itertools import product
 from typing import Any
 
 from fedlib import statistics
@@ -17,7 +18,7 @@ from tools.notebooks import ROOT
 
 Read = Callable[[str], Any]
 Claim = Callable[[Read], bool]
-Where = str | Sequence[str]  # a result, or a result and the keys that lead to a part of its figures
+Where = Any  # a result, or a result and the keys that lead to a part of its figures: see `places`
 Names = str | float | Sequence[str]  # of one row, or of several; of those that are beaten, a number too
 HOLDS, OPPOSITE, UNDECIDED = "holds", "the opposite holds", "undecided"
 OURS, RELATIVE = "split-half CFL (ours)", "CFL, relative lengths"  # rows of several results
@@ -60,10 +61,32 @@ def verdict(figures: Any, a: Any, b: Any) -> str:
     return compare(figures, a, b)["verdict"]
 
 
-def part(read: Read, where: Where) -> Any:
-    """The figures of a result, or a part of them."""
-    name, *place = [where] if isinstance(where, str) else where
-    return at(read(name), *place)
+def places(*keys: Any) -> list[tuple[Any, ...]]:
+    """All places that are meant: a tuple are keys one after another, of a list each key is meant."""
+    match keys:
+        case ():
+            return [()]
+        case (tuple() as first, *rest):
+            return places(*first, *rest)
+        case (list() as first, *rest):
+            return [place for key in first for place in places(key, *rest)]
+        case (first, *rest):
+            return [(first, *place) for place in places(*rest)]
+
+
+def parts(read: Read, *place: Where) -> list[Any]:
+    """What stands at all places that are meant; a place begins with the name of a result."""
+    return [at(read(name), *keys) for name, *keys in places(*place)]
+
+
+def each_seed(read: Read, *place: Where) -> list[float]:
+    """The numbers of all seeds at all places that are meant."""
+    return [v for found in parts(read, *place) for v in values(found)]
+
+
+def rows_of(names: Names) -> Sequence[Any]:
+    """One row, or several."""
+    return [names] if isinstance(names, (str, float)) else names
 
 
 def gaps(read: Read, where: Where, a: Names, b: Names, *scores: str) -> list[dict[str, Any]]:
@@ -71,11 +94,9 @@ def gaps(read: Read, where: Where, a: Names, b: Names, *scores: str) -> list[dic
 
     Without scores the rows themselves have a number for each seed.
     """
-    rows, others = ([n] if isinstance(n, (str, float)) else n for n in (a, b))
     found = [
-        compare(part(read, where), (row, *score), other if isinstance(other, float) else (other, *score))
-        for row in rows
-        for other in others
+        compare(figures, (row, *score), other if isinstance(other, float) else (other, *score))
+        for figures, row, other in product(parts(read, where), rows_of(a), rows_of(b))
         for score in [[s] for s in scores] or [[]]
     ]
     assert found and min(gap["seeds"] for gap in found) >= 5
@@ -88,90 +109,108 @@ def every(*claims: Claim) -> Claim:
 
 
 def says(
-    word: str,
-    where: Where,
-    a: Names,
-    b: Names,
-    *scores: str,
-    seeds: int = 0,
-    within: float = math.inf,
-    points: str = "",
+    word: str, where: Where, a: Names, b: Names, *scores: str, seeds=0, by=-1e9, within=1e9, half=0.0, points=""
 ) -> Claim:
     """The verdict on "a is above b" is this word for each row of `a` and each of `b`, in each of these scores.
 
-    It is above in at least so many seeds, by less than `within`, and, where that is printed, by so many points.
+    It is above in at least so many seeds, in each by more than `by`, on average by less than `within`, with an interval
+    that reaches less than `half` to each side, and, where that is printed, by so many points.
     """
     return lambda read: all(
-        gap["verdict"] == word
+        word in ("", gap["verdict"])
         and gap["agree"] >= seeds
+        and gap["least"] > by
         and abs(gap["difference"]) < within
+        and (not half or 0 < gap["half_width"] < half)
         and (not points or shows(100 * gap["difference"], points))
         for gap in gaps(read, where, a, b, *scores)
     )
 
 
-def beats(where: Where, a: Names, b: Names, *scores: str, seeds: int = 5, **more: Any) -> Claim:
+def beats(*asked: Any, seeds: int = 5, **more: Any) -> Claim:
     """Each row of `a` is above each of `b`, by the whole interval and in at least so many seeds."""
-    return says(HOLDS, where, a, b, *scores, seeds=seeds, **more)
+    return says(HOLDS, *asked, seeds=seeds, **more)
 
 
-def level(where: Where, a: Names, b: Names, *scores: str, within: float = 0.05, half: float = 0.2) -> Claim:
+def level(*asked: Any, within: float = 0.05, half: float = 0.2) -> Claim:
     """Nobody can tell them apart, they lie close together, and the intervals are narrow enough for that to say so."""
-    return lambda read: all(
-        gap["verdict"] == UNDECIDED and 0 < gap["half_width"] < half and abs(gap["difference"]) < within
-        for gap in gaps(read, where, a, b, *scores)
-    )
+    return says(UNDECIDED, *asked, within=within, half=half)
 
 
-def ahead(where: Where, a: Names, b: Names, *scores: str, by: float = 0.0, points: str = "") -> Claim:
+def ahead(*asked: Any, by: float = 0.0, points: str = "") -> Claim:
     """In every seed each row of `a` is above each of `b`, by more than this, and on average by so many points."""
-    return lambda read: all(
-        gap["least"] > by and (not points or shows(100 * gap["difference"], points))
-        for gap in gaps(read, where, a, b, *scores)
-    )
+    return says("", *asked, by=by, points=points)
 
 
-def between(low: float, high: float, where: Where, *place: str) -> Claim:
+def same(where: Where, a: str, b: str, *scores: str) -> Claim:
+    """Both rows have the same numbers, seed by seed, in these scores."""
+    return lambda read: all(at(p, a, s) == at(p, b, s) for p in parts(read, where) for s in scores)
+
+
+def between(low: float, high: float, *place: Where) -> Claim:
     """The number of every seed lies between these two, which belong to it."""
-    return lambda read: all(low <= v <= high for v in values(part(read, where), *place))
+    return lambda read: all(low <= v <= high for v in each_seed(read, *place))
+
+
+def average(low: float, high: float, *place: Where) -> Claim:
+    """The mean over seeds lies between these two, which belong to it."""
+    return lambda read: all(low <= mean(found) <= high for found in parts(read, *place))
+
+
+def apart(low: float, high: float, where: Where, a: Names, b: Names, *score: str) -> Claim:
+    """The mean of each row of `a` less that of each of `b` lies between these two."""
+    return lambda read: all(
+        low < mean(found, row, *score) - mean(found, other, *score) < high
+        for found, row, other in product(parts(read, where), rows_of(a), rows_of(b))
+    )
 
 
 def ratio(low: float, high: float, where: Where, a: str, b: str, *score: str) -> Claim:
     """The mean of `a` over that of `b`."""
-    return lambda read: low < mean(part(read, where), a, *score) / mean(part(read, where), b, *score) < high
+    return lambda read: all(low < mean(p, a, *score) / mean(p, b, *score) < high for p in parts(read, where))
 
 
 def printed(where: Where, texts: Mapping[str, str], *score: str, times: float = 1) -> Claim:
     """The mean that stands in each of these rows is printed so, perhaps in percent."""
-    return lambda read: all(shows(times * mean(part(read, where), row, *score), text) for row, text in texts.items())
+    return lambda read: all(
+        shows(times * mean(found, row, *score), text) for found in parts(read, where) for row, text in texts.items()
+    )
+
+
+def so_many(number: int, of: int, asked: Callable[[Read], Iterable[bool]]) -> Claim:
+    """It is so in this number of all cases."""
+    return lambda read: Counter(map(bool, asked(read))) == Counter({True: number, False: of - number})
+
+
+def so_often(number: int, of: int, word: str, where: Where, a: Names, b: Names, *scores: str) -> Claim:
+    """This number of all verdicts on "a is above b" is this word."""
+    return so_many(number, of, lambda read: (gap["verdict"] == word for gap in gaps(read, where, a, b, *scores)))
 
 
 def shows(value: float, text: str) -> bool:
     """Whether a number rounds to what is printed: shows(0.7649, "0.765"), shows(-.4, "-0")."""
     digits = len(text.partition(".")[2])
-    return math.isclose(round(value, digits), float(text), abs_tol=1.000001 * 10**-digits / 2) or (
-        abs(value - float(text)) <= 0.5 * 10**-digits + 1e-9
-    )
+    return abs(value - float(text)) <= 0.5 * 10**-digits + 1e-9
 
 
 @functools.cache
 def prose(path: str) -> str:
-    """The words of a page on one line: Markdown of a notebook, or a .md file, without code and formulas."""
+    """The words of a page on one line: a notebook's captions and Markdown, or a .md file, without code and formulas."""
     text = (ROOT / path).read_text(encoding="utf8")
     if path.endswith(".ipynb"):
-        cells = [c for c in json.loads(text)["cells"] if c["cell_type"] == "markdown"]
-        captions = [
-            c["metadata"].get("mystnb", {}).get("figure", {}).get("caption", "")
-            for c in json.loads(text)["cells"]
-            if c["cell_type"] == "code"
-        ]
-        text = "\n\n".join("".join(c["source"]) for c in cells) + "\n\n" + "\n\n".join(captions)
+        cells = json.loads(text)["cells"]
+        written = ["".join(c["source"]) for c in cells if c["cell_type"] == "markdown"]
+        drawn = [c["metadata"].get("mystnb", {}).get("figure", {}) for c in cells if c["cell_type"] == "code"]
+        text = "\n\n".join([*(figure.get("caption", "") for figure in drawn), *written])
     text = re.sub(r"```.*?```|\$\$.*?\$\$", " ", text, flags=re.S)
     return " ".join(text.split())
 
 
 def numbers(text: str) -> list[str]:
-    """Measured numbers in prose: decimals and percentages, each with some words around it."""
-    plain = re.sub(r"\$[^$]*\$|`[^`]*`|\]\([^)]*\)|https?://\S+", lambda m: " " * len(m[0]), text)
+    """Measured numbers in prose: decimals and percentages, but not of intervals, each with some words around it."""
+    nothing = (
+        r"\$[^$]*\$|`[^`]*`|\]\([^)]*\)|https?://\S+|95 % (?:intervals?|over (?:these|seeds))|[Ii]ntervals are 95 %"
+    )
+    plain = re.sub(nothing, lambda m: " " * len(m[0]), text)
     found = re.finditer(r"(?<![\w.])[−+-]?(?:\d*\.\d+|\d+(?= ?%| points?\b))", plain)
     return [text[max(0, m.start() - 40) : m.end() + 25] for m in found]

@@ -99,5 +99,5 @@ def test_other_figures_break_each_claim(stem):
 
 def test_numbers_in_prose_are_seen():
     assert len(claiming.numbers("It rose by 0.12 and .5, to 71 % or by 3 points, in FedCG 4.1 of 5 seeds")) == 5
-    assert claiming.numbers("chapter 6, Table 2, $0.5$ and `lr=0.1`, 12 clients") == []
+    assert claiming.numbers("chapter 6, Table 2, $0.5$ and `lr=0.1`, 12 clients, with 95 % intervals") == []
     assert re.match(r".*− ?0\.3", claiming.numbers("a fall of − 0.3 then")[0].replace("−0", "− 0"))

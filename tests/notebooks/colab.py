@@ -1,15 +1,46 @@
-"""Colab's image, as tests/colab.txt lists it: what is there, and what of this machine it lacks."""
+"""Notebooks that run, here and as on Colab, whose image tests/colab.txt lists: what is there, and what it lacks."""
 
+import os
 import re
 from functools import cache
 from importlib import metadata
 
+import papermill
 from packaging.requirements import Requirement
 
+from tools import badges
 from tools.notebooks import ROOT
 
 LINES = (ROOT / "tests/colab.txt").read_text(encoding="utf8").splitlines()
 VERSIONS = dict(line.split("==") for line in LINES if line and not line.startswith("#"))
+SITE = ROOT / "tests/notebooks/colab_site"
+# As a processor without today's instructions computes.
+OTHER_ROUNDING = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
+
+
+def executed(notebook, folder, parameters, limit=300):
+    """A notebook after a run from a clean kernel; no copy is written, as papermill would do after every cell."""
+    how = {"kernel_name": "python3", "progress_bar": False, "execution_timeout": limit}
+    return papermill.execute_notebook(notebook, None, parameters, cwd=folder, **how)
+
+
+def run(notebook, folder, monkeypatch, seed=0, *sites, **environment):
+    """Run it with small parameters, with these folders first on its path."""
+    path = os.pathsep.join(map(str, (*sites, ROOT, ROOT / "tests")))
+    for name, value in ({"PYTHONPATH": path, "OMP_NUM_THREADS": "1"} | environment).items():
+        monkeypatch.setenv(name, value)
+    return executed(notebook, folder, {"preset": "smoke", "seed": seed})
+
+
+def run_there(notebook, stem, folder, monkeypatch):
+    """Run it on a machine such as Colab's: other packages are hidden, but for those that the set-up cell installs; the
+    device refuses what a GPU refuses (tests/emulated_device.py); numbers are rounded otherwise. Another seed.
+    """
+    installed = installed_by(badges.setup_cell(stem, "https://github.com/a/b", "1"))
+    hidden = missing(installed)
+    assert "flwr" not in installed and {"papermill", "nbformat"} <= hidden
+    assert ("torch_geometric" in hidden) == (stem not in badges.GRAPHS)
+    return run(notebook, folder, monkeypatch, 1, SITE, HIDDEN_PACKAGES=",".join(hidden), **OTHER_ROUNDING)
 
 
 def normal(name):

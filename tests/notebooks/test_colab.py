@@ -7,7 +7,6 @@ import subprocess
 import sys
 
 import nbformat
-import papermill
 import pytest
 from packaging.requirements import Requirement
 from packaging.version import Version
@@ -92,19 +91,14 @@ def test_setup_never_fetches_the_head_of_a_branch(machine, tmp_path):
     assert run.stderr.endswith(f"RuntimeError: {ADDRESS} has no release v0.0.1; tell us at {ADDRESS}/issues\n")
 
 
-def test_setup_installs_what_colab_lacks_and_nothing_else():
-    used = {"12_who_helps_whom"}
-    for path in PATHS:
-        installed = colab.installed_by(badges.setup_cell(path.stem, ADDRESS, "1"))
-        assert installed == ({"torch-geometric"} if path.stem in used else set())
-    assert "torch-geometric" not in colab.with_needs(colab.VERSIONS)
-
-
-def test_setup_is_short_and_says_where_an_address_is_missing(tmp_path, machine):
-    for path in PATHS:
-        for url in (ADDRESS, badges.PLACEHOLDER):
-            lines = badges.setup_cell(path.stem, url, "1.0.0").splitlines()
-            assert len([line for line in lines if line]) <= 11 and max(map(len, lines)) <= 92
+@pytest.mark.parametrize("chapter", [path.stem for path in PATHS])
+def test_setup_is_short_and_installs_what_colab_lacks(chapter):
+    for url in (ADDRESS, badges.PLACEHOLDER):
+        lines = badges.setup_cell(chapter, url, "1.0.0").splitlines()
+        assert len([line for line in lines if line]) <= 11 and max(map(len, lines)) <= 92
+    lacking = {"torch-geometric"} if chapter == "12_who_helps_whom" else set()
+    assert colab.installed_by(badges.setup_cell(chapter, ADDRESS, "1")) == lacking
+    assert not lacking & colab.with_needs(colab.VERSIONS)
 
 
 @pytest.mark.parametrize("chapter", ["01_fedavg", *badges.GRAPHS])
@@ -136,8 +130,7 @@ def test_a_whole_chapter_runs_as_a_students_copy(machine, tmp_path, monkeypatch)
     notebook = student.marked(notebooks.read(PATHS[6]))
     notebook.cells[0].source = badges.setup_cell(PATHS[6].stem, ADDRESS, badges.release())
     notebook.cells.insert(0, nbformat.v4.new_code_cell("import google.colab  # Colab's kernel has done so"))
-    how = {"kernel_name": "python3", "progress_bar": False, "execution_timeout": 300}
-    papermill.execute_notebook(notebook, None, {"preset": "smoke"}, cwd=tmp_path, **how)
+    colab.executed(notebook, tmp_path, {"preset": "smoke"})
     assert [p.name for p in tmp_path.iterdir()] == ["fedlib-book"]
 
 

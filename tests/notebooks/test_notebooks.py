@@ -2,7 +2,6 @@
 
 import ast
 import copy
-import os
 import re
 
 import nbformat
@@ -11,15 +10,9 @@ import pytest
 from notebooks.wrong_answers import WRONG
 
 from notebooks import colab
-from tools import badges, exercises, fold, notebooks
+from tools import badges, downloads, exercises, fold, notebooks
 
 PATHS = notebooks.paths()
-COLAB = notebooks.ROOT / "tests/notebooks/colab_site"
-OTHER_ROUNDING = {  # as a processor without today's instructions computes
-    "ATEN_CPU_CAPABILITY": "default",
-    "ONEDNN_MAX_CPU_ISA": "SSE41",
-    "MKL_CBWR": "COMPATIBLE",
-}
 HINT = r"\n\n<details><summary>Hint</summary>\n\n.{20,}\n\n</details>$"
 
 
@@ -50,24 +43,6 @@ def with_wrong_answers(notebook, wrong):
     return notebook
 
 
-def run(notebook, path, monkeypatch, seed, *folders, **environment):
-    """Run a chapter with small parameters from a clean kernel, with these folders first on its path."""
-    folders = [str(f) for f in (*folders, notebooks.ROOT, notebooks.ROOT / "tests")]
-    monkeypatch.setenv("PYTHONPATH", os.pathsep.join(folders))
-    monkeypatch.setenv("OMP_NUM_THREADS", "1")
-    for name, value in environment.items():
-        monkeypatch.setenv(name, value)
-    return papermill.execute_notebook(
-        notebook,
-        None,  # no copy: papermill would write it after every cell, a sixth of the whole time
-        parameters={"preset": "smoke", "seed": seed},
-        cwd=path.parent,
-        kernel_name="python3",
-        progress_bar=False,
-        execution_timeout=300,
-    )
-
-
 def times_of_results():
     return {p: p.stat().st_mtime_ns for p in (notebooks.ROOT / "book/results").glob("*")}
 
@@ -77,19 +52,12 @@ def test_runs_with_small_parameters(path, notebook, monkeypatch):
     declared = papermill.inspect_notebook(str(path))
     assert {"seed", "preset"} <= set(declared), "a parameter that the notebook does not declare would be ignored"
     before = times_of_results()
-    run(with_wrong_answers(notebook, WRONG.get(path.stem, {})), path, monkeypatch, seed=0)
+    colab.run(with_wrong_answers(notebook, WRONG.get(path.stem, {})), path.parent, monkeypatch)
     assert times_of_results() == before, "a small run must not touch stored results"
 
 
 def test_runs_on_another_machine(path, notebook, monkeypatch):
-    """One such as Colab's: other packages are hidden, but for those that the set-up cell installs there; the device
-    refuses what a GPU refuses (tests/emulated_device.py); numbers are rounded otherwise. Another seed.
-    """
-    installed = colab.installed_by(badges.setup_cell(path.stem, "https://github.com/a/b", "1"))
-    hidden = colab.missing(installed)
-    assert "flwr" not in installed and {"papermill", "nbformat"} <= hidden
-    assert ("torch_geometric" in hidden) == (path.stem not in badges.GRAPHS)
-    run(notebook, path, monkeypatch, 1, COLAB, HIDDEN_PACKAGES=",".join(hidden), **OTHER_ROUNDING)
+    colab.run_there(notebook, path.stem, path.parent, monkeypatch)
 
 
 def test_committed_without_outputs(notebook):
@@ -99,12 +67,17 @@ def test_committed_without_outputs(notebook):
     assert len(set(ids)) == len(ids)
 
 
-def test_badge_and_setup_come_first(path, notebook):
-    badge, setup = notebook.cells[:2]
-    url = badges.repository()
-    assert badge.source == badges.badge(path.stem, url), "make badges writes it"
-    assert setup.source == badges.setup_cell(path.stem, url, badges.release()), "make badges writes it"
-    assert "remove-cell" in badge.metadata.tags and "remove-cell" in setup.metadata.tags
+def test_badge_and_setup_come_first(notebook):
+    """As `make badges` writes them: `test_one_address` in tests/book."""
+    assert [c.id for c in notebook.cells[:2]] == ["badge", "setup"]
+    assert all("remove-cell" in c.metadata.tags for c in notebook.cells[:2])
+
+
+@pytest.mark.parametrize("path", [downloads.STARTER, downloads.PAPERS], ids=lambda p: p.stem)
+def test_the_set_up_of_other_notebooks_is_that_of_the_chapters(path, notebook):
+    text = path.read_text(encoding="utf8")
+    assert badges.notebook_with(text, path.stem, badges.repository(), badges.release()) == text, "run make badges"
+    nbformat.validate(notebook)
 
 
 def test_cells_with_a_title_are_folded_everywhere(notebook):
@@ -118,7 +91,7 @@ def test_cells_with_a_title_are_folded_everywhere(notebook):
 
 def test_asserts_are_for_the_reader(notebook):
     """By hand against the library, once; the rest check exercises. What the pages claim is tested in tests/book."""
-    checks = {id(e.check) for e in exercises.of(notebook)} | {id(e.solution) for e in exercises.of(notebook)}
+    checks = {id(c) for e in exercises.of(notebook) for c in (e.check, e.solution)}
     code = "\n".join(c.source for c in notebooks.code_cells(notebook) if id(c) not in checks)
     assert len(re.findall(r"^\s*assert\b", code, re.M)) <= 1
     assert "torch.equal" not in code and "assert_array_equal" not in code
@@ -160,11 +133,6 @@ def test_headings_and_equations(path, notebook):
     assert not re.search(r"^(:::|```\{)|\{(ref|doc|cite|numref|eq)[:}]", text, re.M), "Colab shows MyST directives raw"
 
 
-def test_by_hand_is_short(notebook):
-    cells = [c for c in notebook.cells if c.id.startswith("by-hand") and c.cell_type == "code"]
-    assert cells and all(lines_of(c) <= 20 for c in cells)
-
-
 def test_a_chapter_fits_a_class_of_ninety_minutes(notebook):
     """Half an hour to read, and the rest to do."""
     asked = {id(cell) for e in exercises.of(notebook) for cell in e.cells}
@@ -177,6 +145,7 @@ def test_a_chapter_fits_a_class_of_ninety_minutes(notebook):
     read = [c for c in code if c not in folded]
     measures = {
         "words": (len(" ".join(text).split()), 2000),
+        "longest cell by hand": (max(lines_of(c) for c in code if c.id.startswith("by-hand")), 20),
         "lines to read": (sum(map(lines_of, read)), 160),
         "longest cell": (max(map(lines_of, read)), 25),
         "folded lines": (sum(map(lines_of, folded)), 90),
@@ -187,17 +156,9 @@ def test_a_chapter_fits_a_class_of_ninety_minutes(notebook):
     assert not {name: value for name, value in measures.items() if value[0] > value[1]}
 
 
-def test_a_check_answers(notebook):
-    """It says that an answer is right, or what may be wrong with it."""
-    for e in exercises.of(notebook):
-        tree = ast.parse(e.check.source)
-        assert all(node.msg for node in ast.walk(tree) if isinstance(node, ast.Assert)), f"exercise {e.number}"
-        assert "Correct: " in e.check.source.rsplit("assert ", 1)[1]
-
-
 def lines_of(cell):
     """Lines of code that are not blank."""
-    return sum(1 for line in cell.source.splitlines() if line.strip())
+    return len([line for line in cell.source.splitlines() if line.strip()])
 
 
 def test_figures_have_a_caption_and_alt_text(notebook):
@@ -221,6 +182,9 @@ def test_exercises_have_hints_solutions_and_checks(path, notebook):
         assert (e.answer.id, e.answer.source) == (f"answer-{e.number}", exercises.empty(e.number)), "run make fold"
         assert e.answer.metadata == {"tags": ["answer"]}
         assert e.check.id == f"check-{e.number}" and "assert " in e.check.source, "a check follows the answer"
+        asserts = [node for node in ast.walk(ast.parse(e.check.source)) if isinstance(node, ast.Assert)]
+        assert all(node.msg for node in asserts), f"check {e.number} does not say what may be wrong"
+        assert "Correct: " in e.check.source.rsplit("assert ", 1)[1], f"check {e.number} does not say that it is right"
         wrong = WRONG.get(path.stem, {}).get(e.number)
         assert wrong, f"exercise {e.number} needs a wrong answer in wrong_answers.py"
         assert all(exercises.edited(e.solution.source, old, new) != e.solution.source for _, old, new, _ in wrong)
@@ -253,10 +217,6 @@ def test_in_a_run_of_all_cells_an_answer_counts_and_not_the_solution(notebook):
     for cell in notebooks.code_cells(notebook):
         exec(says.get(cell.id, ""), names)
     assert names["checked"] == ["answer"] * len(asked)
-
-
-def test_there_are_enough_exercises():
-    assert sum(len(exercises.of(notebooks.read(path))) for path in PATHS) >= 40
 
 
 def test_a_check_must_refuse_by_assertion():

@@ -30,12 +30,8 @@ def chapter():
     cells = [new.new_markdown_cell(t) for t in text]
     shown = new.new_output("display_data", {"image/svg+xml": SVG})
     cells.insert(4, new.new_code_cell("plt.show()", metadata={"mystnb": FIGURE}, outputs=[shown], id="fig"))
-    code = [
-        "def one():\n    return 1",
-        "def two(a):\n    b = a\n    return b < 2",
-        "def three():\n    x = 1\n    return x",
-    ]
-    cells.insert(3, new.new_code_cell("\n\n\n".join(code)))
+    one, two = "def one():\n    return 1", "def two(a):\n    b = a\n    return b < 2"
+    cells.insert(3, new.new_code_cell(f"{one}\n\n\n{two}\n\n\ndef three():\n    x = 1\n    return x"))
     return new.new_notebook(cells=cells)
 
 
@@ -44,19 +40,16 @@ def plain(text):
     return re.sub("</?span[^>]*>", "", text)
 
 
+def sections(chapter):
+    return re.findall(r"<section>(.*?)</section>", slides.deck(chapter), re.S)
+
+
 def test_a_deck_has_all_parts(chapter):
     deck = slides.deck(chapter)
     found = re.findall(r"<section>(.*?)</section>", deck, re.S)
     headings = [re.search(r"<h[12]>(.*?)</h", s)[1] for s in found]
-    steps = ["Predict, 1", "Experiment: a circle is round"]
-    assert headings == [
-        "1. Circles",
-        "The equations",
-        "The algorithm",
-        *steps,
-        "What holds, and what does not",
-        "Recap",
-    ]
+    first, last = ["1. Circles", "The equations", "The algorithm"], ["What holds, and what does not", "Recap"]
+    assert headings == [*first, "Predict, 1", "Experiment: a circle is round", *last]
     assert all(words in found[0] for words in ("They are round.", "<li>to draw</li>", "<li>to look</li>"))
     assert "As here," in found[1] and r"\[a &lt; b \tag{C 1}\]" in found[1] and " is it. Not said." in found[1]
     assert found[1].count("And here,") == 1 and "So is" in found[1]
@@ -76,11 +69,11 @@ def test_what_is_long_is_divided_or_shortened(chapter, monkeypatch):
     """Equations go to a second slide, and the shortest functions go."""
     monkeypatch.setattr(slides, "EQUATIONS", 12)
     monkeypatch.setattr(slides, "CODE", 10)
-    found = re.findall(r"<section>(.*?)</section>", slides.deck(chapter), re.S)
+    found = sections(chapter)
     assert "And here," in found[1] and r"\[e" in found[2] and "So is" in found[2]
     assert "one" not in found[3] and "def two(a):" in plain(found[3]) and "def three" in plain(found[3])
     monkeypatch.setattr(slides, "LINES", 4)
-    found = re.findall(r"<section>(.*?)</section>", slides.deck(chapter), re.S)
+    found = sections(chapter)
     assert "def two(a):" in plain(found[3]) and "three" not in found[3] and "def three" in plain(found[4])
 
 
@@ -91,14 +84,14 @@ def test_the_idea_has_a_slide_once(chapter):
     figure = {**next(c for c in chapter.cells if c.id == "fig"), "id": "idea-fig"}
     for cells, said in ((after,), True), ((nbformat.from_dict(figure), after), False):
         told = nbformat.v4.new_notebook(cells=[chapter.cells[0], idea, *cells, *chapter.cells[1:]])
-        found = re.findall(r"<section>(.*?)</section>", slides.deck(told), re.S)
+        found = sections(told)
         assert ("<h2>The idea</h2>" in found[1] and "no corner" in found[1]) == said
         assert ("<h2>The idea in a picture</h2>" in found[1]) != said
 
 
 def test_a_set_up_without_a_question_is_beside_the_figure(chapter):
     chapter.cells[4].source = "## Experiment: a circle\n\nIt has a radius."
-    found = re.findall(r"<section>(.*?)</section>", slides.deck(chapter), re.S)
+    found = sections(chapter)
     assert found[3].index("It has a radius.") < found[3].index("What do you see?") and "guess" not in found[3]
 
 

@@ -170,16 +170,12 @@ def test_there_are_pages():
 def test_page(page, base, path):
     page.goto(base + path, wait_until="load")
     formulas = page.locator("span.math, div.math").count()
-    if formulas:
-        page.wait_for_function(
-            "n => document.querySelectorAll('mjx-container').length >= n", arg=formulas, timeout=PATIENCE
-        )
+    page.wait_for_function("n => document.querySelectorAll('mjx-container').length >= n", arg=formulas)
     assert page.locator("mjx-merror, [data-mjx-error]").count() == 0, "TeX that does not parse"
     assert page.evaluate("window.shifted ?? 0") < 0.1, "the page jumps while it is loaded"
     alts = page.locator("article img").evaluate_all("images => images.map(i => i.alt)")
-    alts += page.locator("article svg.drawn:not([aria-hidden] *)").evaluate_all(
-        "all => all.map(s => s.getAttribute('aria-label'))"
-    )
+    drawn = page.locator("article svg.drawn:not([aria-hidden] *)")
+    alts += drawn.evaluate_all("all => all.map(s => s.getAttribute('aria-label'))")
     # Sphinx writes the file's path where the author gave no alt text.
     assert all(a and not a.endswith((".png", ".svg", ".jpg")) for a in alts), "a figure without alt text"
     loaded = "images => images.every(i => i.complete && i.naturalWidth > 0)"
@@ -192,10 +188,8 @@ def test_page(page, base, path):
     text = page.locator("article").inner_text()
     assert "\r" not in text and "it/s]" not in text, "a progress bar on the page"
     assert not re.search(r"(?<![\w.])[-\u2212]0\.0+(?![\d.])", text), "a minus before nothing"
-    if path.startswith("notebooks/"):
-        assert sum(size for size, _ in page.weight) <= HEAVIEST, sorted(page.weight)[-5:]
-    if path == "book/index.html":
-        assert sum(size for size, _ in page.weight) <= FRONT, sorted(page.weight)[-5:]
+    limit = HEAVIEST if path.startswith("notebooks/") else FRONT if path == "book/index.html" else float("inf")
+    assert sum(size for size, _ in page.weight) <= limit, sorted(page.weight)[-5:]
     assert page.evaluate(CUT) == [], "out of sight"
     if page.view == "phone":
         assert min(page.evaluate(LETTERS), default=9) >= 8.9, "figures that cannot be read on a phone"
@@ -207,11 +201,8 @@ def test_page(page, base, path):
         assert max(page.evaluate(MEASURE), default=0) <= 75, "characters on a line"
         page.set_viewport_size(WIDE)
         assert page.evaluate(CUT) == [], "out of sight at 1440 pixels"
-    bad = [
-        f"{v['id']}: {v['help']} {[n['target'] for n in v['nodes'][:3]]}"
-        for v in Axe().run(page, options=AXE).response["violations"]
-        if v["impact"] in ("serious", "critical")
-    ]
+    found = Axe().run(page, options=AXE).response["violations"]
+    bad = [(v["help"], [n["target"] for n in v["nodes"][:3]]) for v in found if v["impact"] in ("serious", "critical")]
     assert bad == [], "accessibility"
     assert page.problems == []
 
@@ -285,17 +276,9 @@ def test_the_tab_key_reaches_everything(chapter):
             hidden.append(stop["name"])
     assert stop["end"], "the Tab key is trapped"
     assert hidden == [], "the focus cannot be seen"
-    for what in (
-        ".skip-link a",
-        ".search-button__button",
-        ".theme-switch-button",
-        ".bd-sidebar-primary nav a",
-        ".bd-header-article .dropdown-toggle",
-        "article summary",
-        "article button.copybtn",
-        ".prev-next-footer a",
-        ".bd-sidebar-secondary a",
-    ):
+    controls = ".skip-link a, .search-button__button, .theme-switch-button, .bd-sidebar-primary nav a, article summary"
+    below = "article button.copybtn, .bd-header-article .dropdown-toggle, .prev-next-footer a, .bd-sidebar-secondary a"
+    for what in f"{controls}, {below}".split(", "):
         shown = [e for e in chapter.locator(what).all() if e.is_visible()]
         assert shown, f"no {what}"
         assert all(e.get_attribute("data-reached") == "" for e in shown), f"{what}: out of the keyboard's reach"

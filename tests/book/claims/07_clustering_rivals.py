@@ -1,27 +1,27 @@
 """What chapter 7 says of its stored runs."""
 
 import numpy as np
-from book.claiming import OURS, between, every, mean, printed, ratio, shows, values
+from book.claiming import OURS, between, each_seed, every, printed, ratio, same, shows
 
 PAGE = "notebooks/07_clustering_rivals.ipynb"
 NAME, SCORE = "cfl", "test accuracy"
-FOUND = OURS, "k-means on updates", "FeSEM", "FedGroup"
+FOUND = [OURS, "k-means on updates", "FeSEM", "FedGroup"]
 
 
 def accuracies(read, *rows):
     """Of all seeds."""
-    return np.array([values(read(NAME), row, SCORE) for row in rows])
+    return np.array([each_seed(read, NAME, row, SCORE) for row in rows])
 
 
 def alike(read):
     """They found the groups and end within a point of each other and of given clusters, seed by seed."""
-    found = all(values(read(NAME), row, "ARI") == [1] * 5 for row in FOUND)
+    found = set(each_seed(read, NAME, FOUND, "ARI")) == {1}
     return found and np.ptp(accuracies(read, *FOUND, "true groups"), axis=0).max() < 0.01
 
 
 def once_stuck(read):
     """IFCA misses the groups in one seed."""
-    wrong = accuracies(read, "IFCA")[0, np.array(values(read(NAME), "IFCA", "ARI")) < 1]
+    wrong = accuracies(read, "IFCA")[0, np.array(each_seed(read, NAME, "IFCA", "ARI")) < 1]
     return len(wrong) == 1 and shows(wrong[0], "0.67")
 
 
@@ -38,16 +38,12 @@ CLAIMS = {
     "Random clusters of the same sizes stay below 0.36": between(0, 0.36, NAME, "random clusters", SCORE),
     "It found the groups in four of five seeds.": once_stuck,
     "In the fifth, two groups share a model, and accuracy stays at 0.67.": once_stuck,
-    "**PACFL is FedAvg here** to the last digit, in every seed": lambda read: (
-        values(read(NAME), "PACFL", SCORE) == values(read(NAME), "FedAvg", SCORE)
-    ),
+    "**PACFL is FedAvg here** to the last digit, in every seed": same(NAME, "PACFL", "FedAvg", SCORE),
     "After the same rounds, its accuracy ranges from 0.43 to 0.82, at four times FedAvg's megabytes, whereas a "
     "client alone has 0.81.": every(
         uneven, printed(NAME, {"alone": "0.81"}, SCORE), ratio(3.5, 4.5, NAME, "FedEM", "FedAvg", "megabytes")
     ),
-    "in which all methods had 160 rounds": lambda read: (
-        mean(read(NAME), OURS, "rounds") == mean(read(NAME), "IFCA", "rounds")
-    ),
+    "in which all methods had 160 rounds": same(NAME, OURS, "IFCA", "rounds"),
 }
 
-GIVEN: list[str] = []
+GIVEN = []

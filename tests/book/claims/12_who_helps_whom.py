@@ -24,4 +24,4 @@ CLAIMS = {
     ),
 }
 
-GIVEN: list[str] = []
+GIVEN = []

@@ -51,4 +51,4 @@ CLAIMS = {
     ),
 }
 
-GIVEN = ["($\\lambda = 0$)"]
+GIVEN = []
