@@ -289,6 +289,11 @@ def _reaches(layer: nn.Module, module: nn.Module) -> str:
     """Whether a function that a layer holds has closed over a part of the module, and would use that and not a copy."""
     whole = {id(part) for part in (*module.modules(), *module.parameters(), *module.buffers())}
     hooks = [("a hook", hook) for hook in (*layer._forward_hooks.values(), *layer._forward_pre_hooks.values())]
+    for name, values in vars(layer).items():
+        if isinstance(values, (list, tuple)) and any(isinstance(p, nn.Parameter) for p in values):
+            return (
+                f" that holds parameters in {name!r}, which would keep their first numbers; make it an nn.ParameterList"
+            )
     for name, function in (*vars(layer).items(), *hooks):
         if isfunction(function) and whole & set(map(id, getclosurevars(function).nonlocals.values())):
             return f" that holds a function ({name}) closed over it, which keeps its first parameters; make it a method"

@@ -4,6 +4,8 @@ import math
 import random
 from functools import partial
 
+import numpy as np
+import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,9 +13,10 @@ from differential import gap, three_clients
 from torch import nn
 
 import fedlib
-from fedlib import losses
-from fedlib.algorithms import IFCA, FedAvg
+from fedlib import losses, partition, statistics
+from fedlib.algorithms import IFCA, FedAvg, FedEM
 from fedlib.models import Model
+from fedlib.stacked import one_client
 
 
 class Base(nn.Module):
@@ -25,11 +28,17 @@ class Base(nn.Module):
         return self.layer(x)
 
 
+class Listing(Base):
+    def __init__(self):
+        super().__init__()
+        self.all = [nn.Parameter(torch.ones(3))]
+
+
 class Scaled(Base):
     def __init__(self):
         super().__init__()
         self.scale = nn.Parameter(torch.ones(3))
-        self.all, self.scaled = [self.scale], lambda z: z * self.scale
+        self.scaled = lambda z: z * self.scale
 
 
 def own(name, forward, base=Base, **attributes):
@@ -37,7 +46,7 @@ def own(name, forward, base=Base, **attributes):
     return type(name, (base,), {"forward": forward} | attributes)
 
 
-InAList = own("InAList", lambda self, x: self.layer(x) * self.all[0], Scaled)
+InAList = own("InAList", lambda self, x: self.layer(x) * self.all[0], Listing)
 InAClosure = own("InAClosure", lambda self, x: self.scaled(self.layer(x)), Scaled)
 Branch = own("Branch", lambda self, x: self.layer(x) if self.layer.bias.sum() > 0 else self.layer(-x))
 InPlace = own("InPlace", lambda self, x: self.layer(x.mul_(2).sub_(1)))
@@ -126,11 +135,55 @@ def ids_with(bad):
     return ids
 
 
-KEPT, NOT_ITS_OWN = "keeps '{}' from one call to the next", r"a parameter of shape \(3,\) that is not the client's"
+class Hooked(Base):
+    def __init__(self):
+        super().__init__()
+        self.layer.weight.register_hook(lambda gradient: gradient * 0)
+
+
+class Target(Base):
+    """A copy of the module would go on asking the first one."""
+
+    def __init__(self):
+        super().__init__()
+        self.target = lambda x: self.layer(x).detach()
+
+    def forward(self, x):
+        return self.layer(x) - self.target(x)
+
+
+class InADict(Base):
+    def __init__(self):
+        super().__init__()
+        self.seen = {"calls": 0}
+
+    def forward(self, x):
+        self.seen["calls"] += 1
+        return self.layer(x)
+
+
+def spread(z, y, w):
+    """Of one row it is not a number."""
+    return losses.cross_entropy(z, y, w) + F.relu(1 - z.std(0)).mean()
+
+
+KEPT = "keeps '{}' from one call to the next"
+
+
+def yes_or_no(z, y, w):
+    return losses.bce(z[:, 0], y + 1, w)
+
+
 PADDING, NO_SUCH_ID = "the loss sees padded rows", "out of range|was given ids from"
 REFUSED = {
-    "a parameter in a list": (NOT_ITS_OWN, InAList, {}),
-    "a parameter in a closure": (NOT_ITS_OWN, InAClosure, {}),
+    "a parameter in a list": ("holds parameters in 'all'.*ParameterList", InAList, {}),
+    "a parameter in a closure": (r"holds a function \(scaled\) closed over it", InAClosure, {}),
+    "a detached closure": (r"holds a function \(target\)", Target, {}),
+    "a hook on a gradient": ("parameter 'layer.weight' has a hook", Hooked, {}),
+    "a counter in a dictionary": (KEPT.format("seen"), InADict, {}),
+    "padding in a spread": (PADDING, Base, {"loss": spread}),
+    "a factored rule": ("looks at many entries at once", Base, {"optimizer": torch.optim.Adafactor}),
+    "labels from 1 on": ("y must be 0 or 1", partial(nn.Linear, 5, 1), {"loss": yes_or_no}),
     "a mirror now and then": ("draws from Python's random by itself", SometimesMirrored, {}),
     "the mean of the first batch": (KEPT.format("mean"), FirstBatch, {}),
     "a counter": (KEPT.format("calls"), Counter, {}),
@@ -147,7 +200,7 @@ REFUSED = {
 }
 
 
-@pytest.mark.filterwarnings("ignore::FutureWarning")
+@pytest.mark.filterwarnings("ignore::FutureWarning", "ignore:std")
 @pytest.mark.parametrize("name", REFUSED)
 def test_refused_before_round_1(name):
     words, make, settings = REFUSED[name]
@@ -209,7 +262,49 @@ class Masked(Tokens):
         return self.out(F.scaled_dot_product_attention(z, z, z, attn_mask=mask)[:, 0].mean(1))
 
 
+class Wide(nn.Sequential):
+    """What a wide layer gives, which is kept in low-rank form, is written into."""
+
+    def __init__(self, bias=True):
+        super().__init__(nn.Linear(200, 100, bias=bias), nn.ReLU(inplace=True), nn.Linear(100, 3))
+
+
+class WideWithoutBias(Wide):
+    def __init__(self):
+        super().__init__(bias=False)
+
+
+class Hyper(nn.Module):
+    """A network whose parameters another one computes."""
+
+    def __init__(self):
+        super().__init__()
+        self.template, self.maker, self.code = nn.Linear(5, 3), nn.Linear(2, 18), nn.Parameter(torch.randn(2))
+
+    def forward(self, x):
+        made = self.maker(self.code)
+        return torch.func.functional_call(self.template, {"weight": made[:15].view(3, 5), "bias": made[15:]}, (x,))
+
+
+class Measured(Base):
+    """Asks all parameters how large they are."""
+
+    def forward(self, x):
+        most = torch.stack([p.detach().abs().max() for p in self.parameters()]).max()
+        return self.layer(x) * torch.where(most > 0.1, 0.5, 1.0)
+
+
+class Vector(Base):
+    def __init__(self):
+        super().__init__()
+        self.vector = nn.Parameter(torch.randn(5))
+
+    def forward(self, x):
+        return self.layer(x) * F.linear(x, self.vector)[:, None]
+
+
 RIGHT = {Viewed: (1, 5, 5), Where: (5,), Listed: (5,), Dropping: (5,), Complex: (5,), InPlace: (5,), Masked: None}
+RIGHT |= {Wide: (200,), WideWithoutBias: (200,), Hyper: (5,), Measured: (5,), Vector: (5,)}
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop", "ignore:TF32 acceleration")
@@ -233,3 +328,111 @@ class Filled(Base):
 
 def test_what_trains_in_one_algorithm_trains_in_ifca():
     assert math.isfinite(task(Filled(), algorithm=partial(IFCA, clusters=2)).history["train_loss"][0])
+
+
+def clamped(z, y, w):
+    return (F.cross_entropy(z, y, reduction="none") * w).sum() / w.sum().clamp(min=1)
+
+
+def by_class(z, y, w):
+    return losses.cross_entropy(z, y, w * torch.tensor([1.0, 2.0, 3.0])[y])
+
+
+@pytest.mark.parametrize("loss", [clamped, by_class])
+def test_fedem_refuses_a_loss_that_is_no_mean_of_rows(loss):
+    with pytest.raises(ValueError, match="must be the mean of the rows' losses weighted by w"):
+        task(Base(), loss, algorithm=partial(FedEM, components=2, batch_size=None))
+
+
+def test_a_column_may_have_any_name():
+    model, x = Model(Base()), torch.randn(3, 4, 5)
+    ends = []
+    for name in ("q", "r"):
+        data = fedlib.stack_clients(x, torch.arange(12).view(3, 4) % 3).with_columns(**{name: x[..., 0].exp()})
+        algorithm = FedEM(lambda p, b: losses.cross_entropy(model(p, b[0]) * b[3][:, None], *b[1:3]), components=2)
+        ends.append(fedlib.fit(algorithm, model.params, data, 2, progress=False).state.models)
+    assert all(torch.equal(p, ends[1][name]) for name, p in ends[0].items())
+
+
+def broken(**methods):
+    """FedAvg with somebody's methods."""
+    return type("Broken", (FedAvg,), methods)
+
+
+def nan_server(self, state, update, data=None, key=None):
+    return type(state)({name: p * math.nan for name, p in state.models.items()})
+
+
+BROKEN = {
+    "a client twice": ({"cohort": lambda *_: torch.tensor([0, 0])}, ValueError, "cohort must return different"),
+    "a mask": ({"cohort": lambda *_: torch.tensor([True, False, True])}, ValueError, "cohort must return different"),
+    "ids": ({"cohort": lambda *_: torch.tensor([7])}, ValueError, "positions from 0 to 2"),
+    "a server without numbers": ({"aggregate": nan_server}, FloatingPointError, "server's model became NaN"),
+}
+
+
+@pytest.mark.parametrize("name", BROKEN)
+def test_broken_algorithms_are_refused(name):
+    methods, error, words = BROKEN[name]
+    with pytest.raises(error, match=words):
+        task(Base(), algorithm=broken(**methods))
+
+
+def test_clients_that_share_a_model_do_not_speak_for_others():
+    """Somebody's algorithm broadcasts where all that are asked for have one model."""
+
+    def client_params(self, state, clients):
+        one = {name: p[0] for name, p in state.models.items()}
+        two = {name: -p for name, p in one.items()}
+        chosen = [one if k < 2 else two for k in clients.tolist()]
+        if len({id(c) for c in chosen}) == 1:
+            return {name: p.expand(len(clients), *p.shape) for name, p in chosen[0].items()}
+        return {name: torch.stack([c[name] for c in chosen]) for name in one}
+
+    model, x = Model(Base()), torch.randn(3, 9, 5)
+    algorithm = broken(client_params=client_params)(
+        lambda p, b: losses.cross_entropy(model(p, b[0]), *b[1:]), lr=1e-30, predict=model
+    )
+    start = {name: p.clone() for name, p in model.params.items()}
+    data = fedlib.stack_clients(x, model(start, x.flatten(0, 1)).argmax(1).view(3, 9))
+    same = fedlib.fit(algorithm, start, data, 1, progress=False)
+    *ours, other = fedlib.evaluate(algorithm, same, data)["accuracy"]
+    assert ours == [1, 1] and other < 0.5
+    in_place = broken(aggregate=lambda self, state, *_: [p.zero_() for p in state.models.values()] and state)
+    fedlib.fit(in_place(algorithm.loss), model.params, data, 1, progress=False)
+    assert all(torch.equal(p, start[name]) for name, p in model.params.items()), "the start is the caller's"
+
+
+def test_masks_and_large_numbers_are_not_lost():
+    x = np.ma.masked_equal([[1.0, 999.0], [2.0, 3.0]], 999)
+    for rows in (x, list(x)):
+        with pytest.raises(ValueError, match="NaN|missing|finite"):
+            fedlib.stack_clients([rows], [[0, 1]])
+    users = np.ma.masked_equal([0, 0, 9], 9)
+    for part in (partition.by_user, partial(partition.dirichlet, n_clients=2, alpha=1.0, min_rows=0)):
+        with pytest.raises(ValueError, match="masked in row 2"):
+            part(users)
+    with pytest.raises(TypeError, match=r"2\*\*63"):
+        fedlib.stack_clients([torch.full((2, 1), 2**64 - 1, dtype=torch.uint64)], [[0, 1]])
+    with pytest.raises(ValueError, match="one value for each seed"):
+        statistics.interval([[1.0, 2.0], [3.0, 4.0]])
+    assert statistics.summary(pd.DataFrame({"test_loss": [1.0, 5.0]}), "test_loss")["worst"] == 5
+
+
+def test_draws_of_other_kinds():
+    """Complex numbers have variance 1, whole channels of one image are dropped, and nothing is written outside."""
+    with one_client(torch.zeros((), dtype=torch.int64), training=True):
+        z = torch.randn(4000, dtype=torch.complex64)
+        dropped = F.dropout1d(torch.ones(400, 5), 0.5)
+        assert torch.randint(high=5, size=(3,)).max() < 5
+        with pytest.raises(ValueError, match="out="):
+            torch.rand(3, out=torch.empty(3))
+    assert z.imag.var() == pytest.approx(0.5, abs=0.05) and z.abs().square().mean() == pytest.approx(1, abs=0.08)
+    assert set(dropped.sum(1).tolist()) == {0.0, 10.0}
+
+
+def test_a_batch_larger_than_any_number_is_all_rows():
+    ends = [
+        task(Base(), x=[torch.ones(3, 5), torch.ones(2, 5)], batch_size=size).state.models for size in (None, 2**63)
+    ]
+    assert ends[0].keys() == ends[1].keys()
