@@ -6,7 +6,7 @@ slides for each experiment; what holds, with its table; the recap; and the exerc
 experiment's set-up and its question. The other has the figure, as large as there is room. When the class has said what
 it sees, the caption and what is to be seen appear, and the figure makes room for them. Figures that move on the page
 stand still here. Text that is too long for a slide goes on on another; no paragraph is cut. What is still too long
-makes first the figure and then the text smaller, but not below 80 %. The key N shows and hides notes, in the chapter's
+makes the figure and the text smaller, in turns, but no text below 80 %. The key N shows and hides notes, in the chapter's
 own words. A deck is one file that asks nobody for anything: figures, typefaces and MathJax are inside. Printed, each
 slide is a page, with its notes. nbconvert's slides would be the cells of a chapter, code and all.
 """
@@ -33,7 +33,7 @@ from book._ext.selfhost import typefaces
 from . import notebooks, teaching
 
 OUT = notebooks.ROOT / "_build/slides"
-WORDS, BESIDE, ABOVE = 180, 100, 45  # on a slide of text, beside a figure without an answer, and above a figure
+WORDS, BESIDE, ABOVE = 180, 110, 45  # on a slide of text, beside a figure without an answer, and above a figure
 EQUATION, ROWS = 30, 9  # words for which an equation counts, and rows of a table on one slide
 CODE, LINES = 48, 26  # lines of the functions that are shown, and of those on one slide
 WIDE = 2.2  # a figure's width by its height from which the text comes under it
@@ -73,7 +73,7 @@ div.ask {{ margin: auto 0; padding: .3em 1em; border-left: 6px solid #0b57c2; ba
 code, pre {{ font-family: ui-monospace, "DejaVu Sans Mono", monospace; }} code {{ font-size: .85em; }}
 pre {{ font-size: .78em; line-height: 1.3; margin: 0; padding-left: 1em; border-left: 3px solid #bbb;
   white-space: pre-wrap; }}
-aside {{ display: none; margin-top: 1em; padding: 0 1em; font-size: .65em; border-left: 4px solid #bbb; }}
+aside {{ display: none; margin-top: 1em; padding: 0 1em; font-size: .6em; border-left: 4px solid #bbb; }}
 .words table {{ border-collapse: collapse; width: 100%; line-height: 1.25; }}
 .words :is(th, td) {{ border-bottom: 1px solid #bbb; padding: .2em .8em .2em 0; text-align: left; }}
 footer {{ position: absolute; bottom: 1.2em; left: 6vw; right: 6vw; font-size: .6em; color: #595959;
@@ -97,7 +97,7 @@ const fit = (slide) => {{
   let high = 74, size = 100;
   const show = () => slide.style.cssText = `--high: ${{high}}vh; --size: ${{size}}%`;
   const full = () => slide.scrollHeight > innerHeight + 1 || slide.scrollWidth > slide.clientWidth + 1;
-  for (show(); full() && high > 28; show()) if (high > 40 || size === 80) high -= 2; else size -= 4;
+  for (show(); full() && high > 28; show()) if (high > (size > 88 ? 54 : 40) || size === 80) high -= 2; else size -= 4;
 }};
 const all = () => document.querySelectorAll("section").forEach(fit); addEventListener("resize", all);
 addEventListener("beforeprint", () => {{
