@@ -6,9 +6,9 @@ slides for each experiment; what holds, with its table; the recap; and the exerc
 experiment's set-up and its question. The other has the figure, as large as there is room. When the class has said what
 it sees, the caption and what is to be seen appear, and the figure makes room for them. Figures that move on the page
 stand still here. Text that is too long for a slide goes on on another; no paragraph is cut. What is still too long
-makes the figure and the text smaller, in turns, but no text below 80 %. The key N shows and hides notes, in the chapter's
-own words. A deck is one file that asks nobody for anything: figures, typefaces and MathJax are inside. Printed, each
-slide is a page, with its notes. nbconvert's slides would be the cells of a chapter, code and all.
+makes the figure and the text smaller, in turns, but no text below 80 %. The key N shows and hides notes, in the
+chapter's own words. A deck is one file that asks nobody for anything: figures, typefaces and MathJax are inside.
+Printed, each slide is a page, with its notes. nbconvert's slides would be the cells of a chapter, code and all.
 """
 
 import ast
