@@ -1,12 +1,14 @@
 """A slide deck for each chapter, from its executed copy: ``make slides``.
 
-_build/slides/NN_slug.html holds the title, the chapter's opening and what one learns; the equations with the words
-around them; the algorithm, which is the longest functions that the chapter writes by hand; two slides for each
-experiment; what holds; and the recap. The first of the two has the experiment's set-up and its question. The other has
-the figure, and beside it what is to be seen, which appears when the class has said what it sees. Text that is too long
-for a slide becomes smaller. The key N shows and hides notes, in the chapter's own words. A deck is one file that asks
-nobody for anything: figures, typefaces and MathJax are inside. Printed, each slide is a page, with its notes.
-nbconvert's slides would be the cells of a chapter, code and all.
+_build/slides/NN_slug.html holds the title and what one learns; the chapter's opening; its idea, with the drawings; the
+equations with the words around them; the algorithm, which is the longest functions that the chapter writes by hand; two
+slides for each experiment; what holds, with its table; the recap; and the exercises. The first of the two has the
+experiment's set-up and its question. The other has the figure, as large as there is room. When the class has said what
+it sees, the caption and what is to be seen appear, and the figure makes room for them. Figures that move on the page
+stand still here. Text that is too long for a slide goes on on another; no paragraph is cut. What is still too long
+makes the figure and the text smaller, in turns, but no text below 80 %. The key N shows and hides notes, in the
+chapter's own words. A deck is one file that asks nobody for anything: figures, typefaces and MathJax are inside.
+Printed, each slide is a page, with its notes. nbconvert's slides would be the cells of a chapter, code and all.
 """
 
 import ast
@@ -15,6 +17,7 @@ import gzip
 import html
 import re
 import sys
+from collections import Counter
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -30,62 +33,53 @@ from book._ext.selfhost import typefaces
 from . import notebooks, teaching
 
 OUT = notebooks.ROOT / "_build/slides"
-EQUATIONS = 120  # words on one slide with equations, but always one equation
-SETUP = 170  # words of an experiment's set-up on one slide, but always its first and last paragraph
+WORDS, BESIDE, ABOVE = 180, 110, 45  # on a slide of text, beside a figure without an answer, and above a figure
+EQUATION, ROWS = 30, 9  # words for which an equation counts, and rows of a table on one slide
 CODE, LINES = 48, 26  # lines of the functions that are shown, and of those on one slide
-WIDE = 2.3  # a figure's width by its height from which the text comes under it
+WIDE = 2.2  # a figure's width by its height from which the text comes under it
 
 PAGE = """<!doctype html>
 <html lang="en">
-<head>
-<meta charset="utf-8">
-<meta name="viewport" content="width=device-width, initial-scale=1">
+<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
 <meta http-equiv="Content-Security-Policy"
  content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; font-src data:; script-src 'unsafe-inline'">
 <title>{title}</title>
 <style>
 {faces}
-@page {{ size: 13.333in 7.5in; margin: 0; }}
-html {{ scroll-snap-type: y proximity; }}
-body {{ margin: 0; font: clamp(16px, 1.8vw, 28px)/1.4 "Book Sans", sans-serif; color: #1a1a1a; background: #fff; }}
-section {{ position: relative; box-sizing: border-box; min-height: 100vh; padding: 5vh 6vw 8vh;
-  scroll-snap-align: start; break-after: page; break-inside: avoid;
+@page {{ size: 13.333in 7.5in; margin: 0; }} html {{ scroll-snap-type: y proximity; }}
+body {{ margin: 0; font: max(16px, min(2vw, 3.55vh))/1.4 "Book Sans", sans-serif; color: #1a1a1a; background: #fff; }}
+section {{ --high: 40vh; --size: 100%; position: relative; box-sizing: border-box; min-height: 100vh;
+  padding: 5vh 6vw 7.5vh; scroll-snap-align: start; break-after: page; break-inside: avoid;
   display: flex; flex-direction: column; overflow-x: auto; }}
-section:first-of-type {{ justify-content: center; border-left: 1.2vw solid #0b57c2; }}
-.body {{ flex: 1 1 auto; display: flex; flex-direction: column; }}
-section:first-of-type .body {{ flex: 0 1 auto; }}
+section:first-of-type {{ justify-content: center; border-left: 1.2vw solid #0b57c2; .body {{ flex: none; }} }}
+.body {{ flex: auto; display: flex; flex-direction: column; justify-content: safe center; font-size: var(--size); }}
 h1, h2 {{ font-family: "Book Serif", serif; font-weight: 600; line-height: 1.15; }}
-h1 {{ font-size: 2.4em; margin: 0 0 .4em; }}
-h2 {{ font-size: 1.5em; margin: 0 0 .7em; padding-bottom: .25em; border-bottom: 3px solid #0b57c2; }}
-.beside {{ display: flex; gap: 3vw; align-items: flex-start; }}
-.beside > div {{ flex: 1 1 0; min-width: 0; }}
-.beside > figure {{ flex: 0 0 min(60%, 66vh * var(--r, 1)); }}
-:is(.beside, .above) p {{ font-size: .9em; }}
-.above img {{ max-height: 46vh; }}
-figcaption {{ font-size: .75em; color: #595959; }}
-figure {{ margin: 0; max-width: 100%; }}
-figure img {{ max-width: 100%; width: 100%; max-height: 66vh; object-fit: contain; object-position: left; }}
-.words p, .words mjx-container {{ margin: .5em 0 !important; }}
-.words > ul {{ margin: .3em 0; padding-left: 1.2em; }}
-.words li {{ margin: .35em 0; }}
-.ask {{ font-weight: 600; color: #0b57c2; }}
+h1 {{ font-size: 2em; margin: 0 0 .5em; }} h2 small {{ float: right; font-size: .6em; color: #595959; }}
+h2 {{ font-size: 1.4em; margin: 0 0 .5em; padding-bottom: .2em; border-bottom: 3px solid #0b57c2; }}
+a {{ color: #0b57c2; text-decoration-thickness: 1px; text-underline-offset: .15em; }}
+.beside {{ display: flex; gap: 3vw; align-items: center; }} .beside > div {{ flex: 1 1 0; min-width: 0; }}
+.beside > figure {{ flex: 0 0 min(60%, var(--high) * var(--r)); }}
+.stepped .beside:not(:has(.shown)) > figure {{ flex-basis: min(78%, var(--high) * var(--r)); }}
+.caption {{ font-size: .8em; line-height: 1.3; color: #595959; }} figure {{ margin: 0; max-width: 100%; }}
+figure img {{ display: block; width: 100%; max-height: var(--high); object-fit: contain; object-position: left; }}
+.body .fedlib {{ max-width: none; margin: 0; font-size: .8em; }} .body .fedlib :is(table, .key) {{ font-size: 1em; }}
+.body .fedlib svg[viewBox] {{ max-width: none; max-height: var(--high); }}
+:is(.words, .later, aside) p, .words mjx-container {{ margin: .4em 0 !important; }}
+mjx-assistive-mml {{ height: 1px !important; }} :is(ul, ol, li) {{ margin: .3em 0; }} ul, ol {{ padding-left: 1.2em; }}
+.ask {{ font-weight: 600; color: #0b57c2; margin: .4em 0; }}
 div.ask {{ margin: auto 0; padding: .3em 1em; border-left: 6px solid #0b57c2; background: #eef4fc;
-  font-size: 1.3em; line-height: 1.3; }}
-.stepped .later:not(.shown) {{ visibility: hidden; }}
-code, pre {{ font-family: ui-monospace, "DejaVu Sans Mono", monospace; }}
-code {{ font-size: .85em; }}
+  font-size: 1.2em; line-height: 1.3; }}
+.stepped .later:not(.shown) {{ display: none; }} .notes aside {{ display: block; }}
+code, pre {{ font-family: ui-monospace, "DejaVu Sans Mono", monospace; }} code {{ font-size: .85em; }}
 pre {{ font-size: .78em; line-height: 1.3; margin: 0; padding-left: 1em; border-left: 3px solid #bbb;
   white-space: pre-wrap; }}
-aside {{ display: none; margin-top: 1.5em; padding: .2em 1em; font-size: .8em; border-left: 4px solid #bbb; }}
-.notes aside {{ display: block; }}
-table {{ border-collapse: collapse; width: 100%; font-size: .9em; }}
-th, td {{ border-bottom: 1px solid #bbb; padding: .35em 1em .35em 0; text-align: left; vertical-align: top; }}
-footer {{ position: absolute; bottom: 1.5em; left: 6vw; right: 6vw; font-size: .6em; color: #595959;
+aside {{ display: none; margin-top: 1em; padding: 0 1em; font-size: .6em; border-left: 4px solid #bbb; }}
+.words table {{ border-collapse: collapse; width: 100%; line-height: 1.25; }}
+.words :is(th, td) {{ border-bottom: 1px solid #bbb; padding: .2em .8em .2em 0; text-align: left; }}
+footer {{ position: absolute; bottom: 1.2em; left: 6vw; right: 6vw; font-size: .6em; color: #595959;
   display: flex; justify-content: space-between; }}
-@media print {{ section {{ height: 7.5in; min-height: 0; }} figure img {{ max-height: 5.2in; }}
-  aside {{ display: block; }} .stepped .later {{ visibility: visible !important; }} }}
-</style>
-<script>
+@media print {{ section {{ height: 7.5in; min-height: 0; }} }}
+</style><script>
 document.documentElement.classList.add("stepped");
 addEventListener("keydown", (event) => {{
   if (event.key === "n") document.body.classList.toggle("notes");
@@ -94,31 +88,34 @@ addEventListener("keydown", (event) => {{
   event.preventDefault();
   const slides = [...document.querySelectorAll("section")];
   const at = slides.findIndex((s) => s.getBoundingClientRect().bottom > innerHeight / 2);
-  const later = slides[at].querySelector(".later:not(.shown)");
-  if (step > 0 && later) later.classList.add("shown");
-  else slides[at + step]?.scrollIntoView();
+  const later = slides[at].querySelectorAll(".later:not(.shown)");
+  if (step < 0 || !later.length) return slides[at + step]?.scrollIntoView();
+  later.forEach((part) => part.classList.add("shown"));
+  fit(slides[at]);
 }});
-const fit = () => document.querySelectorAll("section").forEach((slide) => {{
-  const body = slide.querySelector(".body");
-  body.style.fontSize = "";
+const fit = (slide) => {{
+  let high = 74, size = 100;
+  const show = () => slide.style.cssText = `--high: ${{high}}vh; --size: ${{size}}%`;
   const full = () => slide.scrollHeight > innerHeight + 1 || slide.scrollWidth > slide.clientWidth + 1;
-  for (let size = 96; full() && size > 55; size -= 4) body.style.fontSize = size + "%";
+  for (show(); full() && high > 28; show()) if (high > (size > 88 ? 54 : 40) || size === 80) high -= 2; else size -= 4;
+}};
+const all = () => document.querySelectorAll("section").forEach(fit); addEventListener("resize", all);
+addEventListener("beforeprint", () => {{
+  document.body.classList.add("notes");
+  document.querySelectorAll(".later").forEach((part) => part.classList.add("shown")); all();
 }});
-addEventListener("resize", fit);
 MathJax = {{
   tex: {{ inlineMath: [["\\\\(", "\\\\)"]] }}, svg: {{ displayAlign: "left" }}, options: {{ enableMenu: false }},
-  startup: {{ pageReady: () => MathJax.startup.defaultPageReady().then(fit) }},
+  startup: {{ pageReady: () => MathJax.startup.defaultPageReady().then(all) }},
 }};
 const packed = Uint8Array.from(atob("{mathjax}"), (c) => c.charCodeAt(0));
 new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text().then((code) => {{
   document.head.append(Object.assign(document.createElement("script"), {{ textContent: code }}));
 }});
-</script>
-</head>
+</script></head>
 <body>
 {slides}
-</body>
-</html>
+</body></html>
 """
 
 _markdown = MarkdownIt("commonmark", {"html": False, "typographer": True}).enable(["table", "smartquotes"])
@@ -148,40 +145,47 @@ def deck(notebook: Any) -> str:
     text = "\n\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
     title = _part(r"^# ([^\n]+)$", text, "title")
     learn = _part(r"\*\*You will learn\*\* \| ([^\n]+) \|$", text, 'row "You will learn"')
-    equations = _explained(_part(r"^## The equation[^\n]*\n(.+?)^## ", text, 'section "The equation"'))
-    holds = _part(r"^## What holds[^\n]*\n+(.+?)(?:^## |\Z)", text, 'section "What holds"')
-    recap = _part(r"^## Recap\n+(.+?)(?:\n\n\*\*Read on|\Z)", text, 'section "Recap"')
     opening = _part(r"^# [^\n]+\n+(.*?)^\|", text, "opening")
+    recap = _part(r"^## Recap\n+(.+?)\n\n\*\*(?:Read on|Next)\b", text, 'section "Recap"')
+    ahead = _part(r"^(\*\*(?:Read on|Next)\b.+)", text, 'paragraph "Read on"')
+    _part("^(## The equation.+^## What holds)", text, 'sections "The equation" and "What holds"')
     points = "\n".join(f"- {point}" for point in learn.split("; "))
-    slides = [_slide(title, _words(f"{opening}\n\nYou will learn\n\n{points}"), 1)]
-    told = [_slide("The equations", _words(some)) for some in equations]
-    told += [_slide("The algorithm", f"<pre>{code}</pre>") for code in _by_hand(notebook)]
-    section, said, guesses, pictured = "", [], 0, False
-    for i, cell in enumerate(notebook.cells):
-        if cell.cell_type == "markdown":
-            *_, (heading, words) = [("", ""), *re.findall(r"^## (.+)\n*((?:(?!^## ).*\n?)*)", cell.source, re.M)]
-            if heading.startswith("The equation"):
-                if section and said and not pictured:
-                    slides.append(_slide("The idea", _words("\n\n".join(said))))
-                slides += told
-            section, said = (heading, [words]) if heading else (section, [*said, cell.source])
-        elif "figure" in cell.metadata.get("mystnb", {}):
-            before, question = _question("\n\n".join(said))
+    slides = [(title, _words(f"{' '.join(_sentences(opening)[:2])}\n\n**You will learn**\n\n{points}"))]
+    slides += _texts("What it is about", opening)
+    guesses = 0
+    for section, (said, *rest) in _sections(notebook):
+        about = _pages(_question(said)[0])[0]
+        if section.startswith("The equation"):
+            slides += _texts("The equations", said.partition("**Predict.**")[0])
+            slides += [("The algorithm", f"<pre>{code}</pre>") for code in _by_hand(notebook)]
+        for cell, after in zip(rest[::2], rest[1::2], strict=True):
+            before, question = _question(said)
+            if section == "By hand":
+                before = before.rpartition("\n\n")[2]
+            after, mark, asked = after.partition("**Predict.** ")
+            seen, more = _seen(after, bool(mark))
+            said = f"{more}\n\n{mark}{asked}"
+            guesses += bool(question)
+            if question or len(before.split()) > ABOVE:
+                slides += _texts(f"Predict, {guesses}" if question else section, before or about)
+                before = ""
             if question:
-                guesses += 1
-                ask = f'<div class="ask">{_markdown.render(question)}</div>'
-                slides.append(_slide(f"Predict, {guesses}", _words(before) + ask))
-            slides.append(_slide(section, _figure(cell, notebook.cells[i + 1 :], "" if question else before)))
-            said, pictured = [], True
-    points = "\n".join(f"- {' '.join(_sentences(p)[:2])}" for p in holds.split("\n\n") if p.startswith("**"))
-    if points:
-        slides.append(_slide("What holds, and what does not", _words(points)))
-    slides.append(_slide("Recap", _words(recap)))
-    feet = ["CC BY 4.0. Arrows: next, back. N: notes."] + [_inline(title)] * (len(slides) - 1)
-    body = "\n".join(
-        f"<section>{slide}<footer><span>{foot}</span><span>{i} of {len(slides)}</span></footer></section>"
-        for i, (slide, foot) in enumerate(zip(slides, feet, strict=True), 1)
-    )
+                heading, words = slides.pop()
+                slides.append((heading, f'{words}<div class="ask">{_markdown.render(question)}</div>{_notes(seen)}'))
+            slides.append((section, _figure(cell, before, bool(question), seen) + _notes(more)))
+        if section.startswith(("The idea", "What holds")) and said.strip():
+            slides += _texts(section, said)
+    tasks = re.findall(r"^\*\*Exercise \d \((.+?)\)\.\*\* (.+)", text, re.M)
+    points = "\n".join(f"1. **{kind.capitalize()}.** {_sentences(task)[0]}" for kind, task in tasks)
+    slides += [("Recap", _words(recap)), ("Exercises", _words(f"{points}\n\n{ahead}"))]
+    total, met, body = Counter(heading for heading, _ in slides), Counter[str](), ""
+    for i, (heading, inner) in enumerate(slides, 1):
+        met[heading] += 1
+        tag, foot = ("h2", _markdown.renderInline(title)) if i > 1 else ("h1", "CC BY 4.0")
+        part = f" <small>{met[heading]}/{total[heading]}</small>" if total[heading] > 1 else ""
+        body += f'<section><{tag}>{_markdown.renderInline(heading)}{part}</{tag}>\n<div class="body">{inner}</div>'
+        body += '<footer title="Arrows: next, back. N: notes.">'
+        body += f"<span>{foot}</span><span>{i} of {len(slides)}</span></footer></section>\n"
     script = (files("mathjax") / "static/mathjax/es5/tex-svg.js").read_text(encoding="utf8")
     packed = base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
     return PAGE.format(title=html.escape(title), faces=typefaces(), mathjax=packed, slides=body)
@@ -194,14 +198,6 @@ def _part(pattern: str, text: str, name: str) -> str:
     return found[1]
 
 
-def _inline(text: str) -> str:
-    return _markdown.renderInline(text)
-
-
-def _slide(heading: str, body: str, level: int = 2) -> str:
-    return f'<h{level}>{_inline(heading)}</h{level}>\n<div class="body">{body}</div>'
-
-
 def _words(text: str) -> str:
     return f'<div class="words">{_markdown.render(text)}</div>\n'
 
@@ -210,18 +206,59 @@ def _sentences(text: str) -> list[str]:
     return re.split(r"(?<=[.?!:])\s+(?=[A-Z*$(])", text.strip())
 
 
-def _explained(section: str) -> list[str]:
-    """The equations with the words around them, as many together as a slide holds; without what comes before them."""
-    lead, *rest = re.split(r"(\$\$.+?\$\$)", section.partition("**Predict.**")[0].strip(), flags=re.S)
-    found = [lead.strip().rpartition("\n\n")[2]]
-    for equation, after in zip(rest[::2], rest[1::2], strict=True):
-        near, _, far = after.strip().partition("\n\n")
-        found[-1] += f"\n\n{equation}\n\n{near}"
-        if len(found[-1].split()) > EQUATIONS and far.strip() and equation != rest[-2]:
-            found.append(far.strip().rpartition("\n\n")[2])
-        elif far:
-            found[-1] += f"\n\n{far.strip()}"
-    return found
+def _pages(text: str, words: int = WORDS) -> list[str]:
+    """Paragraphs, as many together as a slide holds; a table, a list and an equation stay with the words before."""
+    pages = [""]
+    for paragraph in re.split(
+        r"\n\s*\n(?=[A-Z*>\"(])", re.sub(r"(?:^\|.*\n?){3,}", _divided, text.strip(), flags=re.M)
+    ):
+        both = f"{pages[-1]}\n\n{paragraph}"
+        length = len(re.sub(r"\$[^$]+\$", " x x ", both).split()) + EQUATION * both.count("$$") / 2
+        if pages[-1] and length > words:
+            both = paragraph
+            pages.append("")
+        pages[-1] = both.strip()
+    return pages
+
+
+def _divided(table: re.Match[str]) -> str:
+    """A long table as several of the same length."""
+    first, line, *rows = table[0].splitlines(keepends=True)
+    count = -(-len(rows) // -(-len(rows) // ROWS))
+    starts = range(0, len(rows), count)
+    return "\n(Continued)\n\n".join("".join([first, line, *rows[i : i + count]]) for i in starts)
+
+
+def _texts(heading: str, text: str) -> list[tuple[str, str]]:
+    return [(heading, _words(page)) for page in _pages(text)]
+
+
+def _sections(notebook: Any) -> list[tuple[str, list[Any]]]:
+    """The sections, each with its text, a cell with a figure, the text after it, and so on; tables are in the text."""
+    sections: list[tuple[str, list[Any]]] = [("", [""])]
+    for cell in notebook.cells:
+        if cell.cell_type == "markdown":
+            lead, *rest = re.split(r"^## (.+)$", cell.source, flags=re.M)
+            sections[-1][1][-1] += f"\n\n{lead}"
+            sections += [(heading, [words]) for heading, words in zip(rest[::2], rest[1::2], strict=True)]
+        elif "figure" in cell.metadata.get("mystnb", {}) or _drawing(cell):
+            sections[-1][1].extend([cell, ""])
+        elif sections[-1][0].startswith("What holds"):
+            sections[-1][1][-1] += "".join(map(_table, notebooks.shown(cell, "text/html")))
+    return sections
+
+
+def _table(output: str) -> str:
+    """The table of an output, in Markdown."""
+    rows = [re.findall(r"<t[hd]\b.*?>(.*?)</t[hd]>", row, re.S) for row in re.findall(r"<tr.*?</tr>", output, re.S)]
+    lines = [f"| {' | '.join(re.sub('<.+?>', '', html.unescape(entry)) for entry in row)} |\n" for row in rows]
+    return "\n\n" + "".join([*lines[:1], f"|{' --- |' * len(rows[0])}\n", *lines[1:]])
+
+
+def _drawing(cell: Any) -> str:
+    """A drawing, or a figure that moves, as it stands before its script runs; the map of the book is none."""
+    shown = [re.sub(r"<(script|details).*?</\1>", "", h, flags=re.S) for h in notebooks.shown(cell, "text/html")]
+    return next((h for h in shown if re.match(r'<figure class="fedlib" data-fedlib="(?!places).*<svg', h, re.S)), "")
 
 
 def _by_hand(notebook: Any) -> list[str]:
@@ -235,57 +272,55 @@ def _by_hand(notebook: Any) -> list[str]:
             functions += [ast.get_source_segment(cell.source, n) for n in made]
     while sum(f.count("\n") + 2 for f in functions) > CODE and len(functions) > 1:
         functions.remove(min(functions, key=lambda f: f.count("\n")))
-    slides: list[str] = []
+    slides = [""]
     for function in functions:
-        if slides and (slides[-1] + function).count("\n") + 3 <= LINES:
-            slides[-1] += f"\n\n{function}"
-        else:
-            slides.append(function)
-    return [
-        highlight(code, PythonLexer(), HtmlFormatter(noclasses=True, nowrap=True, style="xcode")) for code in slides
-    ]
+        if slides[-1] and (slides[-1] + function).count("\n") + 3 > LINES:
+            slides.append("")
+        slides[-1] = f"{slides[-1]}\n\n{function}".strip()
+    colours = HtmlFormatter(noclasses=True, nowrap=True, style="xcode")
+    return [highlight(code, PythonLexer(), colours) for code in slides]
 
 
 def _question(text: str) -> tuple[str, str]:
     """An experiment's set-up and its question, which is empty if the text has none."""
-    before, mark, rest = text.partition("**Predict.** ")
+    before, _, rest = text.partition("**Predict.** ")
     question, _, after = rest.partition("\n\n")
-    paragraphs = re.split(r"\n\s*\n", f"{before.strip()}\n\n{after.strip()}".strip())
-    first, *others = [p for p in paragraphs if not p.startswith("**What to see")] or [""]
-    kept: list[str] = []
-    for paragraph in reversed(others):
-        if kept and len(" ".join([first, paragraph, *kept]).split()) > SETUP:
-            break
-        kept.insert(0, paragraph)
-    return "\n\n".join([first, *kept]), question if mark else ""
+    return f"{before.strip()}\n\n{after.strip()}".strip(), question
 
 
-def _figure(cell: Any, after: Any, before: str) -> str:
-    """A figure, and beside it a question and what is to be seen, which appears at the next key; the rest are notes.
+def _seen(text: str, asked: bool) -> tuple[str, str]:
+    """What is to be seen in a figure, or else what is told after it, unless that leads to a question; and the rest."""
+    lead, mark, rest = text.strip().partition("**What to see.** ")
+    if mark:
+        seen, _, more = rest.partition("\n\n")
+        return seen, f"{lead}{more}".strip()
+    seen, *others = ["", lead] if asked or lead.startswith("**") else _pages(lead, BESIDE)
+    return seen, "\n\n".join(others)
 
-    A set-up that no question needed on a slide before comes first.
-    """
-    pictures = notebooks.shown(cell, "image/svg+xml")
+
+def _notes(text: str) -> str:
+    return f"<aside>{_markdown.render(text)}</aside>" if text else ""
+
+
+def _figure(cell: Any, before: str, guessed: bool, seen: str) -> str:
+    """A figure and a question; its caption and what is to be seen appear at the next key."""
+    pictures = [_drawing(cell)] if _drawing(cell) else notebooks.shown(cell, "image/svg+xml")
     if not pictures:
         raise ValueError(f"cell {cell.id} shows no SVG figure; run the chapter again with `make book`")
-    meta = cell.metadata.mystnb
-    alt = html.escape(meta.image.alt)
-    data = [base64.b64encode(svg.encode()).decode() for svg in pictures]
-    images = "".join(f'<img alt="{alt}" src="data:image/svg+xml;base64,{svg}">' for svg in data)
-    text = next((c.source for c in after if c.cell_type == "markdown" or "figure" in c.metadata.get("mystnb", {})), "")
-    found = re.search(r"\*\*What to see\.\*\* (.+?)(?=^## |\*\*Predict|\Z)", text, re.M | re.S)
-    caption, *others = _sentences(meta.figure.caption)
-    seen, _, more = (found[1] if found else " ".join(others)).strip().partition("\n\n")
-    size = re.search(r'viewBox="\S+ \S+ (\S+) (\S+)"', pictures[0])
-    place = "above" if size and float(size[1]) > WIDE * float(size[2]) else "beside"
-    ask = "What do you see?" if before else "What do you see? Was your guess right?"
-    words = _words(before) if before else ""
-    beside = f'{words}<p class="ask">{ask}</p><div class="later">{_markdown.render(seen)}</div>'
-    notes = f"<aside>{_markdown.render(more)}</aside>" if more else ""
-    shape = f' style="--r: {float(size[1]) / float(size[2]):.3f}"' if size and len(pictures) == 1 else ""
-    later = "" if before else ' class="later"'  # it may say what was asked
-    figure = f"<figure{shape}>{images}<figcaption{later}>{_inline(caption)}</figcaption></figure>"
-    return f'<div class="{place}">{figure}<div>{beside}</div></div>{notes}'
+    if "figure" in cell.metadata.get("mystnb", {}):
+        meta = cell.metadata.mystnb
+        alt, caption = html.escape(meta.image.alt), _markdown.renderInline(meta.figure.caption)
+        data = [base64.b64encode(svg.encode()).decode() for svg in pictures]
+        images = "".join(f'<img alt="{alt}" src="data:image/svg+xml;base64,{svg}">' for svg in data)
+    else:
+        images, caption, end = re.split("</?figcaption>", pictures[0])
+        images += end
+    sizes = re.findall(r'<svg[^>]*viewBox="\S+ \S+ (\S+) (\S+)"', "".join(pictures))
+    ratio = float(sizes[0][0]) / float(sizes[0][1]) if len(sizes) == 1 else WIDE
+    ask = "What do you see?" + " Was your guess right?" * guessed
+    later = f'<div class="later"><p class="caption">{caption}</p>{_markdown.render(seen)}</div>'
+    figure = f'<figure style="--r: {ratio:.3f}">{images}</figure><div><p class="ask">{ask}</p>{later}</div>'
+    return f'{_words(before) if before else ""}<div class="{"beside" if ratio < WIDE else "under"}">{figure}</div>'
 
 
 def write(executed: Path, out: Path) -> None:

@@ -9,7 +9,14 @@ import pytest
 
 from tools import notebooks, slides
 
-SVG = '<svg xmlns="http://www.w3.org/2000/svg"><circle r="1"/></svg>'
+SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 3"><circle r="1"/></svg>'
+DRAWING = (
+    '<figure class="fedlib" data-fedlib="moves"><style>p {}</style><svg viewBox="0 0 3 3"></svg>'
+    "<figcaption>It rolls.</figcaption><details>Numbers.</details><script>roll()</script></figure>"
+)
+TABLE = (
+    "<style>p {}</style><table><thead><tr><th>radius</th></tr></thead><tbody><tr><td>1 ± 0</td></tr></tbody></table>"
+)
 FIGURE = {"figure": {"caption": "A *circle* with $r < 2$.", "name": "fig:c"}, "image": {"alt": 'A "round" circle.'}}
 
 
@@ -17,22 +24,35 @@ FIGURE = {"figure": {"caption": "A *circle* with $r < 2$.", "name": "fig:c"}, "i
 def chapter():
     new = nbformat.v4
     text = [
-        "# 1. Circles\n\nThey are round.\n\n| | |\n| --- | --- |\n| **You will learn** | to draw; to look |",
-        "## The equations\n\nWe draw. As here,\n\n$$a < b \\tag{C 1}$$\n\nwhere $a$ is it. Not said. And here, $$c$$"
-        " A is c. B too.\n\nSo is\n$$d$$ as\n\n$$\ne\n$$ and $f$ is $g$. Then more. And more.",
+        "# 1. Circles\n\nThey are round. They roll. So?\n\n"
+        "| | |\n| --- | --- |\n| **You will learn** | to draw; to look |",
+        "## The equations\n\nWe draw. As here,\n\n$$a < b \\tag{C 1}$$\n\nwhere $a$ is it.\n\n"
+        "So is\n\n$$\ne\n$$\n\nand $f$.",
         "## By hand\n\nNow.",
         "## Experiment: a circle is round\n\nIt has a radius.\n\n**Predict.** How *round*\nis it?\n\nWe draw.",
         "**What to see.** All of it.\n\nAnd $r$.",
-        "## What holds, and what does not\n\nA table.\n\n**It is round.** Always. Nearly. Never.\n\nMore.",
+        "## What holds, and what does not\n\nA table.",
+        "**It is round.** Always. Nearly. Here are both:\n\n| a | b |\n| --- | --- |\n| 1 | 2 |\n\nMore.",
+        "## Exercises\n\n**Exercise 1 (build).** Draw one. Then two.",
         "## Recap\n\n| | FedAvg |\n| --- | --- |\n| sends | $\\theta_k$ |\n"
         "| more | [here](../book/atlas.md) |\n\n**Read on.** Elsewhere.",
     ]
     cells = [new.new_markdown_cell(t) for t in text]
+    cells.insert(6, new.new_code_cell("table", outputs=[new.new_output("execute_result", {"text/html": TABLE})]))
     shown = new.new_output("display_data", {"image/svg+xml": SVG})
     cells.insert(4, new.new_code_cell("plt.show()", metadata={"mystnb": FIGURE}, outputs=[shown], id="fig"))
-    one, two = "def one():\n    return 1", "def two(a):\n    b = a\n    return b < 2"
-    cells.insert(3, new.new_code_cell(f"{one}\n\n\n{two}\n\n\ndef three():\n    x = 1\n    return x"))
+    code = [
+        "def one():\n    return 1",
+        "def two(a):\n    b = a\n    return b < 2",
+        "def three():\n    x = 1\n    return x",
+    ]
+    cells.insert(3, new.new_code_cell("\n\n\n".join(code)))
     return new.new_notebook(cells=cells)
+
+
+def sections(notebook):
+    """The slides of its deck."""
+    return re.findall(r"<section>(.*?)</section>", slides.deck(notebook), re.S)
 
 
 def plain(text):
@@ -40,59 +60,84 @@ def plain(text):
     return re.sub("</?span[^>]*>", "", text)
 
 
-def sections(chapter):
-    return re.findall(r"<section>(.*?)</section>", slides.deck(chapter), re.S)
-
-
 def test_a_deck_has_all_parts(chapter):
-    deck = slides.deck(chapter)
-    found = re.findall(r"<section>(.*?)</section>", deck, re.S)
-    headings = [re.search(r"<h[12]>(.*?)</h", s)[1] for s in found]
-    first, last = ["1. Circles", "The equations", "The algorithm"], ["What holds, and what does not", "Recap"]
-    assert headings == [*first, "Predict, 1", "Experiment: a circle is round", *last]
-    assert all(words in found[0] for words in ("They are round.", "<li>to draw</li>", "<li>to look</li>"))
-    assert "As here," in found[1] and r"\[a &lt; b \tag{C 1}\]" in found[1] and " is it. Not said." in found[1]
-    assert found[1].count("And here,") == 1 and "So is" in found[1]
-    assert r"\[e" in found[1] and ". Then more." in found[1]
-    assert all(function in plain(found[2]) for function in ("def one():", "def two(a):", "b &lt; 2", "def three"))
-    assert found[3].index("It has a radius.") < found[3].index("We draw") < found[3].index("How <em>round</em>\nis it?")
-    assert "round</h2>" not in found[3], "the heading of an experiment may say what comes out"
-    assert 'alt="A &quot;round&quot; circle."' in found[4] and "Was your guess right?" in found[4]
-    later, notes = (re.search(rf"<{tag}>(.+?)</", found[4], re.S)[1] for tag in ('div class="later"', "aside"))
-    assert '<figcaption class="later">' in found[4], "it may say what was asked"
-    assert "All of it." in later and r"\(r\)" in notes and "All of it" not in notes
-    assert "Always." in found[5] and "Never" not in found[5] and "More" not in found[5]
-    assert "<th>FedAvg</th>" in found[6] and "Read on" not in deck
+    found = sections(chapter)
+    assert [re.search(r"<h[12]>(.*?)</h", s)[1] for s in found] == [
+        "1. Circles",
+        "What it is about",
+        "The equations",
+        "The algorithm",
+        "Predict, 1",
+        "Experiment: a circle is round",
+        "What holds, and what does not",
+        "Recap",
+        "Exercises",
+    ]
+    title, about, equations, algorithm, predict, figure, holds, recap, exercises = found
+    assert all(words in title for words in ("They are round. They roll.", "<li>to draw</li>", "<li>to look</li>"))
+    assert "So?" in about and "So?" not in title
+    assert "As here," in equations and r"\[a &lt; b \tag{C 1}\]" in equations and r"\(f\)" in equations
+    assert all(function in plain(algorithm) for function in ("def one():", "def two(a):", "b &lt; 2", "def three"))
+    assert predict.index("It has a radius.") < predict.index("We draw") < predict.index("How <em>round</em>\nis it?")
+    assert "round</h2>" not in predict, "the heading of an experiment may say what comes out"
+    assert "All of it." in predict.partition("<aside>")[2], "the answer is in the notes"
+    shown, later, notes = re.fullmatch(
+        r'(.+)<div class="later">(.+?)</div>.*<aside>(.+)</aside>.*', figure, re.S
+    ).groups()
+    assert 'alt="A &quot;round&quot; circle."' in shown and "Was your guess right?" in shown
+    assert "A <em>circle</em> with" in later and "All of it." in later, "both at the same key"
+    assert r"\(r\)" in notes and "All of it" not in notes
+    assert holds.index("A table.") < holds.index("<th>radius</th>") < holds.index("<td>1 ± 0</td>")
+    assert holds.index("Here are both:") < holds.index("<td>2</td>") < holds.index("More.")
+    assert "<th>FedAvg</th>" in recap and "Read on" not in recap
+    assert "<strong>Build.</strong> Draw one.</li>" in exercises and "<strong>Read on.</strong>" in exercises
 
 
-def test_what_is_long_is_divided_or_shortened(chapter, monkeypatch):
-    """Equations go to a second slide, and the shortest functions go."""
-    monkeypatch.setattr(slides, "EQUATIONS", 12)
+def test_what_is_long_goes_on_on_another_slide(chapter, monkeypatch):
+    """Of the functions, the shortest are left out; no paragraph is cut, and no table leaves the words before it."""
     monkeypatch.setattr(slides, "CODE", 10)
-    found = sections(chapter)
-    assert "And here," in found[1] and r"\[e" in found[2] and "So is" in found[2]
-    assert "one" not in found[3] and "def two(a):" in plain(found[3]) and "def three" in plain(found[3])
     monkeypatch.setattr(slides, "LINES", 4)
-    found = sections(chapter)
-    assert "def two(a):" in plain(found[3]) and "three" not in found[3] and "def three" in plain(found[4])
+    algorithm = [plain(s) for s in sections(chapter) if "The algorithm" in s]
+    assert ["def two(a):" in s for s in algorithm] == ["three" not in s for s in algorithm] == [True, False]
+    assert all(f"<small>{i}/2</small>" in s for i, s in enumerate(algorithm, 1)) and "def one" not in "".join(algorithm)
+    assert slides._pages("One two.\n\nThree.\n\nFour.", 3) == ["One two.\n\nThree.", "Four."]
+    assert slides._pages("One.\n\n| a |\n| - |\n\nand $x$.\n\nTwo.", 1) == ["One.\n\n| a |\n| - |\n\nand $x$.", "Two."]
+    assert slides._pages("So\n\n$$x$$\n\nTwo.", slides.EQUATION) == ["So\n\n$$x$$", "Two."]
+    rows = [f"| {i} |\n" for i in range(slides.ROWS + 1)]
+    first, second = slides._pages(f"A table.\n\n| a |\n| - |\n{''.join(rows)}", 9)
+    assert first.count("\n| ") == second.count("\n| ") == 2 + len(rows) / 2
 
 
-def test_the_idea_has_a_slide_once(chapter):
-    """Its figure's, or one of its words."""
-    idea = nbformat.v4.new_markdown_cell("## The idea in a picture")
-    after = nbformat.v4.new_markdown_cell("A circle has no corner.")
-    figure = {**next(c for c in chapter.cells if c.id == "fig"), "id": "idea-fig"}
-    for cells, said in ((after,), True), ((nbformat.from_dict(figure), after), False):
-        told = nbformat.v4.new_notebook(cells=[chapter.cells[0], idea, *cells, *chapter.cells[1:]])
-        found = sections(told)
-        assert ("<h2>The idea</h2>" in found[1] and "no corner" in found[1]) == said
-        assert ("<h2>The idea in a picture</h2>" in found[1]) != said
+def test_the_idea_has_its_drawings_and_the_words_around_them(chapter):
+    """A figure that moves stands still; words that are too many for the figure's slide go before it."""
+    new = nbformat.v4
+    output = new.new_output("execute_result", {"text/html": DRAWING})
+    cells = [new.new_markdown_cell("## The idea in a picture\n\nA circle has no corner.")]
+    told = new.new_notebook(cells=[chapter.cells[0], *cells, *chapter.cells[1:]])
+    assert "no corner" in sections(told)[2]
+    cells += [new.new_code_cell("draw", outputs=[output]), new.new_markdown_cell("In the upper half, an arc.")]
+    told = new.new_notebook(cells=[chapter.cells[0], *cells, *chapter.cells[1:]])
+    idea = sections(told)[2]
+    assert idea.index("no corner") < idea.index('<svg viewBox="0 0 3 3">') < idea.index("What do you see?")
+    assert "It rolls." in idea.partition('class="later"')[2] and "upper half" in idea.partition('class="later"')[2]
+    assert "roll()" not in idea and "Numbers" not in idea and 'class="beside"' in idea
+    cells[0].source += " many" * slides.ABOVE
+    before, idea = sections(told)[2:4]
+    assert "no corner" in before and "no corner" not in idea and "<small>2/2</small>" in idea
 
 
-def test_a_set_up_without_a_question_is_beside_the_figure(chapter):
+def test_a_set_up_without_a_question_is_above_the_figure(chapter):
     chapter.cells[4].source = "## Experiment: a circle\n\nIt has a radius."
-    found = sections(chapter)
-    assert found[3].index("It has a radius.") < found[3].index("What do you see?") and "guess" not in found[3]
+    figure = sections(chapter)[4]
+    assert figure.index("It has a radius.") < figure.index("What do you see?") and "guess" not in figure
+
+
+def test_the_answer_is_what_to_see_or_what_follows():
+    assert slides._seen("**What to see.** All.\n\nMore.", False) == ("All.", "More.")
+    assert slides._seen("In short.", False) == ("In short.", "")
+    assert slides._seen("In short.", True) == ("", "In short."), "it leads to the question that follows"
+    assert slides._seen("**A rule** is next.", False) == ("", "**A rule** is next.")
+    assert slides._question("One.\n\n**Predict.** Two?\n\nThree.") == ("One.\n\nThree.", "Two?")
 
 
 def test_links_lead_to_published_pages(chapter):
@@ -109,15 +154,8 @@ def test_a_deck_asks_nobody_for_anything(chapter):
     assert deck.count("</script>") == 1
 
 
-def test_a_long_set_up_loses_its_middle():
-    words, question = slides._question(f"First.\n\n{'many ' * slides.SETUP}\n\nThe rest.\n\n**Predict.** What?")
-    assert (words, question) == ("First.\n\nThe rest.", "What?")
-    assert slides._question("Nothing.") == ("Nothing.", "")
-    assert slides._question("One.\n\n**What to see.** All.\n\n**Predict.** Two?") == ("One.", "Two?")
-
-
 def test_a_chapter_without_figures_or_parts_is_refused(chapter):
-    chapter.cells[5].outputs = []
+    next(c for c in chapter.cells if c.id == "fig").outputs = []
     with pytest.raises(ValueError, match="cell fig shows no SVG"):
         slides.deck(chapter)
     del chapter.cells[-1]
@@ -141,5 +179,5 @@ def test_every_chapter_has_what_its_slides_need(path):
     for cell in notebooks.code_cells(notebook):
         cell.outputs = [nbformat.v4.new_output("display_data", {"image/svg+xml": SVG})]
     deck = slides.deck(notebook)
-    assert "\\tag{" in deck and deck.count("<figure>") >= 3
+    assert "\\tag{" in deck and deck.count("<figure style") >= 3
     assert "$" not in re.sub(r"<script>.*?</script>", "", deck, flags=re.S), "a formula that was not read"
