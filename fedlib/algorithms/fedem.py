@@ -94,7 +94,8 @@ class FedEM(Algorithm):
     Raises
     ------
     ValueError
-        A setting is out of its range, or all parameters are constant, so that the models would start equal.
+        A setting is out of its range, all parameters are constant, so that the models would start equal, or the loss
+        is not the mean of the rows' losses weighted by w.
     TypeError
         `predict` is the network of one model.
 
