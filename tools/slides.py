@@ -46,7 +46,7 @@ PAGE = """<!doctype html>
 <title>{title}</title>
 <style>
 {faces}
-@page {{ size: 13.333in 7.5in; margin: 0; }} html {{ scroll-snap-type: y proximity; }}
+@page {{ size: 13.333in 7.5in; margin: 0; }} html {{ scroll-snap-type: y proximity; --pst-font-family-base: "Book Sans"; }}
 body {{ margin: 0; font: max(16px, min(2vw, 3.55vh))/1.4 "Book Sans", sans-serif; color: #1a1a1a; background: #fff; }}
 section {{ --high: 40vh; --size: 100%; position: relative; box-sizing: border-box; min-height: 100vh;
   padding: 5vh 6vw 7.5vh; scroll-snap-align: start; break-after: page; break-inside: avoid;

@@ -32,7 +32,7 @@ CHAPTERS = {  # the places that a chapter is about; a chapter that is not here i
     12: [("some layers", "a group")],
     13: [("class means", "all + own")],
 }
-_LEFT, _TOP, _WIDE, _LINE = 76, 22, 72, 15  # of the first cell, and the size of cells and lines
+_LEFT, _TOP, _WIDE, _LINE = 80, 22, 72, 15  # of the first cell, and the size of cells and lines
 
 
 def drawn(chapter: int) -> tuple[str, str]:
