@@ -74,7 +74,7 @@ def is_data(colour, span=GREY_FILL):
 
 
 def on_white(image):
-    """Whether an image of a figure is drawn on white, as a matrix or a digit is and a photo is not."""
+    """Whether an image is drawn on white, as a digit is, or the bar of a matrix's colours, and a photo is not."""
     data = base64.b64decode(image.get(LINK, "").partition("base64,")[2])
     return bool(data) and min(high for _, high in Image.open(io.BytesIO(data)).convert("RGB").getextrema()) >= WHITE
 
@@ -129,8 +129,6 @@ def recolour(element, covered, whole):
     if is_text(element):
         recolour_text(element, style, covered)
         return
-    if element.tag == f"{SVG}image" and on_white(element):
-        element.set("class", "page-ground")
     if element.tag in PAINTED and style.get("fill") != "none":
         area = box(element)
         if area and float(style.get("opacity", 1)) * float(style.get("fill-opacity", 1)) >= 0.5:
@@ -199,6 +197,10 @@ def inlined(svg, name, alt, classes=()):
     left, top, width, height = (float(n) for n in root.get("viewBox").split())
     for child in root.iterfind(".//{*}defs//*[@style]"):
         restyle(child, {k: on_page(v, GREY_LINE) for k, v in styles_of(child).items()})
+    images = [*root.iter(f"{SVG}image")]
+    if any(map(on_white, images)):  # all of them, so that a matrix and the bar of its colours stay alike
+        for image in images:
+            image.set("class", "page-ground")
     covered = []
     for child in root:
         recolour(child, covered, (left, top, left + width, top + height))
@@ -226,7 +228,7 @@ def draw(app, doctree, docname):
         path = Path(app.srcdir, image["uri"])
         if path.suffix == ".svg" and path.is_file():
             svg = inlined(path.read_text(encoding="utf8"), f"f{number}", image.get("alt", ""), image["classes"])
-            image.replace_self(nodes.raw("", f'<div class="drawing">{svg}</div>', format="html"))
+            image.replace_self(nodes.raw("", f'<div class="drawing"><div>{svg}</div></div>', format="html"))
 
 
 def setup(app):

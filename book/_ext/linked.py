@@ -11,8 +11,8 @@ from sphinx.util.nodes import make_refnode
 
 CHAPTER = r"[Cc]hapter (\d+)"
 AUTHOR = r"[A-Z][\w'’-]+"
-PAPER = rf"({AUTHOR})(?:(?:, {AUTHOR})* and {AUTHOR}| et al\.),? \(?((?:19|20)\d\d)"
-NAMED = re.compile(rf"\b{CHAPTER}\b|\b{PAPER}\b")
+PAPER = rf"({AUTHOR})(?:(?:, {AUTHOR})* and {AUTHOR}| et al\.),? (?:\((\d{{4}})\)|(\d{{4}})\b)"
+NAMED = re.compile(rf"\b{CHAPTER}\b|\b{PAPER}")
 CLOSED = (nodes.reference, nodes.literal, nodes.title, nodes.raw, nodes.math, nodes.math_block, nodes.literal_block)
 
 
@@ -35,9 +35,11 @@ def link(app, doctree, docname):
     papers = {c.key: (c.bibliography_key.docname, c.citation_id) for c in app.env.get_domain("cite").citations}
 
     def place(found):
-        number, author, year = found.groups()
-        doc, anchor = (chapters.get(int(number)), "") if number else papers.get(author.lower() + year, (None, ""))
-        return doc not in (None, docname) and (lambda shown: make_refnode(app.builder, docname, doc, anchor, shown))
+        number, author, *year = found.groups("")
+        doc, anchor = (
+            (chapters.get(int(number)), "") if number else papers.get(author.lower() + "".join(year), ("", ""))
+        )
+        return doc not in (None, "", docname) and (lambda shown: make_refnode(app.builder, docname, doc, anchor, shown))
 
     for text in [*doctree.findall(nodes.Text)]:
         if NAMED.search(text) and not any(isinstance(a, CLOSED) for a in ancestors(text)):

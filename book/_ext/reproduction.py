@@ -1,17 +1,25 @@
 """Sphinx extension: the figures that the papers print beside ours, with verdicts, made when the book is built.
 
-``verdict-counts`` counts the verdicts of each paper, ``beside-ours`` is one published table of a paper, and
-``readings`` counts what becomes of FedSGCNN's Table 5 when its score is read otherwise. All read
+``verdict-counts`` counts the verdicts of each paper, ``beside-ours`` is one published table of a paper, ``figure-3``
+draws the whole of CFL's Figure 3, and ``readings`` counts what becomes of FedSGCNN's Table 5 when its score is read
+otherwise. The tables read
 ``book/paper/published.csv``, ``book/paper/verdicts.csv`` and the result files that these name, by
 `book.experiments.verdicts`.
 """
 
+import io
 import re
+from types import SimpleNamespace
 
+import matplotlib.pyplot as plt
+import numpy as np
 import pandas as pd
 
+from book import results
 from book._ext.directives import directive, shares
-from book.experiments import verdicts
+from book._ext.drawn import inlined
+from book.experiments import cfl_figure3, verdicts
+from fedlib import plotting
 
 NAMES = {"cfl": "CFL", "fedcg": "FedCG", "fedsgcnn": "FedSGCNN"}
 NOT_AS_PRINTED = {("fedcg", "FEMNIST", "FedCG"): "ours with 16 inner numbers in W"}
@@ -117,6 +125,27 @@ def beside_ours(page, paper, table, dataset=None):
     return [shown(page, *parts, files), *below]
 
 
+def figure_3(page, caption, alt):
+    """Accuracy and cosines of the whole run of CFL's Figure 3, drawn as there."""
+    (run,) = results.load("cfl_figure3_whole")["figures"][cfl_figure3.DRAWN].values()
+    page.reads(verdicts.RESULTS / "cfl_figure3_whole.json")
+    clients, splits = len(run["groups"]), [SimpleNamespace(round=t) for t, *_ in run["splits"]]
+    cosines = np.zeros((len(run["rounds"]), clients, clients))
+    i, j = np.triu_indices(clients, 1)
+    cosines[:, i, j] = run["cosines"]
+    out = io.StringIO()
+    with plt.rc_context({"svg.hashsalt": "figure-3", "backend": "agg"}):
+        plotting.use_style()
+        figure, axes = plt.subplots(2, 1, figsize=(6.4, 6.4), sharex=True)
+        plotting.group_curves(run["rounds"], run["clients"], run["groups"], splits, ax=axes[0])
+        plotting.cosines_over_rounds(run["rounds"], cosines, run["groups"], run["clusters"], splits, ax=axes[1])
+        axes[0].set(xlabel="", ylim=(0, 1))
+        figure.savefig(out, format="svg", bbox_inches="tight")
+        plt.close(figure)
+    drawing = f'<div class="drawing"><div>{inlined(out.getvalue(), "figure3", alt)}</div></div>'
+    return page.html(f"<figure>{drawing}<figcaption>{caption}</figcaption></figure>")
+
+
 def verdict_counts(page):
     """How often each verdict was given, and the sentence on settings."""
     head, body, told = counts()
@@ -132,6 +161,7 @@ def readings_table(page):
 def setup(app):
     """Connect the extension."""
     app.add_directive("beside-ours", directive(beside_ours, 2, ["dataset"]))
+    app.add_directive("figure-3", directive(figure_3, 0, ["caption", "alt"]))
     app.add_directive("verdict-counts", directive(verdict_counts))
     app.add_directive("readings", directive(readings_table))
     return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
