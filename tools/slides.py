@@ -4,8 +4,8 @@ _build/slides/NN_slug.html holds the title and what one learns; the chapter's op
 equations with the words around them; the algorithm, which is the longest functions that the chapter writes by hand; two
 slides for each experiment; what holds, with its table; the recap; and the exercises. The first of the two has the
 experiment's set-up and its question. The other has the figure, as large as there is room. When the class has said what
-it sees, the caption and what is to be seen appear, and the figure makes room for them. Figures that move on the page
-stand still here. Text that is too long for a slide goes on on another; no paragraph is cut. What is still too long
+it sees, the answer appears, or else the caption, and the figure makes room for it. Figures that move on the page stand
+still here. Text that is too long for a slide goes on on another; no paragraph is cut. What is still too long
 makes the figure and the text smaller, in turns, but no text below 80 %. The key N shows and hides notes, in the
 chapter's own words. A deck is one file that asks nobody for anything: figures, typefaces and MathJax are inside.
 Printed, each slide is a page, with its notes. nbconvert's slides would be the cells of a chapter, code and all.
@@ -46,7 +46,8 @@ PAGE = """<!doctype html>
 <title>{title}</title>
 <style>
 {faces}
-@page {{ size: 13.333in 7.5in; margin: 0; }} html {{ scroll-snap-type: y proximity; --pst-font-family-base: "Book Sans"; }}
+@page {{ size: 13.333in 7.5in; margin: 0; }}
+html {{ scroll-snap-type: y proximity; --pst-font-family-base: "Book Sans"; }}
 body {{ margin: 0; font: max(16px, min(2vw, 3.55vh))/1.4 "Book Sans", sans-serif; color: #1a1a1a; background: #fff; }}
 section {{ --high: 40vh; --size: 100%; position: relative; box-sizing: border-box; min-height: 100vh;
   padding: 5vh 6vw 7.5vh; scroll-snap-align: start; break-after: page; break-inside: avoid;
@@ -150,8 +151,9 @@ def deck(notebook: Any) -> str:
     ahead = _part(r"^(\*\*(?:Read on|Next)\b.+)", text, 'paragraph "Read on"')
     _part("^(## The equation.+^## What holds)", text, 'sections "The equation" and "What holds"')
     points = "\n".join(f"- {point}" for point in learn.split("; "))
-    slides = [(title, _words(f"{' '.join(_sentences(opening)[:2])}\n\n**You will learn**\n\n{points}"))]
-    slides += _texts("What it is about", opening)
+    first = _sentences(opening)[:2]
+    slides = [(title, _words(f"{' '.join(first)}\n\n**You will learn**\n\n{points}"))]
+    slides += _texts("What it is about", opening.partition(first[-1])[2])
     guesses = 0
     for section, (said, *rest) in _sections(notebook):
         about = _pages(_question(said)[0])[0]
@@ -176,8 +178,8 @@ def deck(notebook: Any) -> str:
         if section.startswith(("The idea", "What holds")) and said.strip():
             slides += _texts(section, said)
     tasks = re.findall(r"^\*\*Exercise \d \((.+?)\)\.\*\* (.+)", text, re.M)
-    points = "\n".join(f"1. **{kind.capitalize()}.** {_sentences(task)[0]}" for kind, task in tasks)
-    slides += [("Recap", _words(recap)), ("Exercises", _words(f"{points}\n\n{ahead}"))]
+    points = "\n\n".join(f"**{kind.capitalize()}.** {_asked(task)}" for kind, task in tasks)
+    slides += [("Recap", _words(recap)), *_texts("Exercises", f"{points}\n\n{ahead}")]
     total, met, body = Counter(heading for heading, _ in slides), Counter[str](), ""
     for i, (heading, inner) in enumerate(slides, 1):
         met[heading] += 1
@@ -204,6 +206,13 @@ def _words(text: str) -> str:
 
 def _sentences(text: str) -> list[str]:
     return re.split(r"(?<=[.?!:])\s+(?=[A-Z*$(])", text.strip())
+
+
+def _asked(task: str) -> str:
+    """An exercise as far as the sentence that asks for something."""
+    sentences = _sentences(task)
+    end = next((i for i, each in enumerate(sentences) if "?" in each or each.startswith("Write")), 0)
+    return " ".join(sentences[: end + 1])
 
 
 def _pages(text: str, words: int = WORDS) -> list[str]:
@@ -303,7 +312,7 @@ def _notes(text: str) -> str:
 
 
 def _figure(cell: Any, before: str, guessed: bool, seen: str) -> str:
-    """A figure and a question; its caption and what is to be seen appear at the next key."""
+    """A figure and a question; what is to be seen, or else the caption, appears at the next key."""
     pictures = [_drawing(cell)] if _drawing(cell) else notebooks.shown(cell, "image/svg+xml")
     if not pictures:
         raise ValueError(f"cell {cell.id} shows no SVG figure; run the chapter again with `make book`")
@@ -318,7 +327,8 @@ def _figure(cell: Any, before: str, guessed: bool, seen: str) -> str:
     sizes = re.findall(r'<svg[^>]*viewBox="\S+ \S+ (\S+) (\S+)"', "".join(pictures))
     ratio = float(sizes[0][0]) / float(sizes[0][1]) if len(sizes) == 1 else WIDE
     ask = "What do you see?" + " Was your guess right?" * guessed
-    later = f'<div class="later"><p class="caption">{caption}</p>{_markdown.render(seen)}</div>'
+    answer = _markdown.render(seen) if seen else f'<p class="caption">{caption}</p>'
+    later = f'<div class="later">{answer}</div>'
     figure = f'<figure style="--r: {ratio:.3f}">{images}</figure><div><p class="ask">{ask}</p>{later}</div>'
     return f'{_words(before) if before else ""}<div class="{"beside" if ratio < WIDE else "under"}">{figure}</div>'
 
