@@ -5,7 +5,7 @@ rounds 50, 100 and 150 of 200. The paper does not say how the photos are prepare
 crops, flips and normalises. Each arm changes one of these, for either network of `cfl_photos`, with three seeds. On one
 core a run takes two hours, on a GPU a minute or two.
 
-Preset ``whole``: of these the smaller network with all three preparations, one seed.
+Preset ``whole``: of these the smaller network with all three preparations, one seed: two hours on one core.
 
 Preset ``group``: the five clients of one group by themselves, as if it had been known from the start, for 60 rounds. It
 says what the preparation of the photos does to the models that CFL ends with: ten minutes an arm on one core.
