@@ -290,6 +290,8 @@ def _reaches(layer: nn.Module, module: nn.Module) -> str:
     whole = {id(part) for part in (*module.modules(), *module.parameters(), *module.buffers())}
     hooks = [("a hook", hook) for hook in (*layer._forward_hooks.values(), *layer._forward_pre_hooks.values())]
     for name, values in vars(layer).items():
+        if name == "_flat_weights":  # of torch's recurrent layers, which are replaced
+            continue
         if isinstance(values, (list, tuple)) and any(isinstance(p, nn.Parameter) for p in values):
             return (
                 f" that holds parameters in {name!r}, which would keep their first numbers; make it an nn.ParameterList"
