@@ -102,10 +102,6 @@ def bce(logits: Tensor, y: Tensor, w: Tensor) -> Tensor:
     ValueError
         Logits of another shape.
     """
-    if not torch._C._functorch.is_batchedtensor(y):  # before round 1, on a row with the largest label
-        known = y if y.is_floating_point() else y[y != IGNORED]
-        if known.numel() and not 0 <= known.min() <= known.max() <= 1:
-            raise ValueError(f"y must be 0 or 1, or for floating-point numbers between; got {known.max():g}")
     values = F.binary_cross_entropy_with_logits(_fitting(logits, y, "logits"), y.to(logits.dtype), reduction="none")
     return _mean(values, y, w)
 

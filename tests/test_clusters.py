@@ -108,6 +108,13 @@ def test_order_of_clients_and_inputs_left_alone():
     assert torch.equal(cosine_similarity({"w": matrix.view(6, 5, 8).mT}), cosine_similarity(matrix.contiguous()))
 
 
+def test_first_gradients_of_two_optima_point_in_opposite_directions():
+    """Eq. 3 and 4: at a stationary point of two groups their gradients cancel, so alpha is 1 or -1."""
+    optima = torch.tensor([[0.0, 2.0], [0.0, 2.0], [4.0, -1.0], [4.0, -1.0]])
+    sign = torch.tensor([1, 1, -1, -1])
+    assert torch.equal(cosine_similarity(optima - optima.mean(0)), torch.outer(sign, sign).double())
+
+
 def updates_with(value, *clients):
     """The updates of `stack`, in which some clients' hold only this value."""
     updates = stack()

@@ -170,10 +170,6 @@ def spread(z, y, w):
 KEPT = "keeps '{}' from one call to the next"
 
 
-def yes_or_no(z, y, w):
-    return losses.bce(z[:, 0], y + 1, w)
-
-
 PADDING, NO_SUCH_ID = "the loss sees padded rows", "out of range|was given ids from"
 REFUSED = {
     "a parameter in a list": ("holds parameters in 'all'.*ParameterList", InAList, {}),
@@ -183,7 +179,6 @@ REFUSED = {
     "a counter in a dictionary": (KEPT.format("seen"), InADict, {}),
     "padding in a spread": (PADDING, Base, {"loss": spread}),
     "a factored rule": ("looks at many entries at once", Base, {"optimizer": torch.optim.Adafactor}),
-    "labels from 1 on": ("y must be 0 or 1", partial(nn.Linear, 5, 1), {"loss": yes_or_no}),
     "a mirror now and then": ("draws from Python's random by itself", SometimesMirrored, {}),
     "the mean of the first batch": (KEPT.format("mean"), FirstBatch, {}),
     "a counter": (KEPT.format("calls"), Counter, {}),
