@@ -425,13 +425,8 @@ def _read(source: Any, who: str) -> list[Any]:
         if len(kinds) > 1 or len(set(map(type, parts))) > 1:
             words = f"{who}: its items have {name} of different kinds, {' and '.join(list(kinds)[:2])}"
             raise ValueError(f"{words}; give all one size and type, by the transform of the data set")
-        stacked.append(
-            torch.stack(parts)
-            if isinstance(parts[0], Tensor)
-            else np.ma.stack(parts)
-            if any(map(np.ma.is_masked, parts))
-            else np.stack(parts)
-        )
+        join = np.ma.stack if any(map(np.ma.is_masked, parts)) else np.stack
+        stacked.append(torch.stack(parts) if isinstance(parts[0], Tensor) else join(parts))
     return stacked
 
 

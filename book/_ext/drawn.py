@@ -2,11 +2,12 @@
 
 What is black, white or grey follows the page: black turns into the colour of its text, white into that of its
 background, a grey into the mixture of both. The colours of fedlib's palette are lighter on dark ground (custom.css).
-Every other colour is data and stays, and so does the text that stands on it. An image whose lightest colour is white,
-such as a matrix or a digit, is drawn on the page's ground too, with the numbers on it: white turns dark, red stays red.
+Every other colour is data and stays, and so does the text that stands on it. Where an image of a figure is drawn on
+white, as a digit is, or the bar of a matrix's colours, all its images are drawn on the page's ground, with the numbers
+on them: in the dark white turns dark, and red stays red.
 
-Two styles of Matplotlib would need each figure drawn twice, and no reader's own colours; a CSS filter would turn photos
-and the numbers on cells into their negatives.
+Two styles of Matplotlib would need each figure drawn twice, and no reader's own colours; a CSS filter over
+all figures would turn photos into their negatives.
 """
 
 import base64

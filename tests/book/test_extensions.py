@@ -276,3 +276,19 @@ def test_the_picture_of_a_card_is_small(front, tmp_path):
     assert len(small) < 8_000 < len(whole) / 4
     assert small.count("<use") == 1 and "webp" in small and 'id="x-' in small
     assert front.executed(tmp_path, "01_nothing") == {"cells": []}
+
+
+def test_chapters_and_papers_that_are_named_become_links():
+    """Whoever is not in the bibliography, and the page itself, stay plain words."""
+    linked = extension("linked")
+    text = "See chapter 5, Li et al. (2020), Sattler, Müller and Samek, 2019, Nobody et al. (2020) and chapter 6."
+    places = {("5", ""): "ch5", ("", "Li2020"): "li", ("", "Sattler2019"): "sattler"}
+
+    def place(found):
+        number, author, *year = found.groups("")
+        target = places.get((number, author + "".join(year)))
+        return target and (lambda shown: f"<{target}: {shown.astext()}>")
+
+    shown = "".join(part if isinstance(part, str) else part.astext() for part in linked.parts_of(text, place))
+    links = "<ch5: chapter 5>, <li: Li et al. (2020)>, <sattler: Sattler, Müller and Samek, 2019>"
+    assert shown == f"See {links}, Nobody et al. (2020) and chapter 6."

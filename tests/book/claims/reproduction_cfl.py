@@ -238,8 +238,8 @@ CLAIMS = {
     "**The whole figure with such photos ends at 0.65.**": in_round((200, "0.65")),
     "One model is at 0.23 after 50 rounds": in_round((50, "0.23")),
     "accuracy is 0.40 and 0.55, and at the end 0.65": in_round((100, "0.40"), (150, "0.55"), (200, "0.65")),
-    "nearly three times the beginning": triples,
-    "in the end every group has a model of its own": ends_alike,
+    "nearly three times the accuracy of one model": triples,
+    "No split divides a group, and at the end each group has its own model.": ends_alike,
     "the first split has two groups on either side": two_and_two,
     "this takes half as many operations again as FedAvg, and 5 % more bytes": half_an_epoch,
     "Split-half CFL split them in none of 195 runs, the rule by lengths in 59": every(
