@@ -16,6 +16,7 @@ from functools import partial
 import torch
 import torch.nn.functional as F
 from torch import nn
+from torch.nn.utils.parametrize import is_parametrized
 
 import fedlib
 from fedlib import augment, losses, models
@@ -335,6 +336,8 @@ def gap(one, device="cpu"):
     with torch.backends.mkldnn.flags(enabled=one.onednn):
         found, right = by_fit(one, device), by_loop(one)
     rounding = 1e-8 if one.dtype == torch.float64 else 5e-3
+    if device != "cpu" and any(map(is_parametrized, one.module.modules())):
+        rounding = max(rounding, 1e-6)  # torch's weight norm takes its square root in float32 on CUDA
     start = dict(one.module.named_parameters())
     allowed = {name: rounding * (float((p - start[name].detach()).norm()) + 1e-2) for name, p in right.items()}
     ratios = [(m[name][0].cpu() - p).norm() / allowed[name] for name, p in right.items() for m in found]

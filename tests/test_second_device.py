@@ -36,14 +36,15 @@ def test_trains_there_as_on_the_cpu(name, tmp_path):
         held = algorithm.client_params(there.state, torch.arange(len(data), device=DEVICE))
         assert all(p.device == DEVICE for p in held.values())
     here = fit(name, "cpu", 3)
-    assert largest_gap(comparable(there), comparable(here)) <= 1e-9
+    near = 1e-5 if name == "FedCGKnownDomains" else 1e-9  # its domains are found in float32
+    assert largest_gap(comparable(there), comparable(here)) <= near
 
     scores = [evaluation.evaluate(algorithm, r, data).mean(numeric_only=True) for r in (there, here)]
-    assert np.allclose(*scores, atol=1e-9, equal_nan=True)
+    assert np.allclose(*scores, atol=near, equal_nan=True)
     if name != "FedSGCNN":  # its new clients need validation rows
         new = new_clients(data)
         served = [fedlib.new_clients(algorithm, r, new, rounds=2).state for r in (there, here)]
-        assert largest_gap(*map(numbers, served)) <= 1e-9
+        assert largest_gap(*map(numbers, served)) <= near
     if isinstance(getattr(there.state, "assignment", None), torch.Tensor):
         group = np.arange(len(data)) % 2
         found = [statistics.cluster_scores(group, r.state.assignment) for r in (there, here)]
