@@ -1,9 +1,9 @@
 """Rules for splitting that experiments compare CFL with, and what its stored results need: none is from a paper.
 
-`RelativeCFL` has thresholds for lengths relative to other lengths; `ScheduledCFL` splits in given rounds, as in the
-experiment of the paper; `GivenClusters` never splits. In all of them clients also send how many steps they took, in 8
-bytes, for the pace of an update (`Stepped`); `SteppedSplitHalfCFL` and `SteppedLGCFL` do so because their stored
-results have these bytes. `Watched` keeps the cosines of every round.
+`RelativeCFL` has thresholds for lengths relative to other lengths; `ScheduledCFL` and `LongestFirstCFL` split in given
+rounds, as in the experiment of the paper; `GivenClusters` never splits. In all of them clients also send how many steps
+they took, in 8 bytes, for the pace of an update (`Stepped`); `SteppedSplitHalfCFL` and `SteppedLGCFL` do so because
+their stored results have these bytes. `Watched` keeps the cosines of every round.
 """
 
 from dataclasses import dataclass, replace
@@ -127,8 +127,22 @@ class ScheduledCFL(RelativeCFL):
         return t in self.schedule
 
     def cuts(self, state: Any, update: Update, due: list[int]) -> list[Split]:
-        """The one with the widest gap; the first of equal ones."""
-        return sorted(super().cuts(state, update, due), key=lambda cut: -cut.gap)[:1]
+        """The foremost; the first of equal ones."""
+        return sorted(super().cuts(state, update, due), key=lambda cut: -self.foremost(update, cut))[:1]
+
+    def foremost(self, update: Update, cut: Split) -> float:
+        """How wide its gap is."""
+        return cut.gap
+
+
+@dataclass(frozen=True)
+class LongestFirstCFL(ScheduledCFL):
+    """`ScheduledCFL` that splits the cluster with the longest update, which is furthest from Equation 5."""
+
+    def foremost(self, update: Update, cut: Split) -> float:
+        """The length of the longest update in the cluster."""
+        mine = torch.isin(update.clients, cut.members).nonzero()[:, 0]
+        return float(norm(take(update.per_client["update"], mine)).max())
 
 
 @dataclass(frozen=True)

@@ -54,27 +54,24 @@ READINGS = {  # of "maximum test accuracy" in Table 5 of FedSGCNN: whose best ro
 # ---- derived figures ----
 
 
-def _split_run(figures: dict[str, Any]) -> tuple[np.ndarray, int]:
-    """Accuracies (scored rounds, clients) of chapter 6's run on photos, and the place of the first split's round."""
-    return np.array(figures["accuracy"]), figures["rounds"].index(figures["splits"][0])
+def _runs(figures: dict[str, Any]) -> list[dict[str, Any]]:
+    """The runs of Figure 3 with the smaller network, one for each seed."""
+    return list(figures["five layers: all three"].values())
 
 
-def _before(figures: dict[str, Any]) -> list[float]:
-    accuracy, split = _split_run(figures)
-    return [accuracy[split].mean()]
+def _after(run: dict[str, Any], t: int, what: str = "accuracy") -> Any:
+    """What a run has after round t; by default the mean accuracy."""
+    return np.array(run[what][run["rounds"].index(t)])
 
 
 def _first_gain(figures: dict[str, Any]) -> list[float]:
     """Largest gain of a part at the first split, from its round to the next that was scored."""
-    accuracy, split = _split_run(figures)
-    part = np.array(figures["clusters"][split + 1])
-    gain = accuracy[split + 1] - accuracy[split]
-    return [max(gain[part == p].mean() for p in np.unique(part))]
-
-
-def _ratio(figures: dict[str, Any]) -> list[float]:
-    accuracy, split = _split_run(figures)
-    return [accuracy[-1].mean() / accuracy[split].mean()]
+    gains = []
+    for run in _runs(figures):
+        t, part = run["splits"][0][0], _after(run, run["splits"][0][0] + 5, "clusters")
+        gain = _after(run, t + 5, "clients") - _after(run, t, "clients")
+        gains.append(max(gain[part == p].mean() for p in np.unique(part)))
+    return gains
 
 
 def _sweep(figures: dict[str, Any], side: Callable[[float], bool]) -> list[float]:
@@ -100,10 +97,10 @@ def _clients_needed(figures: dict[str, Any]) -> list[float]:
 
 
 DERIVED: dict[str, Callable[[dict[str, Any]], list[float]]] = {
-    "before the first split": _before,
+    "before the first split": lambda figures: [_after(run, 50) for run in _runs(figures)],
     "gain at the first split": _first_gain,
-    "at the end": lambda figures: [_split_run(figures)[0][-1].mean()],
-    "end over first split": _ratio,
+    "at the end": lambda figures: [run["accuracy"][-1] for run in _runs(figures)],
+    "end over first split": lambda figures: [run["accuracy"][-1] / _after(run, 50) for run in _runs(figures)],
     "correlation up to 0.5": lambda figures: _sweep(figures, lambda w: w <= 0.5),
     "correlation from 0.5": lambda figures: _sweep(figures, lambda w: w >= 0.5),
     "best weight": _best_weight,

@@ -269,15 +269,17 @@ def test_settings_and_bounds(monkeypatch):
 
 
 def test_derived_figures():
-    photos = {
-        "rounds": [1, 5, 10, 15],
-        "splits": [5, 10],
-        "accuracy": [[0.1, 0.1], [0.2, 0.4], [0.3, 0.9], [0.5, 0.7]],
+    run = {
+        "rounds": [1, 50, 55, 60],
+        "splits": [[50, 1, 1], [55, 1, 1]],
+        "clients": [[0.1, 0.1], [0.2, 0.4], [0.3, 0.9], [0.5, 0.7]],
+        "accuracy": [0.1, 0.3, 0.6, 0.6],
         "clusters": [[0, 0], [0, 0], [0, 1], [0, 1]],
     }
-    named = {"before the first split": 0.3, "gain at the first split": 0.5, "at the end": 0.6}
-    for name, value in (named | {"end over first split": 2.0}).items():
-        assert verdicts.DERIVED[name](photos) == pytest.approx([value])
+    photos = {"five layers: all three": {"0": run, "1": run | {"accuracy": [0.1, 0.2, 0.6, 0.8]}}}
+    named = {"before the first split": [0.3, 0.2], "gain at the first split": [0.5, 0.5], "at the end": [0.6, 0.8]}
+    for name, value in (named | {"end over first split": [2, 4]}).items():
+        assert verdicts.DERIVED[name](photos) == pytest.approx(value)
     sweep = {f"weight {w:g}": {"max": {"0": 1 - abs(w - 0.5), "1": w}} for w in (0, 0.25, 0.5, 1, 2)}
     assert verdicts.DERIVED["correlation up to 0.5"](sweep) == pytest.approx([1, 1])
     assert verdicts.DERIVED["correlation from 0.5"](sweep) == pytest.approx([-1, 1])
