@@ -77,6 +77,7 @@ def built(tmp_path_factory):
     """A page with both directives, built."""
     source = tmp_path_factory.mktemp("source")
     page = "# A page\n\n```{verdict-counts}\n```\n\n```{beside-ours} cfl figure3\n```\n\n```{readings}\n```\n"
+    page += "\n```{figure-3}\n:caption: What is seen.\n:alt: Two panels.\n```\n"
     (source / "index.md").write_text(page, encoding="utf8")
     settings, out = {"extensions": ["myst_parser", "reproduction"], "html_theme": "basic"}, source / "out"
     with docutils_namespace():
@@ -93,6 +94,13 @@ def test_the_page_shows_what_the_files_say(built):
         cells = [re.sub(r"<.*?>", "", cell).strip() for cell in re.findall(r"<td.*?</td>", line)]
         assert cells[1:4] == [row.published, row.ours or "–", row.verdict]
     assert "cfl_figure3.json" in html and "best round of each cluster" in html and "25 more rows" in html
+
+
+def test_figure_3_is_drawn_with_its_words(built):
+    _, html = built
+    (figure,) = re.findall(r"<figure>.*?</figure>", html)
+    assert figure.count("<svg") == 1 and "Two panels." in figure and "What is seen." in figure
+    assert figure.index("What is seen.") > figure.index("</svg>"), "the caption stands below"
 
 
 def test_the_page_is_built_again_when_a_file_has_changed(built):
