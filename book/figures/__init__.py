@@ -24,7 +24,7 @@ from fedlib.server.distance_clusters import dbscan
 from fedlib.statistics import compare, interval
 
 from .. import results
-from . import drawings, places
+from . import places
 
 LENGTHS = {"eps1": 0.15, "eps2": 0.4}  # of the rule with relative lengths, which the playground shows
 
@@ -667,27 +667,28 @@ def who_shares_what(chapter: int = 0) -> Figure:
     Figure
         It has no script.
     """
-    return _drawing("places", *places.drawn(chapter))
+    scene, words = places.drawn(chapter)
+    return _framed("places", f"{_style()}{scene}<figcaption>{escape(words)}</figcaption>")
 
 
 def one_model_in_two() -> Figure:
     """A model that two groups pull apart, and what CFL makes of it. It has no script."""
-    return _drawing("split-idea", *drawings.split(), " tabindex=0")
+    return _drawing("split-idea")
 
 
 def modules_and_graph() -> Figure:
     """A layer with a module for each domain, and the graph between the modules. It has no script."""
-    return _drawing("modules", *drawings.modules(), " tabindex=0")
+    return _drawing("modules")
 
 
 def network_as_graph() -> Figure:
     """A network of three neurons, and its graph. It has no script."""
-    return _drawing("graph", *drawings.as_graph(), " tabindex=0")
+    return _drawing("graph")
 
 
-def _drawing(name: str, scene: str, words: str, more: str = "") -> Figure:
-    """A figure without a script; one that scrolls on a phone takes the focus, for the keyboard."""
-    return _framed(name, f"{_style()}{scene}<figcaption>{escape(words)}</figcaption>", more)
+def _drawing(name: str) -> Figure:
+    """A figure without a script, from its file. It scrolls on a phone, so it takes the focus, for the keyboard."""
+    return _framed(name, _style() + "".join(_read(f"{name}.html").splitlines()), " tabindex=0")
 
 
 def _read(name: str) -> str:
