@@ -299,6 +299,3 @@ SETTINGS = {
     "seed": 0,
 }
 PRESETS = {"full": Experiment("cfl", SETTINGS, measure, probe, ("mnist5k",), claims_of(ASKED))}
-
-if __name__ == "__main__":
-    running.main(PRESETS)

@@ -157,6 +157,3 @@ PRESETS = {
     "whole": Experiment("cfl_figure3_whole", WHOLE, measure, probe_whole, ("cifar10_jpeg",), by_arm=True),
     "group": Experiment("cfl_figure3_group", GROUP, measure, probe_group, ("cifar10_jpeg",), by_arm=True),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

@@ -165,6 +165,3 @@ PRESETS = {
     "paper": Experiment("cfl_photos", SETTINGS, measure, probe, ("cifar10_jpeg",)),
     "some": Experiment("cfl_photos_some", SOME, measure, probe_some, ("cifar10_jpeg",)),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

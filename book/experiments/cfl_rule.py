@@ -346,6 +346,3 @@ PRESETS = {
     )
     for preset, (names, sets, settings) in VARIED.items()
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

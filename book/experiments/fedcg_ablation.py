@@ -467,6 +467,3 @@ PRESETS = {
         claims=claims_of_rates(),
     ),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

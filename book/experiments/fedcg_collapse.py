@@ -444,6 +444,3 @@ PRESETS = {
         "fedcg_collapse_accuracy", ACCURACY, measure_accuracy, probe_accuracy, DATA, claims_of_accuracy()
     ),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

@@ -347,6 +347,3 @@ PRESETS = {
         "fedcg_femnist_paper", PAPER, measure, lambda: probe(PAPER["methods"]), data=("femnist300",)
     ),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

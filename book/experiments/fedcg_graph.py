@@ -748,6 +748,3 @@ PRESETS = {
     ),
     "paper": running.Experiment("fedcg_graph_paper", PAPER, measure_paper, probe_paper),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

@@ -393,7 +393,7 @@ def probe_paper() -> running.Probe:
     return out
 
 
-PRESETS = {
+OF_TABLES = {
     "paper": running.Experiment(
         "fedsgcnn_paper", PAPER, measure_paper, probe_paper, ("boston", "wine_quality", "obesity")
     ),

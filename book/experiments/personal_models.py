@@ -560,6 +560,3 @@ PRESETS = {
         "personal_models_longer", LONGER, measure_longer, probe_longer, FEMNIST, by_each_score(LATER, "writers")
     ),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

@@ -347,6 +347,3 @@ PRESETS = {
         "planted_transfer_lengths", LENGTHS, measure_lengths, probe_distances, ("breast_cancer",)
     ),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

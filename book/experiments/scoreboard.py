@@ -515,6 +515,3 @@ PRESETS = {
         "scoreboard", SETTINGS, measure, probe, data=("mnist5k", "femnist300", "wine"), claims=claims(), by_arm=True
     )
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)
