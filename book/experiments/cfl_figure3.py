@@ -12,6 +12,7 @@ says what the preparation of the photos does to the models that CFL ends with: t
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -68,10 +69,8 @@ def run(arm: str, photos: datasets.Arrays, settings: Mapping[str, Any], seed: in
     even = partition.iid(y, settings["clients"], seed)
     dealt = partition.label_permutation(even, settings["groups"], seed=seed, cyclic=False)
     data = dealt.clients(photos.x[rows], y, classes=10)
-    local = digits.LOCAL | {"predict": predict}
-    algorithm = WatchedSchedule(
-        loss, **local, schedule=tuple(settings["schedule"]), min_size=1
-    )  # the paper has no least size
+    local = digits.LOCAL | {"predict": predict, "min_size": 1}  # the paper has no least size
+    algorithm = WatchedSchedule(loss, **local, schedule=tuple(settings["schedule"]))
     shares = digits.shares_of(data)
     note = digits.score_clients(predict, dealt, photos.x_test, photos.y_test, shares, settings["every"])
     try:
@@ -137,23 +136,14 @@ WHOLE = SETTINGS | {"seeds": 1}
 GROUP = SETTINGS | {"examples": 12_500, "clients": 5, "groups": 1, "rounds": 60, "schedule": [], "seeds": 1}
 
 
-def probe() -> running.Probe:
-    """Every arm."""
-    return {arm: probe_arm(arm) for arm in ARMS}
+def probe(arms: Sequence[str] = ARMS) -> running.Probe:
+    """Every arm, or some."""
+    return {arm: probe_arm(arm) for arm in arms}
 
 
-def probe_whole() -> running.Probe:
-    """The arm that is drawn."""
-    return {DRAWN: probe_arm(DRAWN)}
-
-
-def probe_group() -> running.Probe:
-    """The arms of the smaller network."""
-    return {arm: probe_arm(arm) for arm in ARMS[:4]}
-
-
+DATA = ("cifar10_jpeg",)
 PRESETS = {
-    "full": Experiment("cfl_figure3", SETTINGS, measure, probe, ("cifar10_jpeg",), by_arm=True),
-    "whole": Experiment("cfl_figure3_whole", WHOLE, measure, probe_whole, ("cifar10_jpeg",), by_arm=True),
-    "group": Experiment("cfl_figure3_group", GROUP, measure, probe_group, ("cifar10_jpeg",), by_arm=True),
+    "full": Experiment("cfl_figure3", SETTINGS, measure, probe, DATA, by_arm=True),
+    "whole": Experiment("cfl_figure3_whole", WHOLE, measure, partial(probe, [DRAWN]), DATA, by_arm=True),
+    "group": Experiment("cfl_figure3_group", GROUP, measure, partial(probe, ARMS[:4]), DATA, by_arm=True),
 }

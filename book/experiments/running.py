@@ -114,35 +114,15 @@ class Keep:
 
 
 def trace(
-    algorithm: Any,
-    params: Any,
-    data: Any,
-    rounds: int = 2,
-    clients_per_round: int | None = None,
-    *,
-    eval_data: Any = None,
-    seed: int = 0,
-    **more: Any,
+    algorithm: Any, params: Any, data: Any, rounds: int = 2, clients_per_round: int | None = None, **more: Any
 ) -> list[float]:
     """What a run computes, as a few numbers: for `Experiment.probe`.
 
     They come from what users see, so that no change of names or places in the library moves them: the parameters that
     each client holds at the end, the training loss and the scores of each round, and the bytes sent.
     """
-    result = fedlib.fit(
-        algorithm,
-        params,
-        data,
-        rounds,
-        clients_per_round,
-        eval_data=eval_data,
-        seed=seed,
-        dtype=torch.float64,
-        device="cpu",
-        progress=False,
-        **more,
-    )
-    return numbers_of(algorithm, result)
+    how = {"dtype": torch.float64, "device": "cpu", "progress": False, **more}
+    return numbers_of(algorithm, fedlib.fit(algorithm, params, data, rounds, clients_per_round, **how))
 
 
 def numbers_of(algorithm: Any, result: Any) -> list[float]:

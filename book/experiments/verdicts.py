@@ -54,27 +54,22 @@ READINGS = {  # of "maximum test accuracy" in Table 5 of FedSGCNN: whose best ro
 # ---- derived figures ----
 
 
-def _split_run(figures: dict[str, Any]) -> tuple[np.ndarray, int]:
-    """Accuracies (scored rounds, clients) of chapter 6's run on photos, and the place of the first split's round."""
-    return np.array(figures["accuracy"]), figures["rounds"].index(figures["splits"][0])
+def _first_split(figures: dict[str, Any]) -> int:
+    """Its place among the scored rounds of chapter 6's run on photos."""
+    return figures["rounds"].index(figures["splits"][0])
 
 
-def _before(figures: dict[str, Any]) -> list[float]:
-    accuracy, split = _split_run(figures)
-    return [accuracy[split].mean()]
+def _mean(figures: dict[str, Any], place: int) -> float:
+    """Mean accuracy of the clients of this run in a scored round."""
+    return float(np.mean(figures["accuracy"][place]))
 
 
 def _first_gain(figures: dict[str, Any]) -> list[float]:
     """Largest gain of a part at the first split, from its round to the next that was scored."""
-    accuracy, split = _split_run(figures)
+    accuracy, split = np.array(figures["accuracy"]), _first_split(figures)
     part = np.array(figures["clusters"][split + 1])
     gain = accuracy[split + 1] - accuracy[split]
     return [max(gain[part == p].mean() for p in np.unique(part))]
-
-
-def _ratio(figures: dict[str, Any]) -> list[float]:
-    accuracy, split = _split_run(figures)
-    return [accuracy[-1].mean() / accuracy[split].mean()]
 
 
 def _sweep(figures: dict[str, Any], side: Callable[[float], bool]) -> list[float]:
@@ -100,10 +95,10 @@ def _clients_needed(figures: dict[str, Any]) -> list[float]:
 
 
 DERIVED: dict[str, Callable[[dict[str, Any]], list[float]]] = {
-    "before the first split": _before,
+    "before the first split": lambda figures: [_mean(figures, _first_split(figures))],
     "gain at the first split": _first_gain,
-    "at the end": lambda figures: [_split_run(figures)[0][-1].mean()],
-    "end over first split": _ratio,
+    "at the end": lambda figures: [_mean(figures, -1)],
+    "end over first split": lambda figures: [_mean(figures, -1) / _mean(figures, _first_split(figures))],
     "correlation up to 0.5": lambda figures: _sweep(figures, lambda w: w <= 0.5),
     "correlation from 0.5": lambda figures: _sweep(figures, lambda w: w >= 0.5),
     "best weight": _best_weight,
