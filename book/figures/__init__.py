@@ -601,8 +601,8 @@ def who_shares_what(chapter: int = 0) -> Figure:
     Figure
         It has no script.
     """
-    scene, words = places.drawn(chapter)
-    return _framed("places", f"{_style()}{scene}<figcaption>{escape(words)}</figcaption>")
+    shown, words = places.drawn(chapter)
+    return _framed("places", f"{_style()}{_scene('places', **shown)}<figcaption>{escape(words)}</figcaption>")
 
 
 def one_model_in_two() -> Figure:
