@@ -20,7 +20,7 @@ export PYDEVD_DISABLE_FILE_VALIDATION := 1
 LIB := $(shell find fedlib -name '*.py')
 NB := $(wildcard notebooks/*.ipynb)
 RUN := $(NB:%=_build/executed/%)
-PAGES := $(shell find book -type f -not -name '*.pyc' -not -path 'book/api/*') _config.yml _toc.yml $(wildcard tools/*.py) tests/notebooks/wrong_answers.py
+PAGES := $(shell find book -type f -not -name '*.pyc' -not -path 'book/api/*') _config.yml _toc.yml $(shell find tools -type f -not -name '*.pyc') tests/notebooks/wrong_answers.py
 HTML := _build/html/index.html
 
 help:  ## list these commands

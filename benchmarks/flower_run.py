@@ -1,6 +1,6 @@
 """Federations in Flower against `fedlib.fit`: simulated, as separate processes, and with clients killed in mid-run.
 
-    python -m book.experiments.scaling_out --preset flower
+    python -m book.experiments scaling_out --preset flower
 
 makes the runs and writes book/results/scaling_out_flower.json; it needs the extra "flower". FedAvg, SCAFFOLD and CFL
 train on the digits, each client with a file of its own: in Flower's simulation; with a SuperLink and a SuperNode for

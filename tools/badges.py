@@ -9,6 +9,7 @@ import json
 import re
 import sys
 from pathlib import Path
+from string import Template
 from typing import Any
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -16,37 +17,19 @@ ADDRESS = re.compile(
     r"https://github\.com/[\w.-]+/[\w.-]+?(?=\.git|[\s\\\"'`)>,]|/(?:actions|blob|tree|issues|releases)|$)", re.M
 )
 PAGES = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "CITATION.cff",
-    "_config.yml",
-    "pyproject.toml",
-    "book/index.md",
-    "book/on_a_gpu.md",
-    "book/setup.md",
-)
+    "README.md", "CONTRIBUTING.md", "CITATION.cff", "_config.yml", "pyproject.toml",
+    "book/index.md", "book/on_a_gpu.md", "book/setup.md",
+)  # fmt: skip
 ELSEWHERE = ("astral-sh/", "kynan/", "pre-commit/", "actions/")  # other projects' repositories
 PLACEHOLDER = "https://github.com/ORG/fedlib"
 BESIDE = ("book/teaching/capstone_starter.ipynb", "book/papers_on_a_gpu.ipynb")  # notebooks that are no chapters
 GRAPHS = ("12_who_helps_whom", "papers_on_a_gpu")  # need torch-geometric, which Colab lacks
 BADGE = "https://colab.research.google.com/assets/colab-badge.svg"
 
-SETUP = """# @title Set-up: fetch this release on Colab; elsewhere, find the clone
-{imports}
-
-HOME, CODE = "{url}", Path("fedlib-book")
-if "google.colab" in sys.modules and not CODE.exists():
-{fetch}
-places = [CODE.resolve(), Path.cwd(), *Path.cwd().parents]
-sys.path[:0] = [str(p) for p in places if (p / "fedlib/data.py").exists()][:1]"""
-IMPORTS = "import sys\nfrom pathlib import Path"
-INSTALL = '    run(["pip", "install", "-q", "torch-geometric"], check=True)\n'
-FETCH = """    if run(["git", "clone", "-q", "--depth=1", "-bv{release}", HOME, CODE]).returncode:
-        raise RuntimeError(f"{{HOME}} has no release v{release}; tell us at {{HOME}}/issues")"""
-NO_ADDRESS = '''    raise RuntimeError(f"""{{HOME}} is not published yet. Take student.zip from the book's
-page "For teachers", upload it here (folder icon on the left), and run this in a new cell:
-
-!unzip -q student.zip && mv fedlib-student fedlib-book{more}""")'''
+SETUP = {  # by whether there is an address: the file of the set-up cell, and what it adds where a graph is learned
+    True: ("setup_published.txt", '    run(["pip", "install", "-q", "torch-geometric"], check=True)\n'),
+    False: ("setup_unpublished.txt", "\n%pip install -q torch-geometric"),
+}
 
 
 def repository(config: Path = ROOT / "_config.yml") -> str:
@@ -74,11 +57,9 @@ def setup_cell(chapter: str, url: str, version: str) -> str:
 
     On Colab it fetches the release. Where there is no address yet, it says how to bring the book there.
     """
-    if url == PLACEHOLDER:
-        fetch = NO_ADDRESS.format(more="\n%pip install -q torch-geometric" if chapter in GRAPHS else "")
-        return SETUP.format(url=url, imports=IMPORTS, fetch=fetch)
-    fetch = (INSTALL if chapter in GRAPHS else "") + FETCH.format(release=version)
-    return SETUP.format(url=url, imports=f"{IMPORTS}\nfrom subprocess import run", fetch=fetch)
+    file, graphs = SETUP[url != PLACEHOLDER]
+    text = Template((ROOT / "tools" / file).read_text(encoding="utf8").rstrip())
+    return text.substitute(url=url, release=version, more=graphs if chapter in GRAPHS else "")
 
 
 def colab(chapter: str, url: str) -> str:

@@ -25,41 +25,6 @@ STARTER, PAPERS = (notebooks.ROOT / name for name in badges.BESIDE)
 FOLDERS = ("fedlib", "book/figures", "book/experiments", "book/results")
 BESIDE = ("book/results.py", "book/paper/published.csv", "LICENSE", "LICENSE-TEXT")
 KINDS = {".py", ".typed", ".json", ".txt", ".js", ".css", ".html"}
-README = """This is {what} of "Heterogeneous federated learning", a book with a library, release {release}.
-
-On a machine with Python 3.10 or newer, once:
-
-    python -m venv env
-    source env/bin/activate
-    pip install torch torchvision --index-url https://download.pytorch.org/whl/cpu
-    pip install -r requirements.txt {more}
-
-On Windows the second line is env\\Scripts\\activate. The third brings PyTorch for CPUs; with an NVIDIA card leave it
-out, and the fourth brings PyTorch with CUDA, which is 4 GB larger.
-
-{then}
-
-The text and the figures are under CC BY 4.0, the code under the BSD 3-Clause License (the file LICENSE).
-"""
-STUDENT = """Then open a chapter, such as 01_fedavg.ipynb:
-
-    jupyter lab
-
-While you work on the exercises, set preset = "smoke" at its top: it then runs in seconds. capstone_starter.ipynb is
-the start of a project, and papers_on_a_gpu.ipynb runs the papers' own settings on a GPU."""
-COURSE = """Then, in this folder,
-
-    nbgrader generate_assignment 01_fedavg
-
-writes what students get to the folder release; they put it into the folder of student.zip, which has the library. Put
-what comes back into submitted/NAME/01_fedavg/01_fedavg.ipynb, and
-
-    nbgrader autograde 01_fedavg
-    nbgrader generate_feedback 01_fedavg
-    nbgrader export
-
-grade it, write to the folder feedback a page for each student, which shows what the checks said, and write all points
-to grades.csv. With preset = "smoke" at the top of a chapter in source, grading a copy takes less than a minute."""
 
 
 def library() -> Iterator[Path]:
@@ -94,11 +59,9 @@ def archives(out: Path = OUT) -> None:
     copies = {name: text for name, text in texts.items() if "/" not in name and name.endswith(".ipynb")}
     course = {name: text for name, text in texts.items() if name not in copies}
     copies |= {path.name: path.read_text(encoding="utf8") for path in (STARTER, PAPERS)}
-    for name, files, what, more, then in (
-        ("student", copies, "the students' copy", "jupyterlab", STUDENT),
-        ("course", course, "a course for nbgrader", "jupyterlab nbgrader", COURSE),
-    ):
-        say = README.format(what=what, release=badges.release(), more=more, then=then)
+    readme = notebooks.TEMPLATES.get_template("readme.txt")
+    for name, files in (("student", copies), ("course", course)):
+        say = readme.render(name=name, release=badges.release())
         archive(out, name, {**files, "README.txt": say, "requirements.txt": requirements()})
 
 

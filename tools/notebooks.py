@@ -1,10 +1,11 @@
-"""Where the notebooks are, and what one says of itself."""
+"""Where the notebooks are, what one says of itself, and the templates of what is made of them."""
 
 import copy
 import re
 from pathlib import Path
 from typing import Any
 
+import jinja2
 import nbformat
 import yaml
 
@@ -13,6 +14,7 @@ from . import badges
 ROOT = badges.ROOT
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf8"))
 ADDRESS = CONFIG["html"]["baseurl"]
+TEMPLATES = jinja2.Environment(loader=jinja2.FileSystemLoader(ROOT / "tools"), keep_trailing_newline=True)
 
 
 def paths() -> list[Path]:

@@ -5,7 +5,6 @@ the first one and the library's reference. A link leads to the published page, a
 Of Jupyter Book's own builders of PDFs one needs LaTeX, and the other prints the whole book, without its chapters.
 """
 
-import html
 import re
 import shutil
 import sys
@@ -13,6 +12,7 @@ import tempfile
 from collections.abc import Callable
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 from pypdf import PdfReader, PdfWriter
@@ -25,27 +25,7 @@ HTML = notebooks.ROOT / "_build/html"
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUIET = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 TITLE, AUTHOR, ADDRESS = notebooks.CONFIG["title"], notebooks.CONFIG["author"], notebooks.ADDRESS
-READY = """async ([here, there]) => {
-    await Promise.all([document.fonts.ready, window.MathJax?.startup?.promise]);
-    for (const hint of document.querySelectorAll("article details:not(.hide, .fedlib *)")) hint.open = true;
-    for (const a of document.links)
-        if (!a.getAttribute("href").startsWith("#")) a.href = a.href.replace(here, there);
-}"""
-STYLE = f"""<!doctype html><html lang="en"><meta charset="utf-8"><title>Front</title>
-<link rel="stylesheet" href="{(HTML / "_static/typefaces.css").as_uri()}"><style>
-@page {{ size: A4; margin: 18mm; }}
-body {{ font: 11pt/1.5 "Book Sans", sans-serif; margin: 0; }}
-h1, h2 {{ font-family: "Book Serif", serif; line-height: 1.15; }}
-h1 {{ font-size: 34pt; margin: 8mm 0; }}
-h3 {{ font-size: 11pt; margin: 4mm 0 1mm; break-after: avoid; }}
-section {{ height: 250mm; display: flex; flex-direction: column; justify-content: center; break-after: page; }}
-img {{ width: 40mm; }}
-a {{ display: flex; justify-content: space-between; color: inherit; text-decoration: none; break-inside: avoid; }}
-</style>"""
-NUMBERS = f"""<style>@page {{
-@bottom-left {{ content: "{TITLE}. CC BY 4.0. {ADDRESS}"; font: 8pt "Book Sans", sans-serif; color: #555; }}
-@bottom-right {{ content: counter(page); font: 10pt "Book Sans", sans-serif; }} }}
-p {{ break-after: page; }}</style>"""
+READY = Path(__file__).with_name("pdf.js").read_text(encoding="utf8")
 
 
 def contents(toc: Path = notebooks.ROOT / "_toc.yml") -> dict[str, list[str]]:
@@ -55,13 +35,13 @@ def contents(toc: Path = notebooks.ROOT / "_toc.yml") -> dict[str, list[str]]:
 
 
 def printer(browser: Page, folder: Path) -> Callable[..., PdfReader]:
-    """A function that prints a page of the book, or a page with the text that it is given."""
+    """A function that prints a page of the book, or with what pdf.html needs, the front or the numbers of sheets."""
 
-    def printed(name: str, text: str = "") -> PdfReader:
+    def printed(name: str, **needs: Any) -> PdfReader:
         source, path = HTML / f"{name}.html", folder / f"{name.replace('/', '-')}.pdf"
-        if text:
+        if needs:
             source = path.with_suffix(".html")
-            source.write_text(f"{STYLE}{text}", encoding="utf8")
+            source.write_text(front(**needs), encoding="utf8")
         browser.goto(source.as_uri())
         browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS])
         browser.pdf(path=path, prefer_css_page_size=True, tagged=True)
@@ -75,18 +55,11 @@ def title(pdf: PdfReader) -> str:
     return str((pdf.metadata or {}).get("/Title", "")).partition(" \N{EM DASH} ")[0]
 
 
-def front(names: dict[str, str], starts: dict[str, int]) -> str:
-    """The cover and the contents, for titles and first sheets."""
-    logo = (notebooks.ROOT / "book/_static/logo.svg").as_uri()
-    said = f"Release {badges.release()}. The text and the figures are under CC BY 4.0, the code under BSD 3-Clause."
-    cover = f'<img src="{logo}"><h1>{html.escape(TITLE)}</h1><p>{html.escape(AUTHOR)}<p>{said}<br>{ADDRESS}'
-    rows = ""
-    for part, pages in contents().items():
-        rows += f"<h3>{html.escape(part)}</h3>"
-        for page in pages:
-            name = html.escape(names[page])
-            rows += f'<a href="{ADDRESS}{page}.html"><span>{name}</span><span>{starts[page] + 1}</span></a>'
-    return f"<section>{cover}</section><h2>Contents</h2>{rows}"
+def front(**needs: Any) -> str:
+    """The cover and the contents, for titles (`names`) and first sheets (`starts`); or numbers for some `sheets`."""
+    logo, release = (notebooks.ROOT / "book/_static/logo.svg").as_uri(), badges.release()
+    about = {"title": TITLE, "author": AUTHOR, "address": ADDRESS, "release": release, "parts": contents()}
+    return notebooks.TEMPLATES.get_template("pdf.html").render(html=HTML.as_uri(), logo=logo, **about, **needs)
 
 
 def number(pdf: PdfWriter, numbers: PdfReader, skip: int = 0) -> None:
@@ -135,8 +108,8 @@ def main(out: Path = downloads.OUT) -> None:
         each = {page: printed(page) for page in tqdm(pages, desc="pages", mininterval=5)}
         *firsts, sheets = accumulate((len(pdf.pages) for pdf in each.values()), initial=0)
         starts = dict(zip(each, firsts, strict=True))
-        first = printed("front", front({page: title(pdf) for page, pdf in each.items()}, starts))
-        numbers = printed("numbers", NUMBERS + "<p>&nbsp;</p>" * sheets)
+        first = printed("front", names={page: title(pdf) for page, pdf in each.items()}, starts=starts)
+        numbers = printed("numbers", sheets=sheets)
         browser.close()
         book = PdfWriter(first)
         for page, pdf in each.items():

@@ -17,7 +17,6 @@ import gzip
 import html
 import re
 import sys
-from collections import Counter
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -37,87 +36,6 @@ WORDS, BESIDE, ABOVE = 180, 110, 45  # on a slide of text, beside a figure witho
 EQUATION, ROWS = 30, 9  # words for which an equation counts, and rows of a table on one slide
 CODE, LINES = 48, 26  # lines of the functions that are shown, and of those on one slide
 WIDE = 2.2  # a figure's width by its height from which the text comes under it
-
-PAGE = """<!doctype html>
-<html lang="en">
-<head><meta charset="utf-8"><meta name="viewport" content="width=device-width, initial-scale=1">
-<meta http-equiv="Content-Security-Policy"
- content="default-src 'none'; img-src data:; style-src 'unsafe-inline'; font-src data:; script-src 'unsafe-inline'">
-<title>{title}</title>
-<style>
-{faces}
-@page {{ size: 13.333in 7.5in; margin: 0; }}
-html {{ scroll-snap-type: y proximity; --pst-font-family-base: "Book Sans"; }}
-body {{ margin: 0; font: max(16px, min(2vw, 3.55vh))/1.4 "Book Sans", sans-serif; color: #1a1a1a; background: #fff; }}
-section {{ --high: 40vh; --size: 100%; position: relative; box-sizing: border-box; min-height: 100vh;
-  padding: 5vh 6vw 7.5vh; scroll-snap-align: start; break-after: page; break-inside: avoid;
-  display: flex; flex-direction: column; overflow-x: auto; }}
-section:first-of-type {{ justify-content: center; border-left: 1.2vw solid #0b57c2; .body {{ flex: none; }} }}
-.body {{ flex: auto; display: flex; flex-direction: column; justify-content: safe center; font-size: var(--size); }}
-h1, h2 {{ font-family: "Book Serif", serif; font-weight: 600; line-height: 1.15; }}
-h1 {{ font-size: 2em; margin: 0 0 .5em; }} h2 small {{ float: right; font-size: .6em; color: #595959; }}
-h2 {{ font-size: 1.4em; margin: 0 0 .5em; padding-bottom: .2em; border-bottom: 3px solid #0b57c2; }}
-a {{ color: #0b57c2; text-decoration-thickness: 1px; text-underline-offset: .15em; }}
-.beside {{ display: flex; gap: 3vw; align-items: center; }} .beside > div {{ flex: 1 1 0; min-width: 0; }}
-.beside > figure {{ flex: 0 0 min(60%, var(--high) * var(--r)); }}
-.stepped .beside:not(:has(.shown)) > figure {{ flex-basis: min(78%, var(--high) * var(--r)); }}
-.caption {{ font-size: .8em; line-height: 1.3; color: #595959; }} figure {{ margin: 0; max-width: 100%; }}
-figure img {{ display: block; width: 100%; max-height: var(--high); object-fit: contain; object-position: left; }}
-.body .fedlib {{ max-width: none; margin: 0; font-size: .8em; }} .body .fedlib :is(table, .key) {{ font-size: 1em; }}
-.body .fedlib svg[viewBox] {{ max-width: none; max-height: var(--high); }}
-:is(.words, .later, aside) p, .words mjx-container {{ margin: .4em 0 !important; }}
-mjx-assistive-mml {{ height: 1px !important; }} :is(ul, ol, li) {{ margin: .3em 0; }} ul, ol {{ padding-left: 1.2em; }}
-.ask {{ font-weight: 600; color: #0b57c2; margin: .4em 0; }}
-div.ask {{ margin: auto 0; padding: .3em 1em; border-left: 6px solid #0b57c2; background: #eef4fc;
-  font-size: 1.2em; line-height: 1.3; }}
-.stepped .later:not(.shown) {{ display: none; }} .notes aside {{ display: block; }}
-code, pre {{ font-family: ui-monospace, "DejaVu Sans Mono", monospace; }} code {{ font-size: .85em; }}
-pre {{ font-size: .78em; line-height: 1.3; margin: 0; padding-left: 1em; border-left: 3px solid #bbb;
-  white-space: pre-wrap; }}
-aside {{ display: none; margin-top: 1em; padding: 0 1em; font-size: .6em; border-left: 4px solid #bbb; }}
-.words table {{ border-collapse: collapse; width: 100%; line-height: 1.25; }}
-.words :is(th, td) {{ border-bottom: 1px solid #bbb; padding: .2em .8em .2em 0; text-align: left; }}
-footer {{ position: absolute; bottom: 1.2em; left: 6vw; right: 6vw; font-size: .6em; color: #595959;
-  display: flex; justify-content: space-between; }}
-@media print {{ section {{ height: 7.5in; min-height: 0; }} }}
-</style><script>
-document.documentElement.classList.add("stepped");
-addEventListener("keydown", (event) => {{
-  if (event.key === "n") document.body.classList.toggle("notes");
-  const step = {{ ArrowRight: 1, PageDown: 1, " ": 1, ArrowLeft: -1, PageUp: -1 }}[event.key];
-  if (!step) return;
-  event.preventDefault();
-  const slides = [...document.querySelectorAll("section")];
-  const at = slides.findIndex((s) => s.getBoundingClientRect().bottom > innerHeight / 2);
-  const later = slides[at].querySelectorAll(".later:not(.shown)");
-  if (step < 0 || !later.length) return slides[at + step]?.scrollIntoView();
-  later.forEach((part) => part.classList.add("shown"));
-  fit(slides[at]);
-}});
-const fit = (slide) => {{
-  let high = 74, size = 100;
-  const show = () => slide.style.cssText = `--high: ${{high}}vh; --size: ${{size}}%`;
-  const full = () => slide.scrollHeight > innerHeight + 1 || slide.scrollWidth > slide.clientWidth + 1;
-  for (show(); full() && high > 28; show()) if (high > (size > 88 ? 54 : 40) || size === 80) high -= 2; else size -= 4;
-}};
-const all = () => document.querySelectorAll("section").forEach(fit); addEventListener("resize", all);
-addEventListener("beforeprint", () => {{
-  document.body.classList.add("notes");
-  document.querySelectorAll(".later").forEach((part) => part.classList.add("shown")); all();
-}});
-MathJax = {{
-  tex: {{ inlineMath: [["\\\\(", "\\\\)"]] }}, svg: {{ displayAlign: "left" }}, options: {{ enableMenu: false }},
-  startup: {{ pageReady: () => MathJax.startup.defaultPageReady().then(all) }},
-}};
-const packed = Uint8Array.from(atob("{mathjax}"), (c) => c.charCodeAt(0));
-new Response(new Blob([packed]).stream().pipeThrough(new DecompressionStream("gzip"))).text().then((code) => {{
-  document.head.append(Object.assign(document.createElement("script"), {{ textContent: code }}));
-}});
-</script></head>
-<body>
-{slides}
-</body></html>
-"""
 
 _markdown = MarkdownIt("commonmark", {"html": False, "typographer": True}).enable(["table", "smartquotes"])
 dollarmath_plugin(
@@ -180,17 +98,12 @@ def deck(notebook: Any) -> str:
     tasks = re.findall(r"^\*\*Exercise \d \((.+?)\)\.\*\* (.+)", text, re.M)
     points = "\n\n".join(f"**{kind.capitalize()}.** {_asked(task)}" for kind, task in tasks)
     slides += [("Recap", _words(recap)), *_texts("Exercises", f"{points}\n\n{ahead}")]
-    total, met, body = Counter(heading for heading, _ in slides), Counter[str](), ""
-    for i, (heading, inner) in enumerate(slides, 1):
-        met[heading] += 1
-        tag, foot = ("h2", _markdown.renderInline(title)) if i > 1 else ("h1", "CC BY 4.0")
-        part = f" <small>{met[heading]}/{total[heading]}</small>" if total[heading] > 1 else ""
-        body += f'<section><{tag}>{_markdown.renderInline(heading)}{part}</{tag}>\n<div class="body">{inner}</div>'
-        body += '<footer title="Arrows: next, back. N: notes.">'
-        body += f"<span>{foot}</span><span>{i} of {len(slides)}</span></footer></section>\n"
     script = (files("mathjax") / "static/mathjax/es5/tex-svg.js").read_text(encoding="utf8")
     packed = base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
-    return PAGE.format(title=html.escape(title), faces=typefaces(), mathjax=packed, slides=body)
+    headings = [heading for heading, _ in slides]
+    about = {"title": title, "slides": slides, "headings": headings}
+    inside = {"faces": typefaces(), "mathjax": packed, "inline": _markdown.renderInline}
+    return notebooks.TEMPLATES.get_template("slides.html").render(about | inside)
 
 
 def _part(pattern: str, text: str, name: str) -> str:

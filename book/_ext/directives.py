@@ -1,7 +1,12 @@
 """What the extensions beside this file share: a directive is a function that shows what it computes on a page."""
 
+from pathlib import Path
+
+import yaml
 from docutils import nodes
 from sphinx.util.docutils import SphinxDirective
+
+WORDS = yaml.safe_load(Path(__file__).with_name("words.yml").read_text(encoding="utf8"))
 
 
 class Page(SphinxDirective):

@@ -20,7 +20,7 @@ from PIL import Image  # comes with Matplotlib
 from sphinx import addnodes
 
 from book import results
-from book._ext.directives import directive
+from book._ext.directives import WORDS, directive
 from book._ext.drawn import LINK, SVG, inlined, is_text
 from book.figures import split_front, who_shares_what
 from tools import notebooks
@@ -28,24 +28,7 @@ from tools import notebooks
 PEERS = "benchmarks/results/intel-r-xeon-r-processor_peers.json"  # the run of which the first page speaks
 SMALL = re.compile("[xy]tick_|legend_")  # names that Matplotlib gives to parts of a figure
 
-QUESTIONS = {
-    "01_fedavg": "Why may one average networks?",
-    "02_clients_differ": "In which ways do clients differ, and can one model serve them all?",
-    "03_taming_drift": "What goes wrong when clients train for long, and what helps?",
-    "04_personal_models": "When is a personal model better, and how is it compared fairly?",
-    "05_cfl_geometry": "How do updates show which clients disagree?",
-    "06_cfl": "When should a federation split?",
-    "07_clustering_rivals": "Do we have to wait for a split?",
-    "08_fedcg_domains": "Can domains be found without labels for them?",
-    "09_domains_from_sums": "What can a server learn from sums alone?",
-    "10_fedcg_graph": "Does a graph between domains help?",
-    "11_different_columns": "What can be averaged when columns differ?",
-    "12_who_helps_whom": "Can one foresee which clients help each other?",
-    "13_different_networks": "What can be shared when networks differ?",
-    "14_privacy": "What does the server learn from an update, and what helps?",
-    "15_choosing": "How do two training runs point to a method?",
-    "16_scaling_out": "What makes training fast, and what if one machine is not enough?",
-}
+QUESTIONS = {name: words["question"] for name, words in WORDS["chapters"].items()}
 
 
 def executed(root, name):

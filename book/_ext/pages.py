@@ -10,10 +10,10 @@ student needs; ``exercise-table`` lists the exercises of the chapter it names; `
 the downloads.
 """
 
-import csv
 import re
 from pathlib import Path
 
+import pandas as pd
 from docutils import nodes
 from sphinx.roles import XRefRole
 from sphinx.util.nodes import make_refnode
@@ -25,9 +25,8 @@ HEADINGS = re.compile(r"^#+ (.+)$", re.M)
 
 
 def rows_of(path):
-    """Rows of a CSV file as dictionaries."""
-    with Path(path).open(newline="", encoding="utf8") as file:
-        return list(csv.DictReader(file))
+    """Rows of a CSV file as dictionaries of texts."""
+    return pd.read_csv(path, dtype=str, na_filter=False).to_dict("records")
 
 
 def find(cells, place):

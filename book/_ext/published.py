@@ -11,20 +11,9 @@ from urllib.parse import urlsplit
 
 from docutils import nodes
 
+from book._ext.directives import WORDS
 from tools import badges
 
-SYNONYMS = {  # what readers also search for, where it is not written so
-    "02_clients_differ": "noniid, heterogeneity, heterogeneous",
-    "04_personal_models": "pfl, personalized, personalization, personalisation",
-    "06_cfl": "clustering, clustered",
-    "08_fedcg_domains": "pseudo labels, self-training, collapse, domain discovery",
-    "09_domains_from_sums": "expectation maximisation, EM, Gaussian mixture, GMM, latent domains",
-    "11_different_columns": "vertical, heterogeneous features, tabular, feature space, lg-fedavg, mmd",
-    "13_different_networks": "model heterogeneity, heterogeneous models, architecture, prototype, lora, adapter",
-    "15_choosing": "benchmark, leaderboard, comparison",
-    "16_scaling_out": "gpu, cuda, distributed, speed",
-    "14_privacy": "security, secure aggregation, differential privacy, gradient inversion, attack, epsilon",
-}
 ENOUGH, MOST = 60, 200  # characters of a description
 
 
@@ -36,8 +25,8 @@ def button(app, doctree):
         link = escape(badges.colab(chapter, badges.repository()))
         html = f'<p class="run-in-colab"><a class="external" href="{link}">Run in Colab</a></p>'
         title.parent.insert(title.parent.index(title) + 1, nodes.raw("", html, format="html"))
-        if chapter in SYNONYMS:
-            doctree += nodes.meta("", name="keywords", content=SYNONYMS[chapter])
+        if synonyms := WORDS["chapters"].get(chapter, {}).get("synonyms"):
+            doctree += nodes.meta("", name="keywords", content=synonyms)
 
 
 def description(doctree):

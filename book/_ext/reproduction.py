@@ -16,34 +16,13 @@ import numpy as np
 import pandas as pd
 
 from book import results
-from book._ext.directives import directive, shares
+from book._ext.directives import WORDS, directive, shares
 from book._ext.drawn import inlined
 from book.experiments import cfl_figure3, verdicts
 from fedlib import plotting
 
 NAMES = {"cfl": "CFL", "fedcg": "FedCG", "fedsgcnn": "FedSGCNN"}
 NOT_AS_PRINTED = {("fedcg", "FEMNIST", "FedCG"): "ours with 16 inner numbers in W"}
-METRICS = {
-    "accuracy_pct": "accuracy in per cent",
-    "accuracy_points": "difference in points of accuracy",
-    "classes": "classes",
-    "clients": "clients",
-    "feature_groups": "groups of features",
-    "features": "features",
-    "features_per_client": "features of a client",
-    "handles": "handled (1: yes)",
-    "lambda": "weight",
-    "pearson_weight_r2": "correlation of the weight with R²",
-    "pt_sign_accuracy": "share of pairs whose sign of transfer is foreseen",
-    "r2": "R²",
-    "r2_points_x100": "difference of R², times 100",
-    "ratio": "ratio",
-    "samples": "samples",
-    "samples_per_client": "samples of a client",
-    "samples_per_client_mean": "samples of a client, mean",
-    "samples_per_client_stdev": "samples of a client, standard deviation",
-    "training_clients": "training clients",
-}
 
 
 def plain(text):
@@ -101,7 +80,7 @@ def beside(paper, table, dataset=None):
         method = row["method"] if row["method"] not in ("data", "not stated (with MMD)") else ""
         data = row["dataset"] if dataset is None else ""
         ours = NOT_AS_PRINTED.get((row["paper"], row["dataset"], row["method"]), "")
-        what = ", ".join(plain(t) for t in (data, method, row["setting"], METRICS[row["metric"]], ours) if t)
+        what = ", ".join(plain(t) for t in (data, method, row["setting"], WORDS["metrics"][row["metric"]], ours) if t)
         why = plain(f"{row['reason']} {row['difference']}".strip())
         if seeds := row["seeds to decide"]:
             why += f" Seeds that would decide it, if they had the same mean and spread: {seeds}."

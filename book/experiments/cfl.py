@@ -289,16 +289,7 @@ ASKED = {  # what is larger, what is smaller, by which score
 }
 
 SETTINGS = {
-    "examples": 3600,
-    "clients": 20,
-    "rounds": 160,
-    "without groups": 300,
-    "rivals": 160,
-    "small": 110,
-    "seeds": 5,
-    "seed": 0,
-}
+    "examples": 3600, "clients": 20, "rounds": 160, "without groups": 300, "rivals": 160, "small": 110,
+    "seeds": 5, "seed": 0,
+}  # fmt: skip
 PRESETS = {"full": Experiment("cfl", SETTINGS, measure, probe, ("mnist5k",), claims_of(ASKED))}
-
-if __name__ == "__main__":
-    running.main(PRESETS)

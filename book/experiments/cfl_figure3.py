@@ -200,6 +200,3 @@ PRESETS = {
     "digits": Experiment("cfl_figure3_digits", DIGITS, measure_digits, probe_digits, ("mnist5k",), by_arm=True),
     "group": Experiment("cfl_figure3_group", GROUP, measure, probe_group, PHOTOS, by_arm=True),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

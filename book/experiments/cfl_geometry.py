@@ -241,6 +241,3 @@ PRESETS = {
     "full": running.Experiment("cfl_geometry", SETTINGS, measure, probe, claims=CLAIMS),
     "paper": running.Experiment("cfl_geometry_paper", PAPER, measure, probe, claims=CLAIMS),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

@@ -12,8 +12,9 @@ Preset ``some``: Figure 3's run with either network, clusters given from the sta
 of the methods that sort clients once, before round 1, how they sort them: seven hours.
 """
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -151,20 +152,12 @@ SETTINGS = {
 SOME = SETTINGS | {"arms": list(ARMS[:5]), "one round": list(ONCE)}
 
 
-def probe() -> running.Probe:
-    """Every arm."""
-    return {arm: probe_arm(arm) for arm in ARMS}
-
-
-def probe_some() -> running.Probe:
-    """The arms of preset ``some``."""
-    return {arm: probe_arm(arm) for arm in (*ARMS[:5], *ONCE)}
+def probe(arms: Sequence[str] = ARMS) -> running.Probe:
+    """Every arm, or some."""
+    return {arm: probe_arm(arm) for arm in arms}
 
 
 PRESETS = {
     "paper": Experiment("cfl_photos", SETTINGS, measure, probe, ("cifar10_jpeg",)),
-    "some": Experiment("cfl_photos_some", SOME, measure, probe_some, ("cifar10_jpeg",)),
+    "some": Experiment("cfl_photos_some", SOME, measure, partial(probe, (*ARMS[:5], *ONCE)), ("cifar10_jpeg",)),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

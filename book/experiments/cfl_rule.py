@@ -306,15 +306,9 @@ def probe() -> running.Probe:
 
 
 KINDS = [
-    ["permuted", 100],
-    ["iid", 50],
-    ["permuted 90/10", 100],
-    ["rotated", 200],
-    ["iid", 20],
-    ["iid", 200],
-    ["unequal", 100],
-    ["iid", 400],
-]
+    ["permuted", 100], ["iid", 50], ["permuted 90/10", 100], ["rotated", 200],
+    ["iid", 20], ["iid", 200], ["unequal", 100], ["iid", 400],
+]  # fmt: skip
 SETTINGS = {
     "nets": ["linear", "MLP", "CNN"],
     "rounds": 120,
@@ -346,6 +340,3 @@ PRESETS = {
     )
     for preset, (names, sets, settings) in VARIED.items()
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

@@ -547,6 +547,3 @@ PRESETS = {
         "feature_spaces", SETTINGS, measure, probe, ("diabetes", "breast_cancer", "boston"), claims()
     )
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

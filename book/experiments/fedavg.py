@@ -259,6 +259,3 @@ PRESETS = {
     "full": running.Experiment("fedavg", SETTINGS, measure, probe, data=("mnist5k",), claims=asked(SETTINGS)),
     "paper": running.Experiment("fedavg_paper", PAPER, measure, probe, data=("mnist",), claims=asked(PAPER)),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fedlib
-from book.experiments.worlds import LowRank, enter, loss_of
+from book.experiments.worlds import ON_CPU, LowRank, enter, loss_of, shrunk
 from fedlib import Key, Params, models
 from fedlib.client.domain_net import DomainClassifier, DomainNet, part
 from fedlib.data import local_batches
@@ -45,7 +45,7 @@ from fedlib.server.domain_graph import domain_adjacency
 from . import fedcg_graph as graph  # worlds, and known domains
 from . import running
 
-D, RANK = 4, 16
+D = 4
 NETWORK = models.CNN((1, 14, 14), (4, 8), (32, 10), 3, 1, pool=1, strides=(2, 2))
 PLACES = {"last convolution": "conv2", "last layer": "dense2"}
 PARTS = ("A", "W", "ReLU")
@@ -91,8 +91,7 @@ WHO = {
 def small(kind: str) -> Any:
     """The images of a kind at half of their side."""
     images = graph.images_of(kind)
-    x = images.x.reshape(-1, 1, 14, 2, 14, 2).mean((3, 5)).astype(np.uint8)
-    return graph.Images(x, images.y)
+    return graph.Images(shrunk(images.x), images.y)
 
 
 def world(settings: Settings, regime: str, seed: int, images: Any = None, network: models.CNN = NETWORK) -> Any:
@@ -130,26 +129,15 @@ def found(
     student = DomainClassifier(image, D, "flatten", (8, 16), (2, 1))
     net = DomainNet(models.MLP((image[1] * image[2], 10)), D, ("dense1",), student)
 
-    teacher = partial(em_domains, domains=D, classes=10)
-    rule = FedCGKnownDomains(
-        loss_of(net), net=net, predict=net, gcn=None, weights="teacher", teacher=teacher, **here.local
-    )
+    told = {"weights": "teacher", "teacher": partial(em_domains, domains=D, classes=10)}
+    rule = FedCGKnownDomains(loss_of(net), net=net, predict=net, gcn=None, **told, **here.local)
 
     def watch(t: int, state: Any, entry: Any) -> None:
         if t % settings["every"] == 0:
             said[t] = graph.students_weights(graph.Run(rule, state, {}), here.test)
 
-    end = fedlib.fit(
-        rule,
-        net.init(seed),
-        here.train,
-        settings["rounds"],
-        here.cohort,
-        seed=seed,
-        callbacks=[watch],
-        progress=False,
-        device="cpu",
-    )
+    how = {"seed": seed, "callbacks": [watch], **ON_CPU}
+    end = fedlib.fit(rule, net.init(seed), here.train, settings["rounds"], here.cohort, **how)
     return hard(end.state.domains), said
 
 
@@ -285,10 +273,7 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for who, seed, regime, place in product(settings["who"], settings["seeds"], settings["regimes"], PLACES):
         rows = keep(f"{who}, seed {seed}: {regime}, {place}", curves, settings, regime, place, who, seed)
-        for arm, scores in rows.items():
-            for what, value in scores.items():
-                where = figures.setdefault(f"{regime}, {place}, {who}", {}).setdefault(arm, {})
-                where.setdefault(what, {})[str(seed)] = round(value, 4)
+        enter(figures.setdefault(f"{regime}, {place}, {who}", {}), seed, rows, digits=4)
     return figures
 
 
@@ -410,10 +395,10 @@ RATES = SETTINGS | {
 }
 
 
-def claims(who: str) -> dict[str, Any]:
+def claims(*told_by: str) -> dict[str, Any]:
     """What each part of the graph adds, one changed at a time; a part's effect is a mean over sets of the others."""
     asked: dict[str, Any] = {}
-    for regime, place, score in product(SETTINGS["regimes"], PLACES, ("accuracy", "rarest")):
+    for who, regime, place, score in product(told_by, SETTINGS["regimes"], PLACES, ("accuracy", "rarest")):
         at = f"{regime}, {place}, {who}"
         here, late = f"{at}, {score}", f"{score}, late"
         pairs = [(p, "no graph") for p in PARTS if (p,) in {arm.parts for arm in WHO[who]}]
@@ -430,11 +415,6 @@ def claims(who: str) -> dict[str, Any]:
     return asked
 
 
-def claims_of_others() -> dict[str, Any]:
-    """The same for all of them."""
-    return {sentence: places for who in OTHERS["who"] for sentence, places in claims(who).items()}
-
-
 def claims_of_rates() -> dict[str, Any]:
     """What each part adds if every arm has a rate of its own, and the whole graph."""
     asked: dict[str, Any] = {}
@@ -446,27 +426,9 @@ def claims_of_rates() -> dict[str, Any]:
     return asked
 
 
+DATA = ("mnist5k", "fashion_mnist")
 PRESETS = {
-    "full": running.Experiment(
-        "fedcg_ablation", SETTINGS, measure, probe, data=("mnist5k", "fashion_mnist"), claims=claims("known")
-    ),
-    "others": running.Experiment(
-        "fedcg_ablation_others",
-        OTHERS,
-        measure,
-        probe_others,
-        data=("mnist5k", "fashion_mnist"),
-        claims=claims_of_others(),
-    ),
-    "rates": running.Experiment(
-        "fedcg_ablation_rates",
-        RATES,
-        measure_rates,
-        probe,
-        data=("mnist5k", "fashion_mnist"),
-        claims=claims_of_rates(),
-    ),
+    "full": running.Experiment("fedcg_ablation", SETTINGS, measure, probe, DATA, claims("known")),
+    "others": running.Experiment("fedcg_ablation_others", OTHERS, measure, probe_others, DATA, claims(*OTHERS["who"])),
+    "rates": running.Experiment("fedcg_ablation_rates", RATES, measure_rates, probe, DATA, claims_of_rates()),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

@@ -145,16 +145,15 @@ def classifier(image: Sequence[int], head: str) -> DomainClassifier:
     return DomainClassifier(tuple(image), D, head, FILTERS, STRIDES)
 
 
-def fedcg(here: World, student: DomainClassifier, network: models.Model, layer: str, **settings: Any) -> FedCG:
+def fedcg(student: DomainClassifier, network: models.Model, layer: str, **settings: Any) -> FedCG:
     """FedCG without a graph: modules in one layer of a network, and this student."""
     net = DomainNet(network, D, (layer,), student)
-
     return FedCG(loss_of(net), net=net, predict=net, gcn=None, **settings)
 
 
 def starts(here: World, student: DomainClassifier, seed: int, dtype: torch.dtype) -> tuple[Params, Params]:
     """Where FedCG's student and teacher start, as stacks of one row; the network beside them is of no consequence."""
-    rule = fedcg(here, student, models.MLP((here.train.x[0].numel(), here.classes)), "dense1")
+    rule = fedcg(student, models.MLP((here.train.x[0].numel(), here.classes)), "dense1")
     params = {name: p.to(dtype) for name, p in rule.net.init(seed).items()}
     state = rule.init(params, here.train, Key(seed))
     return tuple({n.removeprefix("student."): p for n, p in s.items()} for s in (state.student, state.teacher))
@@ -287,7 +286,7 @@ def rules(here: World, settings: Settings) -> dict[str, tuple[Any, Any]]:
     found: dict[str, tuple[Any, Any]] = {"FedAvg": (plain, FedAvg(loss_of(plain), predict=plain, **local))}
     student = classifier(here.train.x.shape[1:], head)
     for every, rate in product(settings["T"], settings["rates"]):
-        rule = fedcg(here, student, plain, "dense2", refresh=every, student_lr=rate, **local)
+        rule = fedcg(student, plain, "dense2", refresh=every, student_lr=rate, **local)
         found[label(every, rate)] = rule.net, rule
     alone = DomainNet(plain, 1, ("dense2",), DomainClassifier(student.image, 1, "pooled", (1,), (7,)))
 
@@ -444,6 +443,3 @@ PRESETS = {
         "fedcg_collapse_accuracy", ACCURACY, measure_accuracy, probe_accuracy, DATA, claims_of_accuracy()
     ),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

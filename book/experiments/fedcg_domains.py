@@ -446,6 +446,3 @@ PRESETS = {
     "full": running.Experiment("fedcg_domains", SETTINGS, measure, probe, ("mnist5k",), CLAIMS),
     "paper": running.Experiment("fedcg_domains_paper", PAPER, measure_paper, probe_recipe, ("mnist5k",)),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

@@ -237,18 +237,9 @@ def run(
 
     group_of = here.test if group == "test" else here.validation
     start = (algorithm.net if isinstance(algorithm, FedCG) else here.network).init(seed)
+    kept = {"callbacks": [watch], "checkpoint": Checkpoint(path, every_seconds=300)}
     with quiet():  # as printed the domains collapse
-        end = fedlib.fit(
-            algorithm,
-            start,
-            here.train,
-            rounds,
-            cohort,
-            seed=seed,
-            callbacks=[watch],
-            checkpoint=Checkpoint(path, every_seconds=300),
-            progress=False,
-        )
+        end = fedlib.fit(algorithm, start, here.train, rounds, cohort, seed=seed, progress=False, **kept)
     history = end.history
     curve = history.set_index("round")["new writers"].dropna()  # the book's domains have a round 0
     found = {"accuracy": float(curve.iloc[-1]), "rate": rate, "rounds": float(rounds)}
@@ -347,6 +338,3 @@ PRESETS = {
         "fedcg_femnist_paper", PAPER, measure, lambda: probe(PAPER["methods"]), data=("femnist300",)
     ),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

@@ -125,9 +125,7 @@ PARTS: dict[str, Arm] = {
     "no ReLU": {"gcn": DomainGCN(relu=False)},
 }
 # Nothing shared, and means by all of a client's images, as the paper says.
-NOT_SHARED: dict[str, Arm] = {
-    "separate modules, mean by n": {"net": ModulesOnly, "layers": ALL_LAYERS, "gcn": None},
-}
+NOT_SHARED: dict[str, Arm] = {"separate modules, mean by n": {"net": ModulesOnly, "layers": ALL_LAYERS, "gcn": None}}
 TURNED: dict[str, Arm | None] = {
     "FedAvg": None,
     "FedCG": {},
@@ -229,11 +227,7 @@ def turned_world(
 
 
 def styled_world(
-    settings: dict[str, Any],
-    seed: int,
-    kind: str,
-    images: Images | None = None,
-    network: models.CNN = NETWORK,
+    settings: dict[str, Any], seed: int, kind: str, images: Images | None = None, network: models.CNN = NETWORK
 ) -> World:
     """Images in four styles, twenty a client, one style a client."""
     clients = settings["scarce clients"]
@@ -748,6 +742,3 @@ PRESETS = {
     ),
     "paper": running.Experiment("fedcg_graph_paper", PAPER, measure_paper, probe_paper),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

@@ -429,8 +429,5 @@ def probe() -> running.Probe:
 
 PRESETS = {
     "full": running.Experiment("fedsgcnn", FULL, measure, probe, ("boston", "diabetes")),
-    **fedsgcnn_tables.PRESETS,
+    **fedsgcnn_tables.OF_TABLES,
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

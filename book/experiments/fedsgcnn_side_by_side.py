@@ -46,23 +46,14 @@ def task_of(
     setting: tabular.Setting, table: tabular.Table, clustered: bool, seed: int, most: int, overlap: bool = False
 ) -> Task:
     """A setting of the paper; a fifth of a client's rows is kept to score on, and at most `most` of the hold-out's."""
-    own = setting.rows // 5
-    clients = tabular.deal(
-        table,
-        setting.clients,
-        setting.rows - own,
-        setting.features,
-        validation=own,
-        groups=setting.groups if clustered else 1,
-        overlap=overlap,
-        seed=seed,
-    )
+    own, groups = setting.rows // 5, setting.groups if clustered else 1
+    how = {"validation": own, "groups": groups, "overlap": overlap, "seed": seed}
+    clients = tabular.deal(table, setting.clients, setting.rows - own, setting.features, **how)
     if (rows := clients.test.index.shape[1]) > most:
         some = torch.from_numpy(np.random.RandomState(seed).permutation(rows)[:most])
         index, y = clients.test.index[:, some], clients.test.y[:, some]
-        clients = replace(
-            clients, test=replace(clients.test, index=index, y=y, n=torch.full_like(clients.test.n, most))
-        )
+        test = replace(clients.test, index=index, y=y, n=torch.full_like(clients.test.n, most))
+        clients = replace(clients, test=test)
     net = models.MLP((int(clients.widths.max()), *setting.hidden, table.classes or 1))
     loss = loss_of(net) if table.classes else squared_error(net)
     predict = net if table.classes else lambda params, x: net(params, x)[:, 0]

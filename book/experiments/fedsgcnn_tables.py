@@ -269,11 +269,16 @@ def measure_rounding(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     return found
 
 
+def small_task(like: str, table: str, clustered: bool = True) -> tuple[Task, Params]:
+    """Six clients of a table, in double precision, and their start."""
+    small = replace(tabular.SETTINGS[like], clients=6, rows=15, share=0.5, epochs=2, groups=2)
+    task = in_double(task_of(small, tabular.table(table), clustered, 3, SMALL["hold-out rows"]))
+    return task, {name: p.double() for name, p in task.net.init(3).items()}
+
+
 def probe_rounding() -> running.Probe:
     """Six clients of a classification in two rounds."""
-    small = replace(tabular.SETTINGS["obesity"], clients=6, rows=15, share=0.5, epochs=2, groups=2)
-    task = in_double(task_of(small, tabular.table("wine"), False, 3, SMALL["hold-out rows"]))
-    start = {name: p.double() for name, p in task.net.init(3).items()}
+    task, start = small_task("obesity", "wine", False)
     found = rounding(task, start, SMALL | {"epochs": 15}, 3)
     return {name: list(row.values()) for name, row in found.items()}
 
@@ -323,9 +328,7 @@ def measure_controls(settings: Settings, keep: running.Keep) -> dict[str, Any]:
 
 def probe_controls() -> running.Probe:
     """Six clients of a classification in two rounds: distances, and clusters by size."""
-    small = replace(tabular.SETTINGS["obesity"], clients=6, rows=15, share=0.5, epochs=2, groups=2)
-    task = in_double(task_of(small, tabular.table("wine"), True, 3, SMALL["hold-out rows"]))
-    start = {name: p.double() for name, p in task.net.init(3).items()}
+    task, start = small_task("obesity", "wine")
     found = {name: list(row.values()) for name, row in by_sizes(task, start, [3, 1, 2], SMALL, 3).items()}
     return predictors.numbers(fixed_distances(task, start, 3)) | found
 
@@ -375,9 +378,7 @@ def probe_paper() -> running.Probe:
     """Six clients of a regression and of a classification, in two rounds: pairs, distances, and all readings."""
     settings, out = SMALL | {"epochs": 15}, {}
     for table, like in (("diabetes", "boston"), ("wine", "obesity")):
-        small = replace(tabular.SETTINGS[like], clients=6, rows=15, share=0.5, epochs=2, groups=2)
-        task = in_double(task_of(small, tabular.table(table), True, 3, settings["hold-out rows"]))
-        start = {name: p.double() for name, p in task.net.init(3).items()}
+        task, start = small_task(like, table)
         apart, about_pairs = distances(task, start, settings, 3)
         out[f"{table}, pairs"] = [v for row in about_pairs.values() for v in row.values()]
         out |= {f"{table}, {name}": v for name, v in predictors.numbers(apart).items()}
@@ -393,7 +394,7 @@ def probe_paper() -> running.Probe:
     return out
 
 
-PRESETS = {
+OF_TABLES = {
     "paper": running.Experiment(
         "fedsgcnn_paper", PAPER, measure_paper, probe_paper, ("boston", "wine_quality", "obesity")
     ),

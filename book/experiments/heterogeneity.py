@@ -321,6 +321,3 @@ PRESETS = {
         | under("writers", claims_of(ON_WRITERS, "writers")),
     ),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

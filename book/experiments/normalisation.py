@@ -198,6 +198,3 @@ def probe() -> running.Probe:
 
 
 PRESETS = {"full": Experiment("normalisation", SETTINGS, measure, probe, ("mnist5k",), by_arm=True)}
-
-if __name__ == "__main__":
-    running.main(PRESETS)

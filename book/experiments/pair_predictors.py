@@ -97,11 +97,7 @@ def pair_scores(negative: ArrayLike, distance: ArrayLike, threshold: float) -> S
     right = (distance > threshold) == negative
     both = negative.any() and not negative.all()
     balanced = (right[negative].mean() + right[~negative].mean()) / 2 if both else float("nan")
-    return {
-        "accuracy": float(right.mean()),
-        "balanced_accuracy": float(balanced),
-        "auc": auc(negative, distance),
-    }
+    return {"accuracy": float(right.mean()), "balanced_accuracy": float(balanced), "auc": auc(negative, distance)}
 
 
 def majority_pairs(negative_train: ArrayLike, negative_test: ArrayLike) -> float:

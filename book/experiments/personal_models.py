@@ -283,13 +283,7 @@ def trained(
 
 
 def arm(
-    settings: Settings,
-    kind: str,
-    name: str,
-    seed: int,
-    rate: float,
-    own: float | None,
-    home: float | None = None,
+    settings: Settings, kind: str, name: str, seed: int, rate: float, own: float | None, home: float | None = None
 ) -> dict[str, dict[str, Any]]:
     """All that one run gives: rows of scores, by the method's own setting, and by epochs of fine-tuning after it."""
     here = world(settings, kind, seed)
@@ -560,6 +554,3 @@ PRESETS = {
         "personal_models_longer", LONGER, measure_longer, probe_longer, FEMNIST, by_each_score(LATER, "writers")
     ),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

@@ -100,18 +100,9 @@ def world_of(settings: Settings, dose: float, seed: int, dtype: torch.dtype = to
     table = tabular.table("breast_cancer")
     table = replace(table, x=np.stack([normal_scores(c) for c in table.x.T], 1).astype(np.float32), classes=None)
     group = torch.from_numpy(np.random.RandomState(seed).permutation(settings["clients"]) % 2)
-    dealt = [
-        tabular.deal(
-            replace(table, y=y.astype(np.float32)),
-            settings["clients"],
-            settings["rows"],
-            settings["features"],
-            validation=settings["validation"],
-            overlap=True,
-            seed=seed,
-        )
-        for y in two_targets(table.x.astype(float), dose)
-    ]
+    how = {name: settings[name] for name in ("clients", "rows", "features", "validation")}
+    targets = (y.astype(np.float32) for y in two_targets(table.x.astype(float), dose))
+    dealt = [tabular.deal(replace(table, y=y), overlap=True, seed=seed, **how) for y in targets]
     pairs = zip(*(spaces.parts_of(d).items() for d in dealt), strict=True)
     sets = {n: replace(a, y=torch.where(group[:, None] == 1, b.y, a.y)) for (n, a), (_, b) in pairs}
     sets = {n: d.to("cpu", dtype) for n, d in spaces.own_signs(sets, seed).items()}
@@ -280,10 +271,8 @@ def of_seed(settings: Settings, dose: float, seed: int) -> Table:
 def told_apart(settings: Settings, dose: float, seed: int, world: Any = None) -> Table:
     """What the distances that learn nothing say about the groups of unseen clients."""
     world = world or world_of(settings, dose, seed)
-    group, pairs = (
-        torch.as_tensor(world.clients.planted),
-        chapter.judged_pairs(settings["clients"], settings["trainers"]),
-    )
+    group = torch.as_tensor(world.clients.planted)
+    pairs = chapter.judged_pairs(settings["clients"], settings["trainers"])
     unseen = pairs[(pairs >= settings["trainers"]).all(1)]
     one, other = unseen.T
     apart = (group[one] != group[other]).numpy()
@@ -347,6 +336,3 @@ PRESETS = {
         "planted_transfer_lengths", LENGTHS, measure_lengths, probe_distances, ("breast_cancer",)
     ),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

@@ -154,6 +154,3 @@ SETTINGS = {
     "seed": 0,
 }
 PRESETS = {"full": Experiment("privacy", SETTINGS, measure, probe, ("mnist5k",))}
-
-if __name__ == "__main__":
-    running.main(PRESETS)

@@ -1,17 +1,15 @@
 """How an experiment is run, resumed, stored, and told apart from one whose code behaves differently by now.
 
-A chapter's module holds an `Experiment` for each of its result files. ``python -m book.experiments.fedavg`` runs
-the preset ``full`` of chapter 1, ``--preset paper`` the paper's own setting. What is measured so far lies in
-_build/experiments/, so the same command goes on after an interruption.
+A module holds an `Experiment` for each of its result files. ``python -m book.experiments fedavg`` runs the preset
+``full`` of `fedavg`, ``--preset paper`` the paper's own setting. What is measured so far lies in _build/experiments/,
+so the same command goes on after an interruption.
 """
 
-import argparse
 import dataclasses
 import importlib
 import json
 import math
 import os
-import sys
 import time
 import warnings
 from collections.abc import Callable, Mapping, Sequence
@@ -25,10 +23,6 @@ from book import results
 from fedlib import datasets, evaluation
 
 ROOT = Path(__file__).resolve().parents[2]
-SHARED = {  # modules of this folder that are no experiments
-    "__main__", "celeba", "cfl_variants", "faces", "fedsgcnn_side_by_side", "fedsgcnn_tables", "pair_predictors",
-    "running", "tabular", "verdicts", "worlds",
-}  # fmt: skip
 
 Probe = dict[str, list[float]]
 TOO_SHORT = ("CFL tested no cluster", "no client has fine-tuned", "FedCG ended with round")  # probes are; `fit` warns
@@ -120,35 +114,15 @@ class Keep:
 
 
 def trace(
-    algorithm: Any,
-    params: Any,
-    data: Any,
-    rounds: int = 2,
-    clients_per_round: int | None = None,
-    *,
-    eval_data: Any = None,
-    seed: int = 0,
-    **more: Any,
+    algorithm: Any, params: Any, data: Any, rounds: int = 2, clients_per_round: int | None = None, **more: Any
 ) -> list[float]:
     """What a run computes, as a few numbers: for `Experiment.probe`.
 
     They come from what users see, so that no change of names or places in the library moves them: the parameters that
     each client holds at the end, the training loss and the scores of each round, and the bytes sent.
     """
-    result = fedlib.fit(
-        algorithm,
-        params,
-        data,
-        rounds,
-        clients_per_round,
-        eval_data=eval_data,
-        seed=seed,
-        dtype=torch.float64,
-        device="cpu",
-        progress=False,
-        **more,
-    )
-    return numbers_of(algorithm, result)
+    how = {"dtype": torch.float64, "device": "cpu", "progress": False, **more}
+    return numbers_of(algorithm, fedlib.fit(algorithm, params, data, rounds, clients_per_round, **how))
 
 
 def numbers_of(algorithm: Any, result: Any) -> list[float]:
@@ -248,24 +222,12 @@ def run(experiment: Experiment, again: bool = False) -> None:
     print(f"wrote {experiment.path.relative_to(ROOT)}", flush=True)
 
 
-def modules() -> dict[str, Any]:
-    """The experiments by name, each a module with ``PRESETS``."""
-    names = {path.stem for path in Path(__file__).parent.glob("*.py")} - SHARED
-    return {name: importlib.import_module(f"book.experiments.{name}") for name in sorted(names)}
+def names() -> list[str]:
+    """The experiments: the modules of this folder with ``PRESETS``."""
+    files = sorted(Path(__file__).parent.glob("*.py"))
+    return [path.stem for path in files if "\nPRESETS = " in path.read_text(encoding="utf8")]
 
 
-def main(presets: Mapping[str, Experiment]) -> None:
-    """The command of a chapter's module."""
-    parser = argparse.ArgumentParser(description="Run an experiment and store its result; goes on where it stopped.")
-    parser.add_argument("--preset", choices=tuple(presets), default=next(iter(presets)))
-    parser.add_argument("--again", action="store_true", help="measure anew although the stored result is current")
-    arguments = parser.parse_args()
-    experiment = presets[arguments.preset]
-    found = state(experiment)
-    print(f"{experiment.result}: {found}{took(experiment)}", flush=True)
-    if found != "current" or arguments.again:
-        run(experiment, arguments.again)
-
-
-if __name__ == "__main__":
-    sys.exit("run a chapter's module, such as book.experiments.fedavg, or `make results`")
+def modules(name: str | None = None) -> dict[str, Any]:
+    """The experiments by name, or one of them."""
+    return {n: importlib.import_module(f"book.experiments.{n}") for n in ([name] if name else names())}

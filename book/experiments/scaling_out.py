@@ -447,6 +447,3 @@ PRESETS = {
     ),
     "paper": running.Experiment("scaling_out_paper", PAPER, measure_paper, probe),
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

@@ -376,13 +376,7 @@ class Board:
         return {"id": table["id"].tolist(), "accuracy": table["accuracy"].tolist()}
 
     def cell(
-        self,
-        name: str,
-        kind: str,
-        seed: int,
-        rate: float,
-        alone: dict[str, list[float]],
-        at_home: float | None = None,
+        self, name: str, kind: str, seed: int, rate: float, alone: dict[str, list[float]], at_home: float | None = None
     ) -> dict[str, float]:
         """A cell of the table: what is kept of a run."""
         run, group = self.train(name, kind, seed, rate, at_home), self.world(kind, seed).group
@@ -515,6 +509,3 @@ PRESETS = {
         "scoreboard", SETTINGS, measure, probe, data=("mnist5k", "femnist300", "wine"), claims=claims(), by_arm=True
     )
 }
-
-if __name__ == "__main__":
-    running.main(PRESETS)

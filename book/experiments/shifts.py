@@ -237,6 +237,3 @@ def claims() -> dict[str, Any]:
 
 
 PRESETS = {"full": running.Experiment("shifts", SETTINGS, measure, probe, data=("mnist5k",), claims=claims())}
-
-if __name__ == "__main__":
-    running.main(PRESETS)

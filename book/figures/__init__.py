@@ -15,6 +15,7 @@ from pathlib import Path
 from string import ascii_uppercase as LETTERS
 from typing import Any
 
+import jinja2  # torch brings it along
 import numpy as np
 import pandas as pd
 from numpy.typing import ArrayLike
@@ -24,13 +25,14 @@ from fedlib.server.distance_clusters import dbscan
 from fedlib.statistics import compare, interval
 
 from .. import results
-from . import drawings, places
+from . import places
 
+_TEMPLATES = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).parent))
+_TEMPLATES.filters |= {"g": "{:g}".format, "tenth": lambda value: f"{np.round(value, 1):g}"}
 LENGTHS = {"eps1": 0.15, "eps2": 0.4}  # of the rule with relative lengths, which the playground shows
 
 _LEFT, _RIGHT, _WIDTH = 34, 340, 460  # of the curves: where the first and the last round stand, and all with labels
 _DASHES = ("", "8 3", "8 3 2 3", "2 3")  # as Matplotlib's "-", "--", "-.", ":"
-_DASHED, _SHADE = 'stroke-dasharray="6 3"', 'stroke="currentColor" stroke-width="30" opacity=".12"'
 
 
 @dataclass(frozen=True)
@@ -288,27 +290,11 @@ def partition(y: ArrayLike, clients: int = 40, seed: int = 0, draws: int = 3, mi
     table = pd.DataFrame([["equal clients", *control], *lines], columns=["first draw", *_MEASURES]).round(2)
     start = np.array(kinds[0]["counts"][kinds[0]["first"]][0])
     plot = {"left": 40, "bottom": 180, "height": 164, "wide": 13}
-    most, top = int(start.sum(1).max()), np.cumsum(start, 1)
-    right = plot["left"] + clients * plot["wide"]
-    inner = f'<path class="grid" d="M40 16H{right}M40 180H{right}"/><text class="end" x="34" y="184">0</text>'
-    inner += f'<text class="end" x="34" y="21" data-most="">{most}</text>'
-    inner += f'<text x="40" y="8">examples of each of {clients} clients, by class</text>'
-    for c in range(classes):
-        above = 180 - 164 * top[:, c] / most
-        bars = (f"M{40 + 13 * k} {above[k]:.1f}h11v{164 * n / most:.1f}h-11z" for k, n in enumerate(start[:, c]) if n)
-        inner += f'<path data-class="" fill="var(--g{c % 10})" d="{"".join(bars)}"/>'
-        x = 40 + (right - 40) * c / classes
-        inner += f'<rect x="{x:g}" y="194" width="12" height="12" fill="var(--g{c % 10})"/>'
-        inner += f'<text x="{x + 16:g}" y="205">{c}</text>'
-    label = f"Bars of {clients} clients: how many examples of each class each of them holds."
-    scene = f'<svg viewBox="0 0 {right} 212" role="img" aria-label="{label}">{inner}</svg>'
-    rows = "".join(
-        f'<tr><th scope="row">{name}</th><td data-measure="">{v:.2f}</td><td>{c:.2f}</td></tr>'
-        for name, v, c in zip(_MEASURES, _heterogeneity(start), control, strict=True)
-    )
-    head = "<tr><th>measure</th><th>here</th><th>IID</th></tr>"
-    scene += f'<div class="scroll" tabindex="0" role="region" aria-label="measures"><table><thead>{head}</thead>'
-    scene += f"<tbody>{rows}</tbody></table></div>"
+    top = start.cumsum(1)
+    bars = [[(k, top[k, c], n) for k, n in enumerate(start[:, c]) if n] for c in range(classes)]
+    measures = zip(_MEASURES, _heterogeneity(start), control, strict=True)
+    size = {"clients": clients, "most": int(start.sum(1).max()), "right": plot["left"] + clients * plot["wide"]}
+    scene = _scene("partition", classes=bars, measures=measures, **size)
     data = {"kinds": kinds, "control": control, "plot": plot}
     caption = "Who holds what: one bar a client, one colour a class. Before you move anything: Dirichlet, α = 0.2."
     return _figure("partition", scene, caption, table.to_html(index=False, border=0), data)
@@ -368,29 +354,16 @@ def who_helps_whom(gains: ArrayLike, predicted: Mapping[str, ArrayLike], kinds: 
     cluster = np.asarray(dbscan(distance, max(at, 1e-9)))
     lone, order = np.bincount(cluster)[cluster] == 1, np.argsort(cluster, kind="stable")
     names, palette = list(dict.fromkeys(cluster[~lone])), (0, 1, 2, 3, 5, 7, 4, 8, 9)
-    edges = "".join(
-        f"M{places[i, 0]:g} {places[i, 1]:g}L{places[j, 0]:g} {places[j, 1]:g}"
-        for i, j in zip(*pair, strict=True)
-        if distance[i, j] <= at
-    )
-    marks = "".join(
-        f'<g data-client="" transform="translate({x:g} {y:g})" '
-        f'fill="var(--g{6 if alone else palette[names.index(c) % 9]})">'
-        f'<title>client {k}</title><path d="{_SHAPES[g % 4]}"/></g>'
-        for k, ((x, y), c, alone, g) in enumerate(zip(places, cluster, lone, kind, strict=True))
-    )
-    label = "Clients as marks, near ones close together; lines join those within the radius."
-    sight = f'<svg viewBox="0 0 300 300" role="img" aria-label="{label}">'
-    sight += f'<path data-part="edges" stroke="var(--line)" stroke-width="1.5" d="{edges}"/>{marks}</svg>'
+    near = [(places[i], places[j]) for i, j in zip(*pair, strict=True) if distance[i, j] <= at]
+    colours = [6 if alone else palette[names.index(c) % 9] for c, alone in zip(cluster, lone, strict=True)]
+    marks = zip(places, colours, [_SHAPES[g % 4] for g in kind], strict=True)
     mixed, far = np.ix_(order, order), distance.max()
     share = gain / np.nanmax(np.abs(gain))
     np.fill_diagonal(share, 0)
     left = _matrix(share[mixed], "Matrix of the measured gains of pairs, in the order of the clusters.", part="gains")
     words = "Matrix of the predicted distances, strong where two clients are near."
     right = _matrix(1 - distance[mixed] / far, words, "currentColor", "distances")
-    scene = f'<div class="columns three"><div><b>within ε of each other</b>{sight}</div>'
-    scene += f'<div><b>measured gain</b>{left}<div class="key">loses <i></i> gains</div></div>'
-    scene += f"<div><b>predicted: near is strong</b>{right}</div></div>"
+    scene = _scene("helps", edges=near, marks=marks, gains=left, predicted=right)
     caption = (
         "Who helps whom? Rows in the order of the clusters; shape: true kind; colour: cluster; gaps: not measured."
     )
@@ -429,39 +402,20 @@ def teachers_t(figures: Mapping[str, Any] | None = None) -> Figure:
     rates, temperatures = (list(dict.fromkeys(m[i] for m in settings if m)) for i in (1, 2))
     x = {t: round(60 + 372 * i / max(1, len(temperatures) - 1), 1) for i, t in enumerate(temperatures)}
     height, bottoms = 110, {"largest domain": 140, "NMI": 300}
-    runs, chance, lines, drawn, first = dict[str, Any](), dict[str, float](), [], "", None
+    runs, chance, lines = dict[str, Any](), dict[str, float](), []
     for (kind, head), arm in zip(arms, figures.values(), strict=True):
         chance[f"{kind}|{head}"] = round(interval(list(arm["four domains at random"]["NMI"].values()))[0], 4)
         for rate in rates:
-            name, paths = f"{kind}|{head}|{rate}", ""
-            runs[name] = []
-            first = first or name
+            points = runs[f"{kind}|{head}|{rate}"] = []
             for t in temperatures:
                 both = {what: list(arm[f"rate {rate}, T = {t}"][what].values()) for what in bottoms}
                 scores = {what: np.nan_to_num(interval(values)).round(4).tolist() for what, values in both.items()}
                 lines.append([kind, head, rate, t, *scores["largest domain"], *scores["NMI"]])
                 keys = zip(("domain", "nmi"), both.items(), strict=True)
-                runs[name].append({key: {"seeds": values, "mean": scores[what]} for key, (what, values) in keys})
-                for what, values in both.items():
-                    y, (mean, half) = (bottoms[what] - height * np.array(values)).round(1), scores[what]
-                    low, high = (bottoms[what] - height * np.clip([mean - half, mean + half], 0, 1)).round(1)
-                    seeds = "".join(f"M{x[t] + 5 * (i - (len(y) - 1) / 2):g} {v:g}h0" for i, v in enumerate(y))
-                    paths += f'<path class="span" d="M{x[t]:g} {low:g}V{high:g}"/><path class="seeds" d="{seeds}"/>'
-            hidden = "" if name == first else ' style="display:none"'
-            drawn += f'<g data-run="{name}"{hidden}>{paths}</g>'
-    inner = ""
-    for title, bottom in (("share of the largest domain", 140), ("NMI of the domains with the truth", 300)):
-        inner += f'<text class="title" x="0" y="{bottom - height - 10}">{title}</text>'
-        for tick in (0, 0.5, 1):
-            y = bottom - height * tick
-            inner += f'<path class="grid" d="M40 {y:g}H460"/><text class="end" x="34" y="{y + 4:g}">{tick:g}</text>'
-    inner += "".join(f'<text class="mid" x="{at:g}" y="318">T = {t}</text>' for t, at in x.items())
-    kind, head, rate = str(first).split("|")
+                points.append({key: {"seeds": values, "mean": scores[what]} for key, (what, values) in keys})
+    kind, head, rate = next(iter(runs)).split("|")
     level = bottoms["NMI"] - height * chance[f"{kind}|{head}"]
-    line = f'<path data-chance="" transform="translate(0 {level:g})" d="M40 0H460" stroke="var(--warn)" {_DASHED}/>'
-    cursor = f'<path class="cursor" transform="translate({x[temperatures[0]]:g} 0)" d="M0 24V304" {_SHADE}/>'
-    label = "Share of the largest domain, and NMI, over T, the rounds to a new teacher."
-    scene = f'<svg viewBox="0 0 464 326" role="img" aria-label="{label}">{cursor}{inner}{line}{drawn}</svg>'
+    scene = _scene("teacher", x=[*x.values()], T=temperatures, height=height, level=level, runs=runs)
     columns = ["federation", "head", "rate", "T", "largest domain", "±", "NMI", "± "]
     table = pd.DataFrame(lines, columns=columns).to_html(index=False, border=0, float_format="{:.2f}".format)
     data = {
@@ -543,32 +497,28 @@ def scoreboard(figures: Mapping[str, Any]) -> Figure:
     kinds = _ordered(grid)
     scores = {kind: {name: row["accuracy"] for name, row in grid[kind].items()} for kind in kinds}
     means = {kind: {name: float(np.mean([*s.values()])) for name, s in scores[kind].items()} for kind in kinds}
-    head = "".join(f'<th scope="col"><span>{escape(kind)}</span></th>' for kind in kinds)
     best = {kind: max((m for m in means[kind] if m not in _CONTROLS), key=means[kind].get) for kind in kinds}  # type: ignore[arg-type]
-    body = ""
-    for family, names in _FAMILIES.items():
-        body += f'<tr class="family"><th colspan="{len(kinds) + 1}" scope="rowgroup">{family}</th></tr>'
-        for name in (n for n in names if any(n in scores[kind] for kind in kinds)):
-            body += f'<tr><th scope="row">{escape(_SHOWN.get(name, name))}</th>'
-            for kind in kinds:
-                if name not in scores[kind]:
-                    body += "<td>–</td>"
-                    continue
-                gain = means[kind][name] - means[kind]["FedAvg"]
-                colour = f"rgb({'224 120 0' if gain > 0 else '110 70 190'} / {min(1, 2 * abs(gain)) * 0.55:.2f})"
-                first = best[kind]
-                wins = name not in _CONTROLS and (
-                    name == first or compare(scores[kind][first], scores[kind][name])["verdict"] != "holds"
-                )
-                text = f"{100 * means[kind][name]:.0f}"
-                body += f'<td style="background:{colour}">{f"<b>{text}</b>" if wins else text}</td>'
-            body += "</tr>"
+
+    def cell(kind: str, name: str) -> tuple[float | None, float, bool]:
+        """Mean, distance from FedAvg, and whether it is among the best."""
+        if name not in scores[kind]:
+            return None, 0, False
+        mean, first = means[kind][name], best[kind]
+        ties = name == first or compare(scores[kind][first], scores[kind][name])["verdict"] != "holds"
+        return mean, mean - means[kind]["FedAvg"], name not in _CONTROLS and ties
+
+    families = {
+        family: {
+            _SHOWN.get(n, n): [cell(kind, n) for kind in kinds] for n in names if any(n in scores[k] for k in kinds)
+        }
+        for family, names in _FAMILIES.items()
+    }
     words = (
         "Mean accuracy in %. Bold: the highest of its column, and those that, seed by seed, do not differ "
         "significantly. Orange is better than FedAvg, purple worse. A dash was not run. * Tune its learning rate "
         "before you judge it."
     )
-    table = f"<table><thead><tr><th></th>{head}</tr></thead><tbody>{body}</tbody></table>"
+    table = _scene("scoreboard", kinds=kinds, families=families)
     return _framed("scoreboard", f"{table}<figcaption>{escape(words)}</figcaption>{_style()}")
 
 
@@ -609,33 +559,17 @@ def chooser(figures: Mapping[str, Any]) -> Figure:
     columns = ["clients", "method", "accuracy", "±", "kB per client and round", "sums suffice"]
     table = pd.DataFrame(lines, columns=columns).to_html(index=False, border=0, float_format="{:.3f}".format)
 
-    left, wide = 178, 168
-    plot = {"left": left, "wide": wide, "top": 34, "row": 19}
+    plot = {"left": 178, "wide": 168, "top": 34, "row": 19}
     kind, first = next(iter(grid.items()))
     order = sorted(first, key=lambda name: -float(np.mean(first[name]["seeds"])))
-    bottom = plot["top"] + plot["row"] * len(methods)
-    inner = "".join(
-        f'<path class="grid" d="M{left + wide * v:g} 22V{bottom}"/>'
-        f'<text class="mid" x="{left + wide * v:g}" y="14">{v:g}</text>'
-        for v in (0, 0.5, 1)
-    )
-    inner += '<text class="title" x="0" y="14">accuracy</text><text class="end" x="480" y="14">sent</text>'
+    drawn = []
     for name in methods:
         row = first.get(name, {"seeds": [0.0], "kB": 0.0})
-        (mean, half), where = np.nan_to_num(interval(row["seeds"])), order.index(name) if name in order else 0
-        x = [left + wide * float(np.clip(v, 0, 1)) for v in (mean, mean - half, mean + half)]
-        dots = "".join(f"M{left + wide * v:.1f} 0h0" for v in row["seeds"])
-        hidden = "" if name in order else ' style="visibility:hidden"'
-        inner += (
-            f'<g data-method="{escape(name)}" transform="translate(0 {plot["top"] + plot["row"] * where})"{hidden}>'
-            f'<text x="0" y="4">{escape(_SHOWN.get(name, name))}</text>'
-            f'<path class="span" d="M{x[1]:.1f} 0H{x[2]:.1f}"/>'
-            f'<path class="seeds" d="{dots}"/><circle cx="{x[0]:.1f}" cy="0" r="4" fill="var(--g0)"/>'
-            f'<text class="end" x="396" y="4">{mean:.2f}</text>'
-            f'<text class="end" x="480" y="4">{row["kB"]:.0f} kB</text></g>'
-        )
-    label = "Methods in the order of their accuracy, with intervals and bytes."
-    scene = f'<svg viewBox="0 0 484 {bottom}" role="img" aria-label="{label}">{inner}</svg>'
+        mean, half = np.nan_to_num(interval(row["seeds"]))
+        line = {"method": name, "name": _SHOWN.get(name, name), "there": name in order, "shown": mean, **row}
+        line |= zip(("mean", "low", "high"), np.clip([mean, mean - half, mean + half], 0, 1), strict=True)
+        drawn.append(line | {"place": order.index(name) if name in order else 0})
+    scene = _scene("chooser", lines=drawn, bottom=plot["top"] + plot["row"] * len(methods), **plot)
     some = [row["kB"] for rows in grid.values() for row in rows.values() if row["kB"] > 0]
     data = {
         "grid": grid,
@@ -667,27 +601,33 @@ def who_shares_what(chapter: int = 0) -> Figure:
     Figure
         It has no script.
     """
-    return _drawing("places", *places.drawn(chapter))
+    shown, words = places.drawn(chapter)
+    return _framed("places", f"{_style()}{_scene('places', **shown)}<figcaption>{escape(words)}</figcaption>")
 
 
 def one_model_in_two() -> Figure:
     """A model that two groups pull apart, and what CFL makes of it. It has no script."""
-    return _drawing("split-idea", *drawings.split(), " tabindex=0")
+    return _drawing("split-idea")
 
 
 def modules_and_graph() -> Figure:
     """A layer with a module for each domain, and the graph between the modules. It has no script."""
-    return _drawing("modules", *drawings.modules(), " tabindex=0")
+    return _drawing("modules")
 
 
 def network_as_graph() -> Figure:
     """A network of three neurons, and its graph. It has no script."""
-    return _drawing("graph", *drawings.as_graph(), " tabindex=0")
+    return _drawing("graph")
 
 
-def _drawing(name: str, scene: str, words: str, more: str = "") -> Figure:
-    """A figure without a script; one that scrolls on a phone takes the focus, for the keyboard."""
-    return _framed(name, f"{_style()}{scene}<figcaption>{escape(words)}</figcaption>", more)
+def _drawing(name: str) -> Figure:
+    """A figure without a script, from its file. It scrolls on a phone, so it takes the focus, for the keyboard."""
+    return _framed(name, _style() + _scene(name), " tabindex=0")
+
+
+def _scene(name: str, **values: Any) -> str:
+    """A picture from its template, whose lines are one line in the page."""
+    return "".join(_TEMPLATES.get_template(f"{name}.html").render(values).splitlines())
 
 
 def _read(name: str) -> str:

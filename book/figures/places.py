@@ -1,6 +1,6 @@
 """The map of the book: what clients share, and with whom."""
 
-from html import escape
+from typing import Any
 
 __all__ = ["CHAPTERS", "METHODS", "WHAT", "WHOM", "drawn"]
 
@@ -32,32 +32,20 @@ CHAPTERS = {  # the places that a chapter is about; a chapter that is not here i
     12: [("some layers", "a group")],
     13: [("class means", "all + own")],
 }
-_LEFT, _TOP, _WIDE, _LINE = 80, 22, 72, 15  # of the first cell, and the size of cells and lines
+_LINE = 15  # its height
 
 
-def drawn(chapter: int) -> tuple[str, str]:
-    """The map as SVG, with the places of a chapter marked, and its caption."""
-    here, top, parts, said = CHAPTERS.get(chapter, []), _TOP, list[str](), list[str]()
-    for j, whom in enumerate(WHOM):
-        parts.append(f'<text class="mid" x="{_LEFT + (j + 0.5) * _WIDE}" y="13">{whom}</text>')
+def drawn(chapter: int) -> tuple[dict[str, Any], str]:
+    """What the map's template shows, with the places of a chapter marked, and its caption."""
+    here, top, rows, said = CHAPTERS.get(chapter, []), 22, [], list[str]()
     for what in WHAT:
-        lines = max(len(METHODS.get((what, whom), ())) for whom in WHOM)
-        height = max(2, lines) * _LINE + 6
-        for n, word in enumerate(what.split()):
-            parts.append(f'<text class="end" x="{_LEFT - 6}" y="{top + 15 + n * _LINE}">{word}</text>')
-        for j, whom in enumerate(WHOM):
-            names, x = METHODS.get((what, whom), ()), _LEFT + j * _WIDE
-            mark = ' class="here"' if (what, whom) in here else ""
-            parts.append(f'<rect{mark} x="{x + 1}" y="{top + 1}" width="{_WIDE - 2}" height="{height - 2}" rx="4"/>')
-            parts += [
-                f'<text class="mid" x="{x + _WIDE / 2}" y="{top + 15 + n * _LINE}">{escape(name)}</text>'
-                for n, name in enumerate(names)
-            ]
-            said += [f"{', '.join(names)}: {what}, {whom}"] if names else []
+        names = {whom: METHODS.get((what, whom), ()) for whom in WHOM}
+        height = _LINE * max(2, *map(len, names.values())) + 6
+        rows.append((top, height, what, [(some, (what, whom) in here) for whom, some in names.items()]))
+        said += [f"{', '.join(some)}: {what}, {whom}" for whom, some in names.items() if some]
         top += height
-    label = escape(f"Methods by what clients share and with whom. {'; '.join(said)}.")
-    scene = f'<svg viewBox="0 0 {_LEFT + len(WHOM) * _WIDE + 2} {top + 2}" role="img" aria-label="{label}">'
+    label = f"Methods by what clients share and with whom. {'; '.join(said)}."
     words = "What is shared (rows), and with whom (columns); an empty place has no method in this book." + (
         " Marked: this chapter." if here else ""
     )
-    return f"{scene}{''.join(parts)}</svg>", words
+    return {"whom": WHOM, "line": _LINE, "rows": rows, "bottom": top, "label": label}, words

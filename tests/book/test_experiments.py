@@ -7,12 +7,14 @@ import json
 import re
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
 import torch
 from every import federation
 
 from book import results
+from book.experiments import __main__ as command
 from book.experiments import running
 
 fedavg = importlib.import_module("fedlib.algorithms.fedavg")  # the module, not the class of this name
@@ -140,10 +142,43 @@ def test_small_differences_of_rounding_do_not_count():
     assert running.moved({"a": [1.0]}, {"b": [1.0]}) == ["a", "b"]
 
 
-def test_the_command_says_what_is_current(monkeypatch):
-    command = [sys.executable, "-m", "book.experiments.cfl_geometry"]
+def test_the_command_says_what_is_current():
+    command = [sys.executable, "-m", "book.experiments", "cfl_geometry"]
     said = subprocess.check_output(command, cwd=running.ROOT, text=True)
-    assert re.fullmatch(r"cfl_geometry: current; it took [\d.]+ minutes on .+\n", said)
+    assert re.fullmatch(r"cfl_geometry --preset full \(cfl_geometry\): current; it took [\d.]+ minutes on .+\n", said)
+
+
+def test_the_command_runs_one_experiment_or_all(monkeypatch, capsys):
+    presets = {"full": "a", "longer": "b", "paper": "c"}
+    there = {n: SimpleNamespace(PRESETS={p: SimpleNamespace(result=n + r) for p, r in presets.items()}) for n in "xy"}
+    monkeypatch.setattr(running, "names", lambda: [*there])
+    monkeypatch.setattr(running, "modules", lambda name: {name: there[name]} if name else there)
+    monkeypatch.setattr(running, "state", lambda experiment: "current" if experiment.result == "xa" else "missing")
+    monkeypatch.setattr(running, "took", lambda experiment: "")
+
+    def run(experiment, again):
+        ran.append(experiment.result)
+        if experiment.result == "xb":
+            raise FileNotFoundError("no data")
+
+    monkeypatch.setattr(running, "run", run)
+    for words, expected, end in (
+        ("", ["xb", "ya", "yb"], "x --preset longer: no data"),
+        ("--preset paper", ["xc", "yc"], None),
+        ("--again", ["xa", "xb", "ya", "yb"], "x --preset longer: no data"),
+        ("x", [], None),
+        ("x --again", ["xa"], None),
+        ("y --preset longer", ["yb"], None),
+        ("y --preset wide", [], 2),
+        ("--preset longer", [], 2),
+        ("z", [], 2),
+    ):
+        ran = []
+        monkeypatch.setattr(sys, "argv", ["experiments", *words.split()])
+        with pytest.raises(SystemExit) as ended:
+            command.main()
+        assert (ran, ended.value.code) == (expected, end), words
+    assert "there is no preset 'wide'; there are full, longer, paper" in capsys.readouterr().err
 
 
 def test_a_stored_result_is_json_of_plain_numbers():

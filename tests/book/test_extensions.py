@@ -110,7 +110,7 @@ ZEROS = [
 def test_no_minus_before_nothing(text, clean):
     stream = {"output_type": "stream", "text": [text]}
     table = {"output_type": "display_data", "data": {"text/html": text}}
-    (found,) = EXECUTED.without_minus_zero({"cells": [cell("a", "-0.00", [stream, table])]})["cells"]
+    (found,) = EXECUTED.with_plain_numbers({"cells": [cell("a", "-0.00", [stream, table])]})["cells"]
     assert found["outputs"][0]["text"] == found["outputs"][1]["data"]["text/html"] == clean
     assert found["source"] == "-0.00"
 
@@ -119,7 +119,7 @@ def test_the_name_of_the_rows_stands_above_them():
     frame = pd.DataFrame({"loop": [1, 2], "stack": [3, 4]}, pd.Index([1, 25], name="clients"))
     frame.columns.name = "way"
     outputs = [{"data": {"text/html": f.to_html()}} for f in (frame, frame.rename_axis(index=None))]
-    (found,) = EXECUTED.with_one_head({"cells": [{"outputs": outputs}]})["cells"]
+    (found,) = EXECUTED.with_plain_numbers({"cells": [{"outputs": outputs}]})["cells"]
     heads = [re.findall(r"<th>([^<]*)</th>", o["data"]["text/html"].partition("</thead>")[0]) for o in found["outputs"]]
     assert heads == [["clients", "loop", "stack"], ["way", "loop", "stack"]]
 

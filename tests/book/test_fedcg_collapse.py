@@ -23,7 +23,7 @@ def test_pairs_side_by_side_are_fedcgs(kind, head):
     trained = (models.MLP((image.numel(), 6)), "dense1"), (chapter.network(here), "dense2")
     for place, (every, rate) in enumerate(arms):
         local = {"lr": 0.2, "batch_size": SETTINGS["batch_size"], "refresh": every, "student_lr": rate}
-        rule = chapter.fedcg(here, net, *trained[place % 2], **local)
+        rule = chapter.fedcg(net, *trained[place % 2], **local)
         run = rule, rule.net.init(7), here.train, SETTINGS["rounds"], SETTINGS["cohort"]
         state = chapter.quiet(fedlib.fit, *run, seed=7, dtype=torch.float64, progress=False).state
         for ours, theirs in ((students, state.student), (teachers, state.teacher)):

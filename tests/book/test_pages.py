@@ -122,8 +122,8 @@ def test_presets_are_those_of_the_page():
     assert not new, f"enter preset {new[0]!r} of {there[new[0]]} in the table of presets in book/reproducibility.md"
     assert not gone, f"the table of presets in book/reproducibility.md names {gone[0]!r}, which no experiment has"
     for page in ("reproducibility", "setup"):
-        for name, preset in re.findall(r"book\.experiments\.(\w+)(?: --preset (\w+))?", text(page)):
-            assert (preset or "full") in running.modules()[name].PRESETS
+        commands = re.findall(r"-m book\.experiments (\w+)(?: --preset (\w+))?", text(page))
+        assert commands and all((preset or "full") in running.modules()[name].PRESETS for name, preset in commands)
 
 
 def test_the_page_on_set_up_says_what_a_chapter_installs():

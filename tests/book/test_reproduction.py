@@ -53,7 +53,7 @@ def test_the_readings_are_those_of_the_file():
 
 
 def test_every_metric_and_labelled_row_has_words():
-    assert set(verdicts.read()["metric"]) == set(EXTENSION.METRICS)
+    assert set(verdicts.read()["metric"]) == set(EXTENSION.WORDS["metrics"])
     labelled = runpy.run_path(str(ROOT / "book/_ext/pages.py"))["labelled"]
     assert labelled("FedCG, paper, D = 4 | FedCG as printed") == ("FedCG as printed", "FedCG, paper, D = 4")
     assert labelled("FedAvg") == ("FedAvg", "FedAvg")

@@ -35,5 +35,5 @@ def test_the_code_behaves_as_when_it_was_measured(which):
     stored = results.load(experiment.path)["probe"]
     assert stored, "no probe is stored"
     other = [arm for arm in running.moved(stored, computed(experiment.probe)) if arm in stored]
-    command = "python -m book.experiments.{} --preset {}".format(*which.split())
+    command = "python -m book.experiments {} --preset {}".format(*which.split())
     assert not other, f"these arms compute something else now: {', '.join(other)}; `{command}` measures them again"

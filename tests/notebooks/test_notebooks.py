@@ -7,6 +7,7 @@ import re
 import nbformat
 import papermill
 import pytest
+from notebooks.refusing import demand_refusal, edited
 from notebooks.wrong_answers import WRONG
 
 from notebooks import colab
@@ -32,11 +33,11 @@ def source(notebook):
 
 def with_wrong_answers(notebook, wrong):
     """The notebook, with a cell before each solution that demands that its check refuses the stub and wrong answers."""
-    demand = '__import__("tools.exercises").exercises.demand_refusal'  # leaves no name behind
+    demand = '__import__("notebooks.refusing").refusing.demand_refusal'  # leaves no name behind
     for e in exercises.of(notebook):
         answers = [("no answer", exercises.STUB, "")]
         for mistake, old, new, hint in wrong.get(e.number, ()):
-            answers.append((mistake, exercises.edited(e.solution.source, old, new), hint))
+            answers.append((mistake, edited(e.solution.source, old, new), hint))
         lines = [f"{demand}({m!r}, {answer!r}, {e.check.source!r}, globals(), {hint!r})" for m, answer, hint in answers]
         cell = nbformat.v4.new_code_cell("\n".join(lines), id=f"wrong-{e.number}")
         notebook.cells.insert(notebook.cells.index(e.solution), cell)
@@ -187,7 +188,7 @@ def test_exercises_have_hints_solutions_and_checks(path, notebook):
         assert "Correct: " in e.check.source.rsplit("assert ", 1)[1], f"check {e.number} does not say that it is right"
         wrong = WRONG.get(path.stem, {}).get(e.number)
         assert wrong, f"exercise {e.number} needs a wrong answer in wrong_answers.py"
-        assert all(exercises.edited(e.solution.source, old, new) != e.solution.source for _, old, new, _ in wrong)
+        assert all(edited(e.solution.source, old, new) != e.solution.source for _, old, new, _ in wrong)
     (text,) = [c.source for c in notebook.cells if c.id == "exercises"]
     assert exercises.READING in text, "make fold writes it"
 
@@ -221,8 +222,8 @@ def test_in_a_run_of_all_cells_an_answer_counts_and_not_the_solution(notebook):
 
 def test_a_check_must_refuse_by_assertion():
     names = {"x": 1}
-    exercises.demand_refusal("a wrong sum", "x = 2\ny = 3", "assert x + y == 4", names)
-    exercises.demand_refusal("no answer", exercises.STUB, "assert y == 3", names)
+    demand_refusal("a wrong sum", "x = 2\ny = 3", "assert x + y == 4", names)
+    demand_refusal("no answer", exercises.STUB, "assert y == 3", names)
     assert names == {"x": 1}, "nothing leaks"
     for mistake, answer, check, said in (
         ("too small", "y = 3", "assert y > 0", "accepts a wrong answer: too small"),
@@ -230,9 +231,9 @@ def test_a_check_must_refuse_by_assertion():
         ("text", "y = 'a'", "assert y + 1", "no assertion against: text"),
     ):
         with pytest.raises(AssertionError, match=said):
-            exercises.demand_refusal(mistake, answer, check, names)
+            demand_refusal(mistake, answer, check, names)
     with pytest.raises(ValueError, match="stands 0 times"):
-        exercises.edited("y = 3", "y = 4", "")
+        edited("y = 3", "y = 4", "")
 
 
 def test_nothing_heavy_or_online(notebook):
