@@ -271,7 +271,7 @@ CLAIMS = {
         in_round((200, "0.71"), network=WIDER),
         in_round((200, "0.70"), network=WIDER, seed=1),
     ),
-    "In the third seed the first split sets one group apart, as the paper's does.": two_of_three,
+    "In the third seed the first split separates one group from the rest, as the paper's does.": two_of_three,
     "The widest gap is then found in the group already by itself, and later in a part of it": wrong_one,
     "clients end at 0.36, or at 0.38 with the wider network": every(
         in_round((200, "0.36"), seed=2), in_round((200, "0.38"), network=WIDER, seed=2)
