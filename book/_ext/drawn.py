@@ -138,7 +138,7 @@ def write(text, said):
     for i, part in enumerate(said.split("$")):
         part = re.sub(r"\\mathdefault\{(.*)\}", r"\1", part).replace("-", "\N{MINUS SIGN}") if i % 2 else part
         part = re.sub(r"\\([a-z]+) ?", lambda name: html.unescape(f"&{name[1].removeprefix('var')};"), part)
-        for piece in filter(None, re.split(r"([_^](?:\{.*?\}|.))" if i % 2 else "$", part)):
+        for piece in filter(None, re.split(r"([_^](?:\{.*?\}|.)|[^\W\d_])" if i % 2 else "$", part)):
             height, size = {"^": (-0.4, 0.7), "_": (0.2, 0.7)}.get(piece[0] if i % 2 else "", (0, 1))
             slant = "italic" if i % 2 and re.search(r"[^\W\d_]", piece) else "normal"
             span = ET.SubElement(text, f"{SVG}tspan", dy=f"{(height - risen) / size:.2f}em")
@@ -234,6 +234,9 @@ def inlined(svg, name, alt, classes=()):
         "aria-label": alt,
         "class": " ".join(["drawn", *classes]),
     }
+    for group in root.iter(f"{SVG}g"):
+        if alt and (part := re.match("axes|matplotlib", group.get("id", ""))):  # a card's picture has no words
+            group.set("data-part", part[0])  # a panel or one of its two axes: a11y.js puts panels below each other
     head, end, inner = ET.tostring(root, encoding="unicode").partition(">")
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', inner))
     inner = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", inner)

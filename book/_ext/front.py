@@ -57,7 +57,7 @@ def executed(root, name):
 def thumbnail(svg, name):
     """A cell's SVG figure for a card: no words, ticks and legends, which nobody could read, and few points."""
     root = ET.fromstring(svg)
-    step, places = float(root.get("viewBox").split()[2]) / 200, set()
+    step, places = float(root.get("viewBox").split()[2]) / 180, set()
     for parent in [*root.iter()]:
         if parent.get("d"):
             parent.set("d", thinned(parent.get("d"), step))
