@@ -60,6 +60,12 @@ def test_the_book_has_a_cover_contents_and_bookmarks(out):
     assert [book.get_page_number(link["/Dest"][0].get_object()) for link in inside] == starts
 
 
+def test_hints_stand_after_the_exercises(out):
+    text = " ".join(" ".join(sheet.extract_text() for sheet in PdfReader(out / "01_fedavg.pdf").pages).split())
+    places = [text.index(words) for words in ("Exercise 1 (", "Exercise 2 (", "Hint 1", "Hint 2", "Recap")]
+    assert places == sorted(places)
+
+
 def test_what_is_for_the_screen_stays_there(out):
     text = PdfReader(out / "01_fedavg.pdf").pages[0].extract_text()
     assert " ".join(text.split()).startswith("1. Federated averaging")
