@@ -26,7 +26,7 @@ from book.figures import split_front, who_shares_what
 from tools import notebooks
 
 PEERS = "benchmarks/results/intel-r-xeon-r-processor_peers.json"  # the run of which the first page speaks
-SMALL = re.compile("[xy]tick_|legend_|text_")  # names that Matplotlib gives to parts of a figure
+SMALL = re.compile("[xy]tick_|legend_")  # names that Matplotlib gives to parts of a figure
 
 QUESTIONS = {
     "01_fedavg": "Why may one average networks?",
@@ -66,7 +66,8 @@ def thumbnail(svg, name):
         for child in [*parent]:
             mark = child.tag == f"{SVG}use" and child.get("x") and child.get("y")
             place = mark and (child.get(LINK), *(round(float(child.get(at)) / step / 6) for at in "xy"))
-            if SMALL.match(child.get("id", "")) or place in places:
+            word = child.tag == f"{SVG}g" and " scale(" in child.get("transform", "")
+            if word or SMALL.match(child.get("id", "")) or place in places:
                 parent.remove(child)
             places |= {place} if place else set()
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', ET.tostring(root, encoding="unicode")))
