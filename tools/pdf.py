@@ -16,7 +16,7 @@ from typing import Any
 
 from playwright.sync_api import Page, sync_playwright
 from pypdf import PdfReader, PdfWriter
-from pypdf.generic import ArrayObject, NameObject
+from pypdf.generic import ArrayObject, NameObject, TextStringObject
 from tqdm import tqdm
 
 from . import badges, downloads, notebooks
@@ -44,10 +44,21 @@ def printer(browser: Page, folder: Path) -> Callable[..., PdfReader]:
             source.write_text(front(**needs), encoding="utf8")
         browser.goto(source.as_uri())
         browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS])
-        browser.pdf(path=path, prefer_css_page_size=True, tagged=True)
-        return PdfReader(path)
+        browser.pdf(path=path, prefer_css_page_size=True, tagged=True, outline=not needs)
+        pdf = PdfReader(path)
+        once(pdf.outline)
+        return pdf
 
     return printed
+
+
+def once(marks: list[Any]) -> None:
+    """Say the title of each bookmark once: Chromium says it twice where a heading has moved to the next sheet."""
+    for mark in marks:
+        if isinstance(mark, list):
+            once(mark)
+        elif mark.title[: len(mark.title) // 2] * 2 == mark.title:
+            mark.node[NameObject("/Title")] = TextStringObject(mark.title[: len(mark.title) // 2])
 
 
 def title(pdf: PdfReader) -> str:
@@ -113,7 +124,7 @@ def main(out: Path = downloads.OUT) -> None:
         browser.close()
         book = PdfWriter(first)
         for page, pdf in each.items():
-            book.append(pdf, title(pdf), import_outline=False)
+            book.append(pdf)
             if page.startswith("notebooks/"):
                 chapter = PdfWriter(pdf)
                 number(chapter, numbers)

@@ -6,17 +6,23 @@ Every other colour is data and stays, and so does the text that stands on it. Wh
 white, as a digit is, or the bar of a matrix's colours, all its images are drawn on the page's ground, with the numbers
 on them: in the dark white turns dark, and red stays red.
 
+Words are text in the page's typeface, each as wide as Matplotlib's outlines of it were, so that none can overflow.
+
 Two styles of Matplotlib would need each figure drawn twice, and no reader's own colours; a CSS filter over
 all figures would turn photos into their negatives.
 """
 
 import base64
+import html
 import io
 import re
 import xml.etree.ElementTree as ET
+from itertools import pairwise
 from pathlib import Path
 
 from docutils import nodes
+from matplotlib.font_manager import FontProperties
+from matplotlib.textpath import text_to_path
 from PIL import Image  # comes with Matplotlib
 
 from fedlib.plotting import COLOURS
@@ -28,7 +34,8 @@ NAMED = {"white": "#ffffff", "black": "#000000"}
 GREY_FILL, GREY_LINE = 16, 40  # how far the channels of a grey may lie apart, of 255: pale blue is a fill's own colour
 PALETTE = {colour.lower() for colour in COLOURS[:-1]}  # without black
 WHITE = 240  # of 255: an image is drawn on white if each channel of its lightest colour comes to this
-DROPPED = {f"{SVG}{name}" for name in ("metadata", "style", "title")}
+DROPPED = {ET.Comment, *(f"{SVG}{name}" for name in ("metadata", "style", "title"))}
+LARGER = 1.15  # so that Source Sans has the letters of Matplotlib's DejaVu Sans, and hardly another width
 LEGIBLE = 9  # pixels of the smallest text, on a phone too
 PAINTED = {f"{SVG}{name}" for name in ("path", "rect", "image")}
 NUMBER = r"-?\d*\.?\d+(?:e-?\d+)?"
@@ -101,25 +108,42 @@ def box(element):
 
 
 def place_of(text):
-    """About the middle of a text: of the glyphs that Matplotlib draws, or where a text element begins; or None."""
-    place = moved(text)
-    if text.tag == f"{SVG}text" and not place:
-        place = [float(text.get(at, 0)) for at in "xy"]
-    if not place:
-        return None
-    x, y = place
-    scale = re.search(rf"scale\(({NUMBER})", text.get("transform", ""))
-    if scale and "rotate" not in text.get("transform"):
-        ends = [(moved(use) or [float(use.get("x", 0))])[0] for use in text.iter(f"{SVG}use")]
-        x += float(scale[1]) * (max(ends, default=0) + 60) / 2  # of 100 units, of which a glyph has about 60
-    return x, y - 3
+    """About the middle of a text of Matplotlib's, or where another text begins."""
+    x, y = moved(text) or [float(text.get(at, 0)) for at in "xy"]
+    across = "rotate" not in text.get("transform", "")
+    return x + across * float(text.get("textLength", 0)) / 2, y - 3
 
 
-def is_text(element):
-    """Whether an element is a text: one of SVG's own, or the group of glyphs that Matplotlib makes of one."""
-    if element.tag == f"{SVG}text":
-        return True
-    return element.tag == f"{SVG}g" and "scale" in element.get("transform", "") and [*element.iter(f"{SVG}use")] != []
+def lettered(root):
+    """Write as text what Matplotlib has drawn as outlines: a comment before them says the words."""
+    for parent in [*root.iter(f"{SVG}g")]:
+        for words, text in pairwise([*parent]):
+            place, _, scale = text.get("transform", "").partition(" scale(")
+            if words.tag is ET.Comment and scale:
+                said, size = html.unescape(words.text.strip()), 100 * float(re.match(NUMBER, scale)[0])
+                width, _, _ = text_to_path.get_text_width_height_descent(said, FontProperties(size=size), "$" in said)
+                style = styles_of(text) | {"font-size": f"{LARGER * size:.4g}px"}
+                text[:], text.text, text.tag = [], "", f"{SVG}text"
+                text.attrib |= {"transform": place, "textLength": f"{width:.1f}", "lengthAdjust": "spacingAndGlyphs"}
+                restyle(text, style)
+                write(text, said)
+
+
+def write(text, said):
+    """Write words, and formulas between dollar signs: letters slanted, what stands above and below the line smaller."""
+    if "$" not in said:
+        text.text = said
+        return
+    risen = 0
+    for i, part in enumerate(said.split("$")):
+        part = re.sub(r"\\mathdefault\{(.*)\}", r"\1", part).replace("-", "\N{MINUS SIGN}") if i % 2 else part
+        part = re.sub(r"\\([a-z]+) ?", lambda name: html.unescape(f"&{name[1].removeprefix('var')};"), part)
+        for piece in filter(None, re.split(r"([_^](?:\{.*?\}|.)|[^\W\d_])" if i % 2 else "$", part)):
+            height, size = {"^": (-0.4, 0.7), "_": (0.2, 0.7)}.get(piece[0] if i % 2 else "", (0, 1))
+            slant = "italic" if i % 2 and re.search(r"[^\W\d_]", piece) else "normal"
+            span = ET.SubElement(text, f"{SVG}tspan", dy=f"{(height - risen) / size:.2f}em")
+            restyle(span, {"font-size": f"{size:.0%}", "font-style": slant})
+            span.text, risen = re.sub(r"^[_^]\{?|\}$", "", piece) if size < 1 else piece, height
 
 
 def recolour(element, covered, whole):
@@ -127,7 +151,7 @@ def recolour(element, covered, whole):
     if element.tag in (f"{SVG}defs", f"{SVG}clipPath"):
         return
     style = styles_of(element)
-    if is_text(element):
+    if element.tag == f"{SVG}text":
         recolour_text(element, style, covered)
         return
     if element.tag in PAINTED and style.get("fill") != "none":
@@ -159,18 +183,14 @@ def recolour_text(element, style, covered):
         style["fill"] = on_page(style["fill"], GREY_LINE)
         element.set("class", "ink")
     restyle(element, style)
-    for part in element.iter():
-        if part is not element and part.get("style"):  # a path of a formula
-            restyle(part, {name: value for name, value in styles_of(part).items() if name != "fill"})
 
 
 def least_width(root, width):
     """How wide a drawing must be so that its texts can be read, in pixels."""
     sizes = [LEGIBLE]
-    for text in filter(is_text, root.iter()):
-        glyphs = re.search(rf"scale\(({NUMBER})", text.get("transform", ""))  # of 100 units
+    for text in root.iter(f"{SVG}text"):
         own = re.search(rf"({NUMBER})px", text.get("style", ""))
-        sizes += [100 * float(glyphs[1])] if glyphs else [float(own[1])] if own else []
+        sizes += [float(own[1])] if own else []
     return round(width * LEGIBLE / min(sizes))
 
 
@@ -191,7 +211,8 @@ def inlined(svg, name, alt, classes=()):
     alt : str
     classes : sequence of str
     """
-    root = ET.fromstring(svg)
+    root = ET.fromstring(svg, ET.XMLParser(target=ET.TreeBuilder(insert_comments=True)))
+    lettered(root)
     for parent in [*root.iter()]:
         for child in [c for c in parent if c.tag in DROPPED]:
             parent.remove(child)
@@ -213,6 +234,9 @@ def inlined(svg, name, alt, classes=()):
         "aria-label": alt,
         "class": " ".join(["drawn", *classes]),
     }
+    for group in root.iter(f"{SVG}g"):
+        if alt and (part := re.match("axes|matplotlib", group.get("id", ""))):  # a card's picture has no words
+            group.set("data-part", part[0])  # a panel or one of its two axes: a11y.js puts panels below each other
     head, end, inner = ET.tostring(root, encoding="unicode").partition(">")
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', inner))
     inner = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", inner)

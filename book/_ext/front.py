@@ -21,7 +21,7 @@ from sphinx import addnodes
 
 from book import results
 from book._ext.directives import WORDS, directive
-from book._ext.drawn import LINK, SVG, inlined, is_text
+from book._ext.drawn import LINK, SVG, inlined
 from book.figures import split_front, who_shares_what
 from tools import notebooks
 
@@ -40,7 +40,7 @@ def executed(root, name):
 def thumbnail(svg, name):
     """A cell's SVG figure for a card: no words, ticks and legends, which nobody could read, and few points."""
     root = ET.fromstring(svg)
-    step, places = float(root.get("viewBox").split()[2]) / 200, set()
+    step, places = float(root.get("viewBox").split()[2]) / 180, set()
     for parent in [*root.iter()]:
         if parent.get("d"):
             parent.set("d", thinned(parent.get("d"), step))
@@ -49,7 +49,8 @@ def thumbnail(svg, name):
         for child in [*parent]:
             mark = child.tag == f"{SVG}use" and child.get("x") and child.get("y")
             place = mark and (child.get(LINK), *(round(float(child.get(at)) / step / 6) for at in "xy"))
-            if is_text(child) or SMALL.match(child.get("id", "")) or place in places:
+            word = child.tag == f"{SVG}g" and " scale(" in child.get("transform", "")
+            if word or SMALL.match(child.get("id", "")) or place in places:
                 parent.remove(child)
             places |= {place} if place else set()
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', ET.tostring(root, encoding="unicode")))

@@ -168,7 +168,16 @@ def test_a_figure_says_how_wide_its_smallest_text_wants_it():
     """A phone shows it in 9 pixels."""
     width = {size: drawing(lambda ax, s=size: ax.text(0.1, 0.5, "a", size=s)) for size in (5, 6)}
     least = {size: int(re.search(r"--least: (\d+)px", svg)[1]) for size, svg in width.items()}
-    assert least == {5: round(216 * 9 / 5), 6: round(216 * 9 / 6)}
+    assert least == {5: round(216 * 9 / 5.75), 6: round(216 * 9 / 6.9)}
+
+
+def test_words_in_a_figure_are_text_as_wide_as_they_were():
+    svg = drawing(lambda ax: ax.set(title="A & B", xlabel=r"gain in $R^2$ of $\varepsilon_{10}$"))
+    texts = {"".join(e.itertext()): e for e in ET.fromstring(svg).iter(f"{DRAWN.SVG}text")}
+    assert {"A & B", "0.4", "gain in R2 of ε10"} <= set(texts) and "<use" in svg and "DejaVu" not in svg
+    spans = [(e.text, e.get("style")) for e in texts["gain in R2 of ε10"]]
+    assert spans[1:3] == [("R", "font-size: 100%; font-style: italic"), ("2", "font-size: 70%; font-style: normal")]
+    assert all(5 < float(e.get("textLength")) < 130 for e in texts.values())
 
 
 def on_an_image(ax):
@@ -186,10 +195,10 @@ def on_a_bar(ax):
 
 @pytest.mark.parametrize(("draw", "colours"), [(on_an_image, ["#000000", "#ffffff"]), (on_a_bar, ["#000000"])])
 def test_text_on_data_keeps_its_colour_and_other_text_follows_the_page(draw, colours):
-    texts = [e for e in ET.fromstring(drawing(draw)).iter() if DRAWN.is_text(e)]
-    kept = [e.get("style") for e in texts if e.get("class") != "ink"]
-    assert sorted(kept) == [f"fill: {colour}" for colour in colours]
-    assert all(e.get("style") == "fill: currentColor" for e in texts if e.get("class") == "ink")
+    texts = [e for e in ET.fromstring(drawing(draw)).iter() if e.tag == f"{DRAWN.SVG}text"]
+    kept = [DRAWN.styles_of(e)["fill"] for e in texts if e.get("class") != "ink"]
+    assert sorted(kept) == colours
+    assert all(DRAWN.styles_of(e)["fill"] == "currentColor" for e in texts if e.get("class") == "ink")
 
 
 INKS = [

@@ -48,16 +48,26 @@ def test_the_book_has_a_cover_contents_and_bookmarks(out):
     book, chapter = PdfReader(out / "book.pdf"), PdfReader(out / "01_fedavg.pdf")
     assert (book.metadata.title, book.metadata.author) == (pdf.TITLE, pdf.AUTHOR)
     assert " ".join(book.pages[0].extract_text().split()).startswith(pdf.TITLE)
-    titles = [mark.title for mark in book.outline]
+    marks = [mark for mark in book.outline if not isinstance(mark, list)]  # a list has the sections of the page before
+    titles = [mark.title for mark in marks]
+    sections = [mark.title for mark in book.outline[3] if not isinstance(mark, list)]
+    assert sections == [mark.title for mark in chapter.outline[1] if not isinstance(mark, list)]
+    assert sections[0] == "The idea in a picture" and sections[-2:] == ["Exercises", "Recap"]
     assert titles[0] == "For teachers" and titles[1] == chapter.metadata.title and titles[1].startswith("1. Fed")
     lines = book.pages[1].extract_text().splitlines()
-    starts = [book.get_destination_page_number(mark) for mark in book.outline]
+    starts = [book.get_destination_page_number(mark) for mark in marks]
     for title, start in zip(titles, starts, strict=True):
         assert any(title in line for line in lines) and str(start - 1) in " ".join(lines)
     assert [line for line in lines if line in PARTS] == [*PARTS]
     # The contents lead to places in the book.
     inside = [link.get_object() for link in book.pages[1]["/Annots"]]
     assert [book.get_page_number(link["/Dest"][0].get_object()) for link in inside] == starts
+
+
+def test_hints_stand_after_the_exercises(out):
+    text = " ".join(" ".join(sheet.extract_text() for sheet in PdfReader(out / "01_fedavg.pdf").pages).split())
+    places = [text.index(words) for words in ("Exercise 1 (", "Exercise 2 (", "Hint 1", "Hint 2", "Recap")]
+    assert places == sorted(places)
 
 
 def test_what_is_for_the_screen_stays_there(out):

@@ -121,12 +121,21 @@ PALE = """() => {
 # Pixels of the smallest text of each figure.
 LETTERS = """() => [...document.querySelectorAll("article :is(svg.drawn, figure.fedlib svg)")]
     .filter(svg => svg.checkVisibility() && svg.viewBox.baseVal?.width && !svg.closest("[aria-hidden]")).map(svg => {
-        const unit = svg.getBoundingClientRect().width / svg.viewBox.baseVal.width;
-        const glyphs = [...svg.querySelectorAll("g[transform*='scale(0.']:has(> use)")]
-            .map(g => 100 * g.getAttribute("transform").match(/scale\\(([\\d.]+)/)[1]);
-        const texts = [...svg.querySelectorAll("text")].map(t => parseFloat(getComputedStyle(t).fontSize));
-        return unit * Math.min(1e9, ...glyphs, ...texts);
+        const unit = t => Math.hypot(t.getScreenCTM().a, t.getScreenCTM().b);
+        const texts = [...svg.querySelectorAll("text")].map(t => unit(t) * parseFloat(getComputedStyle(t).fontSize));
+        return Math.min(1e9, ...texts);
     })"""
+# Matplotlib's figures that scroll, or have a text that is cut off or lies on another.
+PANELS = """() => [...document.querySelectorAll("article .drawing svg:has([data-part])")].flatMap((svg, i) => {
+    const all = svg.getBoundingClientRect();
+    const boxes = [...svg.querySelectorAll("text")].map(t => [t.textContent, t.getBoundingClientRect()]);
+    const out = boxes.filter(([, b]) => b.left < all.left - 1 || b.right > all.right + 1 || b.bottom > all.bottom + 2);
+    const common = (b, c, from, to) => Math.min(b[to], c[to]) - Math.max(b[from], c[from]);
+    const over = boxes.filter(([, b], i) => boxes.slice(0, i).some(([, c]) =>
+        common(b, c, "left", "right") > 4 && common(b, c, "top", "bottom") > 6));
+    return [...(svg.parentElement.scrollWidth > svg.parentElement.clientWidth + 1 ? [`${i} scrolls`] : []),
+        ...[...out, ...over].map(([s]) => `${i}: ${s}`)];
+})"""
 SHIFTS = """new PerformanceObserver(list => {
     for (const e of list.getEntries()) if (!e.hadRecentInput) window.shifted = (window.shifted ?? 0) + e.value;
 }).observe({ type: "layout-shift", buffered: true })"""
@@ -191,6 +200,7 @@ def test_page(page, base, path):
     limit = HEAVIEST if path.startswith("notebooks/") else FRONT if path == "book/index.html" else float("inf")
     assert sum(size for size, _ in page.weight) <= limit, sorted(page.weight)[-5:]
     assert page.evaluate(CUT) == [], "out of sight"
+    assert page.evaluate(PANELS) == [], "figures of which something cannot be seen"
     if page.view == "phone":
         assert min(page.evaluate(LETTERS), default=9) >= 8.9, "figures that cannot be read on a phone"
     if page.view == "dark":
@@ -331,6 +341,22 @@ def test_tables_on_a_phone(opened):
     page.set_viewport_size(WIDE)
     tables = page.locator("article table").evaluate_all(look)
     assert not any(t["stacked"] for t in tables), "there is room again"
+
+
+def test_panels_stand_below_each_other_on_a_phone(opened):
+    """And beside each other again where there is room."""
+    page = opened("notebooks/06_cfl.html", width=390, height=844)
+    look = """all => all.map(svg => [...svg.querySelectorAll("[data-part=axes]")]
+        .map(e => e.querySelector("path").getBoundingClientRect()).map(b => [b.left, b.top].map(Math.round)))"""
+    figures = page.locator("article .drawing svg")
+    narrow = figures.evaluate_all(look)
+    page.set_viewport_size(WIDE)
+    wide = figures.evaluate_all(look)
+    (left, top), (right, same) = wide[2]
+    assert left + 100 < right and top == same
+    assert narrow[2][0][0] == narrow[2][1][0] and narrow[2][0][1] + 100 < narrow[2][1][1], "its numbers are there again"
+    page.set_viewport_size({"width": 390, "height": 844})
+    assert figures.evaluate_all(look) == narrow
 
 
 def drawn_width(button):
