@@ -1,6 +1,6 @@
 """Rules for splitting that experiments compare CFL with, and what its stored results need: none is from a paper.
 
-`RelativeCFL` has thresholds for lengths relative to other lengths; `ScheduledCFL` and `LongestFirstCFL` split in given
+`RelativeCFL` has thresholds for lengths relative to other lengths; `ScheduledCFL` and its subclasses split in given
 rounds, as in the experiment of the paper; `GivenClusters` never splits. In all of them clients also send how many steps
 they took, in 8 bytes, for the pace of an update (`Stepped`); `SteppedSplitHalfCFL` and `SteppedLGCFL` do so because
 their stored results have these bytes. `Watched` keeps the cosines of every round.
@@ -128,21 +128,29 @@ class ScheduledCFL(RelativeCFL):
 
     def cuts(self, state: Any, update: Update, due: list[int]) -> list[Split]:
         """The foremost; the first of equal ones."""
-        return sorted(super().cuts(state, update, due), key=lambda cut: -self.foremost(update, cut))[:1]
+        rows = state.norms[state.norms[:, 0] == state.round]
+        lengths = {int(c): (mean, longest) for _, c, mean, longest, *_ in rows.tolist()}
+        return sorted(super().cuts(state, update, due), key=lambda cut: -self.foremost(cut, *lengths[cut.model]))[:1]
 
-    def foremost(self, update: Update, cut: Split) -> float:
+    def foremost(self, cut: Split, mean: float, longest: float) -> float:
         """How wide its gap is."""
         return cut.gap
 
 
-@dataclass(frozen=True)
 class LongestFirstCFL(ScheduledCFL):
-    """`ScheduledCFL` that splits the cluster with the longest update, which is furthest from Equation 5."""
+    """`ScheduledCFL` that splits the cluster with the longest update."""
 
-    def foremost(self, update: Update, cut: Split) -> float:
-        """The length of the longest update in the cluster."""
-        mine = torch.isin(update.clients, cut.members).nonzero()[:, 0]
-        return float(norm(take(update.per_client["update"], mine)).max())
+    def foremost(self, cut: Split, mean: float, longest: float) -> float:
+        """The length of its longest update."""
+        return longest
+
+
+class TornFirstCFL(ScheduledCFL):
+    """`ScheduledCFL` that splits the cluster whose mean update is shortest beside its longest one."""
+
+    def foremost(self, cut: Split, mean: float, longest: float) -> float:
+        """How many times as long the longest is."""
+        return longest / mean
 
 
 @dataclass(frozen=True)
