@@ -5,6 +5,7 @@ the first one and the library's reference. A link leads to the published page, a
 Of Jupyter Book's own builders of PDFs one needs LaTeX, and the other prints the whole book, without its chapters.
 """
 
+import logging
 import re
 import shutil
 import sys
@@ -22,6 +23,7 @@ from tqdm import tqdm
 from . import badges, downloads, notebooks
 
 HTML = notebooks.ROOT / "_build/html"
+logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns of a size in Chromium's PDFs, which is written anew
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUIET = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 TITLE, AUTHOR, ADDRESS = notebooks.CONFIG["title"], notebooks.CONFIG["author"], notebooks.ADDRESS
