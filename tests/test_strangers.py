@@ -298,8 +298,13 @@ class Vector(Base):
         return self.layer(x) * F.linear(x, self.vector)[:, None]
 
 
+class Bag(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.EmbeddingBag(7, 4, mode="sum", sparse=True), nn.Linear(4, 3))
+
+
 RIGHT = {Viewed: (1, 5, 5), Where: (5,), Listed: (5,), Dropping: (5,), Complex: (5,), InPlace: (5,), Masked: None}
-RIGHT |= {Wide: (200,), WideWithoutBias: (200,), Hyper: (5,), Measured: (5,), Vector: (5,)}
+RIGHT |= {Wide: (200,), WideWithoutBias: (200,), Hyper: (5,), Measured: (5,), Vector: (5,), Bag: None}
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop", "ignore:TF32 acceleration")
