@@ -185,6 +185,12 @@ def _embedding(ids, weight, padding_idx=None, max_norm=None, norm_type=2.0, scal
     return out if padding_idx is None else torch.where((ids == padding_idx % len(weight))[..., None], out.detach(), out)
 
 
+def _embedding_bag(ids, weight, *given, **named):
+    """Torch's function with dense gradients of the same numbers, as `_embedding` has them."""
+    given, named = (*given[:5], *(False for _ in given[5:6]), *given[6:]), named | {"sparse": False}
+    return F.embedding_bag(ids, weight, *given, **{n: v for n, v in named.items() if n != "sparse" or len(given) < 6})
+
+
 def _tensors(arguments: Iterable[Any]) -> Iterator[Tensor]:
     """The tensors among the arguments of a function of torch's, including those in lists."""
     for argument in arguments:
@@ -268,5 +274,6 @@ _ANSWERS: dict[Any, Callable[[_Kernels, Any, tuple, dict[str, Any]], Any]] = {
     **dict.fromkeys(OPENED, _opened),
     **dict.fromkeys(_KERNELS, _by_kernel),
     F.embedding: lambda mode, func, args, kwargs: _embedding(*args, **kwargs),
+    F.embedding_bag: lambda mode, func, args, kwargs: _embedding_bag(*args, **kwargs),
     Tensor.view: _view,
 }  #: What happens when a loss calls one of torch's functions.

@@ -274,7 +274,8 @@ def check_optimizer(rule: Callable[..., torch.optim.Optimizer]) -> None:
 def _check_rule(rule: Callable[..., torch.optim.Optimizer]) -> None:
     def end(sizes: list[float], first: float = 1.0, alone: bool = False) -> list[Tensor]:
         """Take three steps from ones with gradients of these sizes, whose first entries are multiplied by `first`."""
-        params = [torch.ones(shape if alone else (len(sizes), *shape)).requires_grad_() for shape in ((), (3,), (3, 4))]
+        shapes = ((), (1,), (3,), (3, 4))
+        params = [torch.ones(shape if alone else (len(sizes), *shape)).requires_grad_() for shape in shapes]
         optimizer = rule(params, lr=0.1)
         for step in range(3):
             for p in params:
@@ -304,7 +305,7 @@ def _check_rule(rule: Callable[..., torch.optim.Optimizer]) -> None:
             "treats each entry alone, such as SGD or Adam, or each row, which is a client: the questions and answers "
             "show how to clip the gradient of each client"
         )
-    if entries and not same([p[0] for p in one], plain):
+    if (entries and not same([p[0] for p in one], plain)) or not same(one[:1], [one[1][:, 0]]):
         raise ValueError(
             f"the optimizer {rule!r} treats tensors by their number of axes; in a stack of clients each has one more: "
             "a bias has two"

@@ -119,6 +119,16 @@ class ByAxes(torch.optim.SGD):
         return super().step(closure)
 
 
+class Centred(torch.optim.SGD):
+    """The mean of a gradient is left out, but not of a bias."""
+
+    def step(self, closure=None):
+        for p in self.param_groups[0]["params"]:
+            if p.grad.ndim > 1:
+                p.grad -= p.grad.mean(tuple(range(1, p.grad.ndim)), keepdim=True)
+        return super().step(closure)
+
+
 class Tokens(nn.Module):
     def __init__(self):
         super().__init__()
@@ -190,6 +200,7 @@ REFUSED = {
     "padding in a small term": (PADDING, Base, {"loss": small_term}),
     "padding behind a large number": (PADDING, Base, {"loss": lambda z, y, w: 100 + 0.1 * F.cross_entropy(z, y)}),
     "a rule by the number of axes": ("by their number of axes", Base, {"optimizer": ByAxes}),
+    "a rule of rows by the number of axes": ("by their number of axes", Base, {"optimizer": Centred}),
     "an id that is too large": (NO_SUCH_ID, Tokens, {"x": ids_with(10)}),
     "an id below zero": (NO_SUCH_ID, Tokens, {"x": ids_with(-1)}),
 }
@@ -298,8 +309,13 @@ class Vector(Base):
         return self.layer(x) * F.linear(x, self.vector)[:, None]
 
 
+class Bag(nn.Sequential):
+    def __init__(self):
+        super().__init__(nn.EmbeddingBag(7, 4, mode="sum", sparse=True), nn.Linear(4, 3))
+
+
 RIGHT = {Viewed: (1, 5, 5), Where: (5,), Listed: (5,), Dropping: (5,), Complex: (5,), InPlace: (5,), Masked: None}
-RIGHT |= {Wide: (200,), WideWithoutBias: (200,), Hyper: (5,), Measured: (5,), Vector: (5,)}
+RIGHT |= {Wide: (200,), WideWithoutBias: (200,), Hyper: (5,), Measured: (5,), Vector: (5,), Bag: None}
 
 
 @pytest.mark.filterwarnings("ignore:There is a performance drop", "ignore:TF32 acceleration")
