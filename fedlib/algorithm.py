@@ -132,6 +132,11 @@ class Algorithm(ABC):
     def __post_init__(self) -> None:
         if not callable(self.loss):
             raise TypeError(f"loss must be a function of parameters and a batch, got {self.loss!r}")
+        if hidden := [f.name for f in fields(self) if getattr(type(self), f.name, f.default) is not f.default]:
+            raise TypeError(
+                f"{type(self).__name__} sets {hidden[0]!r} in its class, where the setting hides it. Give it when you "
+                f"make the algorithm; for another default, `{hidden[0]}: type = value` in a @dataclass(frozen=True)"
+            )
         check_settings(self)
         rule: Any = self.optimizer
         if "lr" in getattr(rule, "keywords", {}):

@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import dataclass
 from functools import partial
 
 import numpy as np
@@ -371,6 +372,15 @@ def test_broken_algorithms_are_refused(name):
     methods, error, words = BROKEN[name]
     with pytest.raises(error, match=words):
         task(Base(), algorithm=broken(**methods))
+
+
+@pytest.mark.parametrize("hidden", [{"epochs": 7}, {"predict": lambda self, params, x: x}])
+def test_a_setting_that_is_written_like_an_attribute_is_not_lost(hidden):
+    for kind in (broken(**hidden), dataclass(frozen=True)(broken(**hidden))):
+        with pytest.raises(TypeError, match=f"sets '{next(iter(hidden))}' in its class"):
+            kind(losses.cross_entropy)
+    typed = dataclass(frozen=True)(broken(epochs=7, __annotations__={"epochs": int}))
+    assert typed(losses.cross_entropy).epochs == 7 and typed(losses.cross_entropy, epochs=2).epochs == 2
 
 
 def test_clients_that_share_a_model_do_not_speak_for_others():
