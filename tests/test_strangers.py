@@ -2,7 +2,7 @@
 
 import math
 import random
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -359,10 +359,19 @@ def nan_server(self, state, update, data=None, key=None):
     return type(state)({name: p * math.nan for name, p in state.models.items()})
 
 
+def trained(**parts):
+    """FedAvg's training, with some parts of the update replaced."""
+    return lambda self, *args: replace(FedAvg.train(self, *args), **parts)
+
+
 BROKEN = {
     "a client twice": ({"cohort": lambda *_: torch.tensor([0, 0])}, ValueError, "cohort must return different"),
     "a mask": ({"cohort": lambda *_: torch.tensor([True, False, True])}, ValueError, "cohort must return different"),
     "ids": ({"cohort": lambda *_: torch.tensor([7])}, ValueError, "positions from 0 to 2"),
+    "nothing trained": ({"train": lambda *_: None}, TypeError, "train must return an Update, got NoneType"),
+    "ids for positions": ({"train": trained(clients=torch.tensor([1, 2, 3]))}, ValueError, "given.*and not ids"),
+    "a log of two columns": ({"train": trained(log={"a": torch.ones(3, 2)})}, ValueError, "number for each client"),
+    "one number for all": ({"train": trained(log={"a": torch.tensor(1.0)})}, ValueError, "number for each client"),
     "a server without numbers": ({"aggregate": nan_server}, FloatingPointError, "server's model became NaN"),
 }
 
