@@ -392,6 +392,15 @@ def test_a_setting_that_is_written_like_an_attribute_is_not_lost(hidden):
     assert typed(losses.cross_entropy).epochs == 7 and typed(losses.cross_entropy, epochs=2).epochs == 2
 
 
+@pytest.mark.parametrize("frozen", [("layer",), "layer.bias", ("layer.weight", "layer.bias")])
+def test_a_name_that_freezes_nothing_or_all_is_refused(frozen):
+    def train(self, state, data, clients, key):
+        self.local_training(self.client_params(state, clients), data, key, frozen=frozen)
+
+    with pytest.raises(ValueError, match="frozen must list names of parameters"):
+        task(Base(), algorithm=broken(train=train))
+
+
 def test_clients_that_share_a_model_do_not_speak_for_others():
     """Somebody's algorithm broadcasts where all that are asked for have one model."""
 
