@@ -33,6 +33,8 @@ def held(by: Literal["server and clients", "server and its cluster", "client"]) 
     rows, each held only by its client. Write ``models: Params = field(metadata=held("server and clients"))``.
     `fedlib.engines.flower` sends what this metadata names (chapter 16).
     """
+    if by not in (kinds := ("server and clients", "server and its cluster", "client")):
+        raise ValueError(f"held must be one of {kinds}, got {by!r}; a field of the server alone needs no metadata")
     return {"held": by}
 
 

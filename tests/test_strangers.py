@@ -15,6 +15,7 @@ from torch import nn
 
 import fedlib
 from fedlib import losses, partition, statistics
+from fedlib.algorithm import held
 from fedlib.algorithms import IFCA, FedAvg, FedEM
 from fedlib.models import Model
 from fedlib.stacked import one_client
@@ -399,6 +400,8 @@ def test_a_name_that_freezes_nothing_or_all_is_refused(frozen):
 
     with pytest.raises(ValueError, match="frozen must list names of parameters"):
         task(Base(), algorithm=broken(train=train))
+    with pytest.raises(ValueError, match="held must be one of"):
+        held("clients")
 
 
 def test_clients_that_share_a_model_do_not_speak_for_others():
