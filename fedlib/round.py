@@ -62,7 +62,11 @@ def one_round(
             for name, values in update.log.items():  # on a GPU this waits for the server's work
                 entry[f"train_{name}"] = float((values.cpu() * weight).sum() / weight.sum())
         for name, values in update.client_state.items():  # each client's local state
-            state = replace(state, **{name: put(getattr(state, name), update.clients, values)})
+            try:
+                state = replace(state, **{name: put(getattr(state, name), update.clients, values)})
+            except (AttributeError, KeyError, TypeError, RuntimeError, IndexError) as error:
+                words = f"client_state[{name!r}] of train does not fit the clients' rows of that field of the state"
+                raise ValueError(f"{words}, a {type(state).__name__}: {error}") from error
     return state, entry | {"seconds": time.perf_counter() - start} | costs.take()
 
 

@@ -373,6 +373,7 @@ BROKEN = {
     "ids for positions": ({"train": trained(clients=torch.tensor([1, 2, 3]))}, ValueError, "given.*and not ids"),
     "a log of two columns": ({"train": trained(log={"a": torch.ones(3, 2)})}, ValueError, "number for each client"),
     "one number for all": ({"train": trained(log={"a": torch.tensor(1.0)})}, ValueError, "number for each client"),
+    "a field that is not there": ({"train": trained(client_state={"own": torch.ones(3)})}, ValueError, "does not fit"),
     "a server without numbers": ({"aggregate": nan_server}, FloatingPointError, "server's model became NaN"),
 }
 
