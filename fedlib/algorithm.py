@@ -33,6 +33,8 @@ def held(by: Literal["server and clients", "server and its cluster", "client"]) 
     rows, each held only by its client. Write ``models: Params = field(metadata=held("server and clients"))``.
     `fedlib.engines.flower` sends what this metadata names (chapter 16).
     """
+    if by not in (kinds := ("server and clients", "server and its cluster", "client")):
+        raise ValueError(f"held must be one of {kinds}, got {by!r}; a field of the server alone needs no metadata")
     return {"held": by}
 
 
@@ -132,6 +134,11 @@ class Algorithm(ABC):
     def __post_init__(self) -> None:
         if not callable(self.loss):
             raise TypeError(f"loss must be a function of parameters and a batch, got {self.loss!r}")
+        if hidden := [f.name for f in fields(self) if getattr(type(self), f.name, f.default) is not f.default]:
+            raise TypeError(
+                f"{type(self).__name__} sets {hidden[0]!r} in its class, where the setting hides it. Give it when you "
+                f"make the algorithm; for another default, `{hidden[0]}: type = value` in a @dataclass(frozen=True)"
+            )
         check_settings(self)
         rule: Any = self.optimizer
         if "lr" in getattr(rule, "keywords", {}):

@@ -152,7 +152,7 @@ def local_update(
     Raises
     ------
     ValueError
-        The parameters or extras do not have one row for each client.
+        The parameters or extras do not have one row for each client, or `frozen` names all parameters or others.
 
     Notes
     -----
@@ -165,6 +165,8 @@ def local_update(
     for name, rows in {**params, **{f"extra {i}": e for i, e in enumerate(extras)}}.items():
         if any(len(p) != clients for p in (rows.values() if isinstance(rows, dict) else [rows])):
             raise ValueError(f"{name} must have one row for each of the {clients} clients")
+    if isinstance(frozen, str) or not params.keys() > set(frozen):
+        raise ValueError(f"frozen must list names of parameters, some of {list(params)} and not all; got {frozen!r}")
     _keep_freed_memory()
     size = clients_at_once(params, batches.data, batches.batch_size) if chunk_size == "auto" else chunk_size
     chunks = list(_chunks(batches, operator.index(size)))

@@ -62,7 +62,11 @@ def one_round(
             for name, values in update.log.items():  # on a GPU this waits for the server's work
                 entry[f"train_{name}"] = float((values.cpu() * weight).sum() / weight.sum())
         for name, values in update.client_state.items():  # each client's local state
-            state = replace(state, **{name: put(getattr(state, name), update.clients, values)})
+            try:
+                state = replace(state, **{name: put(getattr(state, name), update.clients, values)})
+            except (AttributeError, KeyError, TypeError, RuntimeError, IndexError) as error:
+                words = f"client_state[{name!r}] of train does not fit the clients' rows of that field of the state"
+                raise ValueError(f"{words}, a {type(state).__name__}: {error}") from error
     return state, entry | {"seconds": time.perf_counter() - start} | costs.take()
 
 
@@ -85,13 +89,15 @@ def train(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor, k
     ------
     FloatingPointError
         A client's loss or parameters became NaN or infinite.
+    TypeError, ValueError
+        `Algorithm.train` returned something else than an `Update` of the clients that it was given.
     """
     size = algorithm.chunk_size
     if size == "auto":
         size = clients_at_once(algorithm.client_params(state, clients[:1]), data, algorithm.batch_size)
     parts: list[Update] = []
     for place in torch.arange(len(clients), device=clients.device).split(size):
-        parts.append(algorithm.train(state, data[place], clients[place], key))
+        parts.append(_checked(algorithm.train(state, data[place], clients[place], key), clients[place]))
         refuse_divergence(parts[-1], data[place].id, key)
         if len(parts) > 1:  # add sums at once, since they are as large as the models
             parts[0] = replace(parts[0], summed=add_sums(parts[0].summed, parts[-1].summed))
@@ -102,6 +108,19 @@ def train(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor, k
         name: join([getattr(p, name) for p in parts]) for name in ("clients", "per_client", "client_state", "log")
     }
     return replace(parts[0], **joined)
+
+
+def _checked(update: Any, clients: Tensor) -> Update:
+    """What `train` returned, if its rows are those of the clients that trained."""
+    if not isinstance(update, Update):
+        raise TypeError(f"train must return an Update, got {type(update).__name__}")
+    if not torch.equal(torch.as_tensor(update.clients), clients):
+        words = f"the positions that it was given, {clients.tolist()!s:.80}, and not ids"
+        raise ValueError(f"the clients of the Update must be {words}; got {update.clients!r:.80}")
+    for name, values in update.log.items():
+        if getattr(values, "shape", None) != clients.shape:
+            raise ValueError(f"log[{name!r}] must be a tensor with a number for each client; got {values!r:.80}")
+    return update
 
 
 def join(trees: list[Any]) -> Any:

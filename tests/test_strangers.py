@@ -2,6 +2,7 @@
 
 import math
 import random
+from dataclasses import dataclass, replace
 from functools import partial
 
 import numpy as np
@@ -14,6 +15,7 @@ from torch import nn
 
 import fedlib
 from fedlib import losses, partition, statistics
+from fedlib.algorithm import held
 from fedlib.algorithms import IFCA, FedAvg, FedEM
 from fedlib.models import Model
 from fedlib.stacked import one_client
@@ -374,10 +376,20 @@ def nan_server(self, state, update, data=None, key=None):
     return type(state)({name: p * math.nan for name, p in state.models.items()})
 
 
+def trained(**parts):
+    """FedAvg's training, with some parts of the update replaced."""
+    return lambda self, *args: replace(FedAvg.train(self, *args), **parts)
+
+
 BROKEN = {
     "a client twice": ({"cohort": lambda *_: torch.tensor([0, 0])}, ValueError, "cohort must return different"),
     "a mask": ({"cohort": lambda *_: torch.tensor([True, False, True])}, ValueError, "cohort must return different"),
     "ids": ({"cohort": lambda *_: torch.tensor([7])}, ValueError, "positions from 0 to 2"),
+    "nothing trained": ({"train": lambda *_: None}, TypeError, "train must return an Update, got NoneType"),
+    "ids for positions": ({"train": trained(clients=torch.tensor([1, 2, 3]))}, ValueError, "given.*and not ids"),
+    "a log of two columns": ({"train": trained(log={"a": torch.ones(3, 2)})}, ValueError, "number for each client"),
+    "one number for all": ({"train": trained(log={"a": torch.tensor(1.0)})}, ValueError, "number for each client"),
+    "a field that is not there": ({"train": trained(client_state={"own": torch.ones(3)})}, ValueError, "does not fit"),
     "a server without numbers": ({"aggregate": nan_server}, FloatingPointError, "server's model became NaN"),
 }
 
@@ -387,6 +399,26 @@ def test_broken_algorithms_are_refused(name):
     methods, error, words = BROKEN[name]
     with pytest.raises(error, match=words):
         task(Base(), algorithm=broken(**methods))
+
+
+@pytest.mark.parametrize("hidden", [{"epochs": 7}, {"predict": lambda self, params, x: x}])
+def test_a_setting_that_is_written_like_an_attribute_is_not_lost(hidden):
+    for kind in (broken(**hidden), dataclass(frozen=True)(broken(**hidden))):
+        with pytest.raises(TypeError, match=f"sets '{next(iter(hidden))}' in its class"):
+            kind(losses.cross_entropy)
+    typed = dataclass(frozen=True)(broken(epochs=7, __annotations__={"epochs": int}))
+    assert typed(losses.cross_entropy).epochs == 7 and typed(losses.cross_entropy, epochs=2).epochs == 2
+
+
+@pytest.mark.parametrize("frozen", [("layer",), "layer.bias", ("layer.weight", "layer.bias")])
+def test_a_name_that_freezes_nothing_or_all_is_refused(frozen):
+    def train(self, state, data, clients, key):
+        self.local_training(self.client_params(state, clients), data, key, frozen=frozen)
+
+    with pytest.raises(ValueError, match="frozen must list names of parameters"):
+        task(Base(), algorithm=broken(train=train))
+    with pytest.raises(ValueError, match="held must be one of"):
+        held("clients")
 
 
 def test_clients_that_share_a_model_do_not_speak_for_others():
