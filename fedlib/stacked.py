@@ -165,14 +165,14 @@ def _view(mode: _Kernels, func: Any, args: tuple, kwargs: dict[str, Any]) -> Any
         return Tensor.reshape(*args, **kwargs)
 
 
-def _embedding(ids, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
+def _embedding(input, weight, padding_idx=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, sparse=False):
     """Embedding of one client; torch's vmap checks no ids, and freezes row `padding_idx` for the first client only."""
     if max_norm is not None or scale_grad_by_freq:
         raise Refused(
             "an embedding with max_norm writes into its weights, and one with scale_grad_by_freq counts padded rows: "
             "clients cannot train it in a stack; leave both out"
         )
-    plain = ids
+    plain = input
     while PRIVATE_NAMES and is_batchedtensor(plain):
         plain = get_unwrapped(plain)
     seen = PRIVATE_NAMES and not plain.is_cuda and plain.numel() > 0
@@ -181,14 +181,18 @@ def _embedding(ids, weight, padding_idx=None, max_norm=None, norm_type=2.0, scal
             f"an embedding of {len(weight)} rows was given ids from {int(plain.min())} to {int(plain.max())}; in a "
             "stack of clients those outside would be rows of other clients"
         )
-    out = F.embedding(ids, weight)
-    return out if padding_idx is None else torch.where((ids == padding_idx % len(weight))[..., None], out.detach(), out)
+    out = F.embedding(input, weight)
+    return (
+        out if padding_idx is None else torch.where((input == padding_idx % len(weight))[..., None], out.detach(), out)
+    )
 
 
-def _embedding_bag(ids, weight, *given, **named):
+def _embedding_bag(
+    input, weight, offsets=None, max_norm=None, norm_type=2.0, scale_grad_by_freq=False, mode="mean", sparse=False,
+    *more, **named
+):  # fmt: skip
     """Torch's function with dense gradients of the same numbers, as `_embedding` has them."""
-    given, named = (*given[:5], *(False for _ in given[5:6]), *given[6:]), named | {"sparse": False}
-    return F.embedding_bag(ids, weight, *given, **{n: v for n, v in named.items() if n != "sparse" or len(given) < 6})
+    return F.embedding_bag(input, weight, offsets, max_norm, norm_type, scale_grad_by_freq, mode, False, *more, **named)
 
 
 def _tensors(arguments: Iterable[Any]) -> Iterator[Tensor]:
