@@ -17,6 +17,8 @@ __all__ = ["bce", "cross_entropy", "mse", "weighted_mean"]
 
 def weighted_mean(values: Tensor, w: Tensor) -> Tensor:
     """Mean of `values` (B,) with weights `w` (B,), that is, the mean over the real rows of a padded batch."""
+    if values.ndim > w.ndim:  # (B, 1) times (B,) would be (B, B)
+        raise ValueError(f"values of shape {tuple(values.shape)} are not one for each row {tuple(w.shape)}")
     values = values * w
     if values.dtype in (torch.float16, torch.bfloat16):  # a sum of float16 overflows beyond 65,504
         values, w = values.float(), w.float()

@@ -100,7 +100,7 @@ def check_loss(
             raise ValueError(
                 f"the loss sees padded rows: a row with w = 0 moved it from {single[0]:.6g} to {padded[0]:.6g}, or its "
                 "gradients. Take the mean weighted by w, (values * w).sum() / w.sum(), as "
-                "fedlib.losses.cross_entropy(logits, y, w) does"
+                "fedlib.losses.cross_entropy(logits, y, w) does; of shapes (B, 1) and (B,) torch makes (B, B)"
             )
     if not x.is_floating_point():  # ids may be out of range in any row
         flat = data.x.reshape(len(data.x), -1)
@@ -163,7 +163,8 @@ def _check_stack(loss: Callable[..., Tensor], stack: Params, batch: Batch) -> No
             if stray := [p for p in _leaves(value) if not any(p is q for q in stack.values())]:
                 raise Refused(
                     f"the forward pass uses a parameter of shape {tuple(stray[0].shape)} that is not the client's; "
-                    "reach it as an attribute of its layer, not through a list, a closure or another module"
+                    "reach it as an attribute of its layer, not through a list, a closure or another module; freeze "
+                    "that of a teacher by requires_grad_(False)"
                 )
             alone.append(_gradients(value, stack))
     except Refused:
@@ -244,13 +245,16 @@ def check_weighted_mean(loss: Callable[..., Tensor], params: Params, data: Clien
         )
 
 
+_SHARED = "it writes into a tensor that all clients share; make it by x.new_zeros or torch.stack"
 _REMEDIES = {
     "randomness": "it draws in a way that cannot be seeded; take torch.rand, torch.randn or dropout",
     ".item()": "it decides by a number of one client (if, float, .item()); take torch.where, and for a mask is_causal",
     "data-dependent": "it decides by a number of one client (if, float, .item(), a mask that is looked at); take "
     "torch.where, is_causal or a mask that is made by torch.full",
     "dynamic shape": "its shapes depend on numbers of one client, as of a boolean mask; take torch.where",
-    "inplace": "it writes into a tensor that all clients share; make it by x.new_zeros or torch.stack",
+    "not being vmapped over": _SHARED,
+    "the broadcast shape": _SHARED,
+    ".input. We could not": "it calls torch's own LSTM, GRU or RNN; take that of fedlib.recurrent",
     "escaped": "it keeps a tensor from one call to the next, or computes it again (checkpoint); leave that out",
     "requires_grad_()": "it asks for gradients inside; take torch.func.grad",
     "setup_context": "its autograd.Function, or checkpoint with use_reentrant=True, has no rule for stacks; give it "

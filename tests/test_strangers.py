@@ -17,6 +17,7 @@ import fedlib
 from fedlib import losses, partition, statistics
 from fedlib.algorithm import held
 from fedlib.algorithms import IFCA, FedAvg, FedEM
+from fedlib.losses import weighted_mean
 from fedlib.models import Model
 from fedlib.stacked import one_client
 
@@ -174,6 +175,23 @@ class InADict(Base):
         return self.layer(x)
 
 
+class Scattered(Base):
+    def forward(self, x):
+        out = torch.zeros(len(x), 3)
+        out[torch.arange(len(x))] = self.layer(x)
+        return out
+
+
+class Added(Base):
+    def forward(self, x):
+        out = torch.zeros(len(x), 3)
+        out += self.layer(x)
+        return out
+
+
+LSTM, TEACHER = nn.LSTM(3, 3, batch_first=True).requires_grad_(False), nn.Linear(3, 3)
+
+
 def spread(z, y, w):
     """Of one row it is not a number."""
     return losses.cross_entropy(z, y, w) + F.relu(1 - z.std(0)).mean()
@@ -203,6 +221,16 @@ REFUSED = {
     "padding behind a large number": (PADDING, Base, {"loss": lambda z, y, w: 100 + 0.1 * F.cross_entropy(z, y)}),
     "a rule by the number of axes": ("by their number of axes", Base, {"optimizer": ByAxes}),
     "a rule of rows by the number of axes": ("by their number of axes", Base, {"optimizer": Centred}),
+    "values of one column": (r"values of shape \(1, 1\)", Base, {"loss": lambda z, y, w: weighted_mean(z[:, :1], w)}),
+    "broadcast": (r"\(B, 1\) and \(B,\)", Base, {"loss": lambda z, y, w: ((z[:, :1] - y) ** 2 * w).sum() / w.sum()}),
+    "rows written into zeros": ("writes into a tensor that all clients share", Scattered, {}),
+    "rows added to zeros": ("writes into a tensor that all clients share", Added, {}),
+    "an LSTM beside the model": (
+        "take that of fedlib.recurrent",
+        Base,
+        {"loss": lambda z, y, w: LSTM(z)[0].sum(1) @ w},
+    ),
+    "a teacher": (r"requires_grad_\(False\)", Base, {"loss": lambda z, y, w: TEACHER(z).sum(1) @ w / w.sum()}),
     "an id that is too large": (NO_SUCH_ID, Tokens, {"x": ids_with(10)}),
     "an id below zero": (NO_SUCH_ID, Tokens, {"x": ids_with(-1)}),
 }
