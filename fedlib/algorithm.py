@@ -208,7 +208,10 @@ class Algorithm(ABC):
         frozen: Sequence[str] = (),
         purpose: str = TRAINING,
     ) -> Trained:
-        """Run `fedlib.local.local_update` with this algorithm's settings on the clients of `data`; record the costs."""
+        """Run `fedlib.local.local_update` with this algorithm's settings on the clients of `data`; record the costs.
+
+        `fit` tries only the algorithm's own loss before round 1; a `loss` given here must ignore rows with w = 0 too.
+        """
         loss = loss or self.loss
         batches = local_batches(data, self.batch_size, self.epochs, key)
         if self.stragglers:

@@ -75,6 +75,10 @@ def curves(histories: Mapping[str, pd.DataFrame], column: str = "test_accuracy",
     ax = ax or plt.gca()
     lowest, highest = (0, 1) if column.endswith("accuracy") else (-np.inf, np.inf)
     for label, runs in histories.items():
+        if column not in runs or runs[column].isna().all():
+            raise ValueError(
+                f"the history {label!r} has no {column!r}, only {[c for c in runs if runs[c].notna().any()]}"
+            )
         by_round = runs.dropna(subset=[column]).groupby("round")[column]
         mean, half = np.array([interval(values) for _, values in by_round]).T
         _band(ax, [*by_round.groups], mean, np.maximum(mean - half, lowest), np.minimum(mean + half, highest), label)

@@ -14,7 +14,7 @@ from differential import gap, three_clients
 from torch import nn
 
 import fedlib
-from fedlib import losses, partition, statistics
+from fedlib import losses, partition, plotting, statistics
 from fedlib.algorithm import held
 from fedlib.algorithms import IFCA, FedAvg, FedEM
 from fedlib.losses import weighted_mean
@@ -488,6 +488,12 @@ def test_masks_and_large_numbers_are_not_lost():
     with pytest.raises(ValueError, match="one value for each seed"):
         statistics.interval([[1.0, 2.0], [3.0, 4.0]])
     assert statistics.summary(pd.DataFrame({"test_loss": [1.0, 5.0]}), "test_loss")["worst"] == 5
+
+
+def test_a_history_without_the_column_is_named():
+    for history in ({"round": [1]}, {"round": [1], "test_accuracy": [math.nan]}):
+        with pytest.raises(ValueError, match="'mine' has no 'test_accuracy', only"):
+            plotting.curves({"mine": pd.DataFrame(history)})
 
 
 def test_draws_of_other_kinds():
