@@ -90,6 +90,8 @@ def fit(
         that counts padding), or a checkpoint of another run; the message says what differs.
     FloatingPointError
         A client's loss or update became NaN or infinite; the message names the client and the round.
+    TypeError
+        `aggregate` changed the type of a model.
 
     Warns
     -----
@@ -165,7 +167,13 @@ def fit(
                 after, entry = one_round(algorithm, state, data, size, Key(seed, t), costs, lost)
                 scored = t % eval_every == 0 or t == rounds
                 if scored:
-                    if not all_finite([algorithm.client_params(after, torch.zeros_like(data.id[:1]))]):
+                    served = algorithm.client_params(after, torch.zeros_like(data.id[:1]))
+                    if drift := [n for n, p in served.items() if p.is_floating_point() and p.dtype != dtype]:
+                        raise TypeError(
+                            f"after round {t} {drift[0]!r} is {served[drift[0]].dtype} in a run with {dtype}; cast "
+                            "in aggregate, such as p + step.to(p)"
+                        )
+                    if not all_finite([served]):
                         raise FloatingPointError(
                             f"the server's model became NaN or infinite in round {t}, after finite updates; lower its "
                             "learning rate, or look at aggregate. The rounds before are in error.result"

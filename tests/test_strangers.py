@@ -474,6 +474,16 @@ def test_clients_that_share_a_model_do_not_speak_for_others():
     assert all(torch.equal(p, start[name]) for name, p in model.params.items()), "the start is the caller's"
 
 
+def test_a_model_keeps_its_type():
+    class Drifts(FedAvg):
+        def aggregate(self, state, update):
+            state = super().aggregate(state, update)
+            return replace(state, models={name: p.double() for name, p in state.models.items()})
+
+    with pytest.raises(TypeError, match="torch.float64 in a run with torch.float32; cast in aggregate"):
+        task(Base(), algorithm=Drifts)
+
+
 def test_masks_and_large_numbers_are_not_lost():
     x = np.ma.masked_equal([[1.0, 999.0], [2.0, 3.0]], 999)
     for rows in (x, list(x)):
