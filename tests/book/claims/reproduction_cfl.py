@@ -155,6 +155,32 @@ def wrong_one(read):
     return run["splits"] == [[50, 15, 5], [100, 3, 2], [150, 1, 1]] and run["ARI"] < 0.3
 
 
+def torn(read, **when):
+    """The third seed with the other choice."""
+    return whole(read, seed=2, result="cfl_figure3_torn", **when)
+
+
+def one_by_one(read):
+    run = torn(read)
+    return run["splits"] == [[50, 15, 5], [100, 10, 5], [150, 5, 5]] and run["ARI"] == 1
+
+
+def leaps(read):
+    """The clients of the smaller side, five rounds after the first split and before it."""
+    run = torn(read)
+    at = run["rounds"].index(50)
+    clients, part = np.array(run["clients"]), np.array(run["clusters"][at + 1])
+    five = part == np.bincount(part).argmin()
+    return five.sum() == 5 and shows(clients[at, five].mean(), "0.22") and shows(clients[at + 1, five].mean(), "0.59")
+
+
+def longest_is_not_enough(read):
+    """After round 100 the five have the longest update, and the others the shorter mean beside it."""
+    run = torn(read)
+    (_, _, mean, longest), (_, _, mean_5, longest_5) = [row for row in run["lengths"] if row[0] == 100]
+    return longest_5 > longest and mean / longest < mean_5 / longest_5
+
+
 def on_digits(read):
     """In how many of ten seeds each choice finds the groups."""
     found = {rule: [run["ARI"] == 1 for run in runs.values()] for rule, runs in read("cfl_figure3_digits").items()}
@@ -276,6 +302,11 @@ CLAIMS = {
     "clients end at 0.36, or at 0.38 with the wider network": every(
         in_round((200, "0.36"), seed=2), in_round((200, "0.38"), network=WIDER, seed=2)
     ),
+    "the third seed of the smaller network finds the four groups, one at each split, and ends at 0.64": every(
+        one_by_one, in_round((200, "0.64"), seed=2, result="cfl_figure3_torn")
+    ),
+    "leaps from 0.22 to 0.59": leaps,
+    "after round 100 that of the separated group is longer than that of the others": longest_is_not_enough,
     "the widest gap leads to the four groups in eight of ten seeds, and the shortest mean in all ten": on_digits,
     "this takes half as many operations again as FedAvg, and 5 % more bytes": half_an_epoch,
     "Split-half CFL split them in none of 195 runs, the rule by lengths in 59": every(

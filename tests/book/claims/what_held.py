@@ -113,6 +113,9 @@ CLAIMS = {
         cfl.in_round((200, "0.64")), cfl.in_round((200, "0.65"), seed=1), cfl.two_of_three
     ),
     "In the third, a split fell on a group that was already alone": cfl.wrong_one,
+    "with another choice of the next cluster, it ends at 0.64": every(
+        cfl.one_by_one, cfl.in_round((200, "0.64"), seed=2, result="cfl_figure3_torn")
+    ),
     "On digits, split-half CFL (ours) is far above FedAvg in every seed": beats("cfl", OURS, "FedAvg", cfl.EVERYTHING),
     "CFL by lengths (ours) separated clients that agree in four of five seeds, and each time accuracy "
     "fell": cfl.lengths_cost,
