@@ -229,8 +229,11 @@ def judge(rows: pd.DataFrame, row: pd.Series, seeds: int | None = None) -> tuple
     mean, half = _interval(figure, seeds)
     alone = len(figure) == 1
     if row.metric == "ratio" and mean > published:
+        if alone:
+            return "undecided", "One run, above the paper's bound."
+        sure = mean - half > published
         return (
-            ("undecided", "One run, above the paper's bound.") if alone else ("reproduced", "Above the paper's bound.")
+            ("reproduced", "Above the paper's bound.") if sure else ("undecided", "Our seeds scatter too much to tell.")
         )
     theirs = row.half_width / unit if row.half_width == row.half_width else SLACK
     near = abs(mean - published) <= (ALONE if alone else half) + theirs

@@ -264,7 +264,12 @@ def test_settings_and_bounds(monkeypatch):
     settings = row(20, metric="clients", method="data")
     assert judged(monkeypatch, {"data": [20]}, settings)[0] == "as in the paper"
     assert judged(monkeypatch, {"data": [21]}, settings) == ("not as in the paper", "r")
-    for ours, word in (([3.0], "undecided"), ([3.0, 3.1], "reproduced"), ([1.5], "not reproduced")):
+    for ours, word in (
+        ([3.0], "undecided"),
+        ([3.0, 3.1], "reproduced"),
+        ([2.0, 3.0], "undecided"),
+        ([1.5], "not reproduced"),
+    ):
         assert judged(monkeypatch, {"new": ours}, row(2, metric="ratio"))[0] == word
 
 
