@@ -146,7 +146,7 @@ class LongestFirstCFL(ScheduledCFL):
 
 
 class TornFirstCFL(ScheduledCFL):
-    """`ScheduledCFL` that splits the cluster whose mean update is shortest beside its longest one."""
+    """`ScheduledCFL` that splits the cluster whose mean update is shortest relative to its longest one."""
 
     def foremost(self, cut: Split, mean: float, longest: float) -> float:
         """How many times as long the longest is."""
