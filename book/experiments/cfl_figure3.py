@@ -6,8 +6,8 @@ photos are prepared; its first author's public program crops, flips and normalis
 on one core; side by side on an NVIDIA H200 all of them took eight minutes.
 
 Preset ``torn``: the seed whose first split separates one group from the rest. Each later split is of the cluster whose
-mean update is shortest relative to its longest one, in place of that with the widest gap between cosines. Two hours on one
-core.
+mean update is shortest relative to its longest one, in place of that with the widest gap between cosines. Two hours on
+one core.
 
 Preset ``digits``: these two choices and a third, the longest update, on MNIST, with ten seeds: seven minutes.
 
