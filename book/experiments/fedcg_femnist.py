@@ -10,6 +10,9 @@ Preset ``paper`` has the paper's learning rate and its 1,000 rounds, for the met
 the validation writers, the others the rate of one of these. Where a run diverges, it is done again at the next lower
 rate. The book's recipe also has runs at a rate that its name gives, with four domains and with a single one.
 
+Preset ``program`` is FedAvg with the paper's rate again, as in the first author's public program (see
+`book/reproduction/fedcg.md`): with its padding, its batches, as many steps as a writer's images allow there, or all.
+
 What differs from the paper, besides the number of writers:
 
 - The paper's projection W is a bottleneck by a factor of 16: 328 million parameters for the last convolution. Here the
@@ -28,15 +31,17 @@ A run goes on from its checkpoint, in the folder FEDLIB_CHECKPOINTS, by default 
 """
 
 import math
+from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import pairwise, product
 from typing import Any
 
 import numpy as np
 import torch
 import torch.nn.functional as F
-from torch import Tensor
+from torch import Tensor, nn
 from torch.func import functional_call
 
 import fedlib
@@ -93,6 +98,9 @@ LIKE = {  # whose rate a method takes, if it has no choice of its own
     **dict.fromkeys((*CONTROLS, "FedCG, paper, D = 2", "FedCG, paper, D = 3"), "FedCG, paper, D = 4"),
     **dict.fromkeys((f"FedCG, book, D = {d}" for d in (2, 3)), "FedCG, book, D = 4"),
 }
+PROGRAM = PAPER | {"methods": ["more rounds", "padding", "order", "all three"], "more rounds": 1383}  # 227 / 164 images
+PARTS = {"more rounds": ("rounds",), "padding": ("padding",), "order": ("order",)}
+PARTS["all three"] = tuple(part for (part,) in PARTS.values())
 MU = 0.1  # of FedProx
 CLUSTERS = 3  # of IFCA
 SPLITS = {"eps1": 0.15, "eps2": 0.4, "rest": 3}  # of CFL with relative lengths: halves need three times the memory
@@ -131,6 +139,34 @@ class OneConvolution(DomainNet):
 
 class EqualNet(EqualStart, OneConvolution):
     """All modules start from one draw."""
+
+
+class Padded(models.CNN):
+    """LEAF's network as the public program has it: one pixel around each convolution and around each pooling."""
+
+    def __init__(self, image: tuple[int, int, int], channels: tuple[int, int], widths: tuple[int, int]) -> None:
+        super().__init__(image, channels, widths)
+        layers = OrderedDict(self.module.named_children())
+        for i, (inputs, outputs) in enumerate(pairwise((image[0], *channels)), 1):
+            layers[f"conv{i}"] = nn.Conv2d(inputs, outputs, self.kernel, padding=1)
+            layers[f"pool{i}"] = nn.MaxPool2d(2, padding=1)
+        models.Model.__init__(self, nn.Sequential(layers))
+
+
+class InOrder(Key):
+    """A key that shuffles nothing."""
+
+    def permutations(self, ids: Tensor, purpose: str, lengths: Tensor, repeats: int, size: int) -> Tensor:
+        """0, ..., size - 1 for each client."""
+        return torch.arange(size, device=ids.device).expand(len(ids), repeats, size)
+
+
+class Unshuffled(FedAvg):
+    """FedAvg with the same batches in each round, in the order of the files."""
+
+    def train(self, state: Any, data: ClientData, clients: Tensor, key: Key) -> fedlib.Update:
+        """As FedAvg."""
+        return super().train(state, data, clients, InOrder(key.seed, key.round))
 
 
 # ---- the writers ----
@@ -207,6 +243,7 @@ def method(settings: Settings, here: World, name: str, rate: float, rounds: int)
         "FedAvgM": FedAvgM,
         "SCAFFOLD": Scaffold,
         "IFCA": partial(IFCA, clusters=CLUSTERS),
+        **{name: Unshuffled if "order" in parts else FedAvg for name, parts in PARTS.items()},
     }
     return kinds[name](**plain), rounds, settings["cohort"]
 
@@ -294,6 +331,24 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     return figures
 
 
+def as_program(settings: Settings, name: str, seed: int) -> Scores:
+    """`run` of FedAvg with one part of the public program, or with all."""
+    parts, network = PARTS[name], models.femnist_cnn()
+    if "padding" in parts:
+        network = Padded(network.image, network.channels, network.widths)
+    rounds = settings["more rounds" if "rounds" in parts else "rounds"]
+    return run(settings, name, seed, settings["rates"][0], rounds, here=world(settings, network))
+
+
+def measure_program(settings: Settings, keep: running.Keep) -> dict[str, Any]:
+    """Part of the public program -> score -> seed."""
+    figures: dict[str, Any] = {}
+    for seed, name in product(settings["seeds"], settings["methods"]):
+        scores = keep(f"{name}, seed {seed}", as_program, settings, name, seed, arms=(name,))
+        enter(figures, seed, {name: scores})
+    return figures
+
+
 def small() -> World:
     """Ten writers with a few generated images of 8 x 8 pixels, of four classes, and a small network."""
     draw, y = np.random.RandomState(0), np.arange(180) % 4
@@ -313,8 +368,10 @@ def small() -> World:
 def probe(rows: Sequence[str] = FULL["methods"]) -> running.Probe:
     """Two rounds of each method on a small network, and how new writers are served."""
     settings, here = FULL | {"cohort": 3, "batch_size": 5, "width": 4}, small()
-    numbers = {}
+    numbers, plain = {}, here.network
     for name in dict.fromkeys(row.partition(" at ")[0] for row in rows):
+        padded = "padding" in PARTS.get(name, ())
+        here = replace(here, network=Padded(plain.image, (2, 3), (6, 4)) if padded else plain)
         algorithm, rounds, cohort = method(settings, here, name, 0.1, 2)
         if "book" in name:  # its random view of the images is in float32, and of a larger image
             algorithm = replace(algorithm, teacher=partial(drawn, domains=algorithm.net.domains))  # type: ignore[attr-defined]
@@ -336,5 +393,8 @@ PRESETS = {
     "full": running.Experiment("fedcg_femnist", FULL, measure, probe, data=("femnist300",), claims=CLAIMS),
     "paper": running.Experiment(
         "fedcg_femnist_paper", PAPER, measure, lambda: probe(PAPER["methods"]), data=("femnist300",)
+    ),
+    "program": running.Experiment(
+        "fedcg_femnist_program", PROGRAM, measure_program, lambda: probe(PROGRAM["methods"]), data=("femnist300",)
     ),
 }
