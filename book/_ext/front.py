@@ -144,7 +144,7 @@ def figures(root):
     faster = median(cpu for _, cpu in flower["against"]["fedlib"])
     return {
         f"{split:.0f} %, not {one:.0f} %": "of digits classified correctly with split-half CFL, "
-        "where four groups call the same digits by other names",
+        "where four groups permute the labels",
         f"{tuned:.0f} %, not {plain:.0f} %": "of characters classified correctly if each of 60 writers "
         "fine-tunes the common model",
         f"{faster:.1f} times": "as fast as Flower’s simulation, on one core, with a wide network",

@@ -20,7 +20,7 @@ CLAIMS = {
     ),
     "Writers are the mild end of the scale.": apart(0.02, 1, WRITERS, "FedAvg", "alone", "pooled"),
     "about five writers in six do at least as well with FedAvg as alone": better_alone(0.13, 0.2, WRITERS, "FedAvg"),
-    "the worst tenth reaches 0.80, compared with 0.56 for the worst tenth alone": printed(
+    "the worst tenth reaches 0.80, compared with 0.56 when writers train alone": printed(
         WRITERS, {"FedAvg": "0.80", "alone": "0.56"}, "worst decile"
     ),
     "Their label distance is even smaller than that of the control": ratio(

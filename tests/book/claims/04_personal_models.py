@@ -17,7 +17,7 @@ def one_list(read):
 
 
 CLAIMS = {
-    "Learning rates, that of fine-tuning included, come from one list, and validation digits choose them": one_list,
+    "Learning rates, including that of fine-tuning, come from one list and are chosen on validation digits": one_list,
     "fine-tuning beats FedAvg on the own mix in all five seeds, by 6.4 points on average": beats(
         SKEW, TUNED, "FedAvg", OWN, points="6.4"
     ),
@@ -39,4 +39,4 @@ CLAIMS = {
     ),
 }
 
-GIVEN = ["of the training, 0.1, and once at 0.03", "Both axes begin at 0.3.", "the vertical axis begins at 0.6"]
+GIVEN = ["training rate, 0.1, and once at 0.03", "Both axes begin at 0.3.", "the vertical axis begins at 0.6"]

@@ -29,7 +29,7 @@ def no_worse_for_it(read):
 
 CLAIMS = {
     "In every seed the linear model fails on both toys": between(0.4, 0.6, NAME, TOYS, "FedAvg"),
-    "the rule splits once and along the true clusters, and it leaves the network that solves XOR alone.": every(
+    "the rule splits once and along the true clusters, and it leaves alone the network that solves XOR.": every(
         well_served([*TOYS, "diverging conditionals, 8 hidden units"], 1, "true clusters"), well_served(SOLVED, 0)
     ),
     "In every seed Eq. 6 would still have split that network's clients into the two clusters": every(
@@ -37,7 +37,7 @@ CLAIMS = {
     ),
     "Without the condition on the longest update (last row), all of these runs are split. "
     "The accuracy does not suffer": every(between(1, 1, NAME, f"{SOLVED}, eps2=0", "splits"), no_worse_for_it),
-    "In a stored run it found the true clusters with 32 examples in all of 2,000 draws, "
+    "In a stored run with 32 examples per client, it found the true clusters in all 2,000 draws, "
     "although the mean cosine within a cluster is 0.36.": every(
         so_many(30, 30, lambda read: (v == 1 for v in each_seed(read, NAME, "32 examples", LINKAGES))),
         printed((NAME, "32 examples"), {"within": "0.36"}),

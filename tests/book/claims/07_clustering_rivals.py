@@ -39,8 +39,8 @@ CLAIMS = {
     "It found the groups in four of five seeds.": once_stuck,
     "In the fifth, two groups share a model, and accuracy stays at 0.67.": once_stuck,
     "**PACFL is FedAvg here** to the last digit, in every seed": same(NAME, "PACFL", "FedAvg", SCORE),
-    "After the same rounds, its accuracy ranges from 0.43 to 0.82, at four times FedAvg's megabytes, whereas a "
-    "client alone has 0.81.": every(
+    "After as many rounds, its accuracy ranges from 0.43 to 0.82, at four times FedAvg's megabytes, whereas clients "
+    "alone reach 0.81.": every(
         uneven, printed(NAME, {"alone": "0.81"}, SCORE), ratio(3.5, 4.5, NAME, "FedEM", "FedAvg", "megabytes")
     ),
     "in which all methods had 160 rounds": same(NAME, OURS, "IFCA", "rounds"),

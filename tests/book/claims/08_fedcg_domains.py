@@ -60,11 +60,11 @@ CLAIMS = {
     "so several domains get images": between(0.25, 0.95, RESULT, "random teachers: flatten", LARGEST),
     "In most runs one domain has all or nearly all images, "
     "and with rotations and writers the NMI is near zero at any $T$.": every(most_runs, after_few_steps),
-    "A large $T$ clearly keeps more domains in use only on the photos, and they are not the rotations "
-    "either.": photos_only,
+    "Only on the photos does a large $T$ clearly keep more domains in use, and even these are not the "
+    "rotations.": photos_only,
     "Styles, which differ in grey level, were found (NMI above one half) in 33 of their 450 runs.": styles,
     "Teacher and student end with nearly all images in one domain.": between(0.9, 1, RESULT, "mend: argmax", LARGEST),
-    "Balanced, they use four that say little about the rotations, and *loss* finds the digits.": every(
+    "When balanced, they use four that say little about the rotations, and *loss* finds the digits.": every(
         say_little,
         between(0.9, 1, RESULT, ["mend: sinkhorn", "mend: loss"], "entropy"),
         between(-1, 0.02, RESULT, "mend: loss", "NMI"),
