@@ -16,7 +16,7 @@ def almost_as_good(read):
 
 
 CLAIMS = {
-    "With own shares, EM corrects single images, and nearly all end up with their rotation. With the same shares "
+    "With own shares, EM corrects individual images, and nearly all end up with their rotation. With the same shares "
     "for all clients, it makes things worse than they were.": every(
         ahead(RESULT, FULL, CLIENTS, "NMI", by=0.2), ahead(RESULT, CLIENTS, ONE_PRIOR, "NMI", by=0.1)
     ),

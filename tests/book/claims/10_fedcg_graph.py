@@ -33,7 +33,8 @@ CLAIMS = {
     "the whole graph is not significantly ahead either": level(
         ("fedcg_ablation", ["styles, last convolution, known", "styles, last layer, known"]), WITHOUT, WHOLE, LATE
     ),
-    "With a rate chosen for each arm, in the last convolution, it is level with modules alone after 600 rounds.": level(
+    "With a rate chosen for each arm, and modules in the last convolution, it is level with modules alone after 600 "
+    "rounds.": level(
         ("fedcg_ablation_rates", ["turned, last convolution", "styles, last convolution"]),
         WHOLE,
         WITHOUT,

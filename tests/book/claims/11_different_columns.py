@@ -39,7 +39,7 @@ CLAIMS = {
         beats(*SIX, "chosen", seeds=4),
         undecided(*MANY, "chosen"),
     ),
-    "about three clients of ten are worse off with it": three_of_ten,
+    "about three clients in ten are worse off with it": three_of_ten,
     "when each client codes its columns in its own way, FedAvg by position learns next to nothing": nothing_known,
     "LG-FedAvg reaches 0.130 and standalone training 0.138, which cannot be distinguished.": every(
         printed({CODED + LG: "0.130", CODED + ALONE: "0.138"}, "chosen"), undecided(CODED + LG, CODED + ALONE, "chosen")

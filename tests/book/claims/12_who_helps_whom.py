@@ -7,7 +7,7 @@ PAGE = "notebooks/12_who_helps_whom.ipynb"
 SAME_GROUP = "scale 0: Siamese GCN, paper"  # clients that differ in columns and rows only
 
 CLAIMS = {
-    "A federation of all does worse than training alone in every seed, and the true groups do better.": every(
+    "A federation of all clients does worse than training alone in every seed, and the true groups do better.": every(
         beats(DOSE, "standalone", "LG-FedAvg", "R2"), beats(DOSE, "true groups", "standalone", "R2")
     ),
     "Even after ten epochs its AUC of 0.82 is above that of the paper's network in every seed": every(

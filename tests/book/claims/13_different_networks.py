@@ -37,7 +37,7 @@ CLAIMS = {
     "FedProto reaches 0.727 and training alone 0.736, which cannot be distinguished.": every(
         printed(SKEW, {"FedProto": "0.727", "alone": "0.736"}, "accuracy"), proto(UNDECIDED, "alone", "label skew")
     ),
-    "With label skew FedAvg reaches 0.890, for twenty times the kilobytes.": every(
+    "With label skew FedAvg reaches 0.890, at twenty times the traffic.": every(
         printed(SKEW, {"FedAvg": "0.890"}, "accuracy"),
         proto(OPPOSITE, "FedAvg", "label skew"),
         ratio(19, 21, SKEW, "FedAvg", "FedProto", "kB down"),

@@ -21,7 +21,7 @@ CLAIMS = {
         loses(200, "noise 0", "noise 8", 2.5, 3.5),
         loses(800, "noise 0", "noise 8", 0, 1),
     ),
-    "At this noise a shorter clipping length helps the small federation": every(
+    "At this noise level a shorter clipping length helps the small federation": every(
         says(HOLDS, NAME, SHORT, FEW, "noise 8"), says(HOLDS, NAME, FEW, SHORT, "noise 0")
     ),
     "shortening them costs a point and a half before any noise is added": loses(800, "FedAvg", "noise 0", 1.3, 1.7),

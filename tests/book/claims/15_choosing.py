@@ -53,7 +53,7 @@ CLAIMS = {
         same((*GRID, "label names"), "PACFL", "FedAvg", "accuracy"),
         between(1, 1, [(*GRID, "rotations", "PACFL"), (*GRID, "label names", OURS)], "ARI"),
     ),
-    "In *label names* it makes a single group, because images look alike in all of them, and so it equals FedAvg. "
+    "In *label names* it makes a single group, because images look alike in all groups, and so it equals FedAvg. "
     "There split-half CFL comes near the true groups. With *rotations*, random groups fall behind FedAvg.": every(
         clusters(1, "label names", of=["PACFL"]),
         so(UNDECIDED, "label names", OURS, other="true groups"),
@@ -89,7 +89,7 @@ CLAIMS = {
         clusters(1, FEW, of=[OURS]), clusters(4, "label names", of=[OURS])
     ),
     # ---- the grid ----
-    "Twenty methods ran in ten federations, with five seeds and 150 rounds.": all_ran,
+    "We ran twenty methods in ten federations, with five seeds and 150 rounds.": all_ran,
     "In the first five, no method that groups clients beats FedAvg, and those that always make four groups (FeSEM, "
     "FedGroup, k-means) lose.": every(
         *(best(kind, "FedAvg", among=FINDERS) for kind in FIRST_FIVE),

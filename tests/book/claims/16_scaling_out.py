@@ -94,10 +94,10 @@ def small_chunks_cost(read):
 CLAIMS = {
     "a tuned loop took 395 times as long as fedlib on the small network and 17 times as long on LeNet-5": on_the_card,
     "the stack by hand was 15 times as fast as the loop on the small network, but on LeNet-5 only 0.6 times as "
-    "fast, that is, slower. Local training by fedlib alone was 17 and 1.5 times as fast.": gains_on_processors,
+    "fast, that is, slower. fedlib's local training alone was 17 and 1.5 times as fast.": gains_on_processors,
     "With convolutions there is far less to gain than with the small network.": convolutions_gain_less,
     "chunks of a hundred needed less than 16 MiB beyond data and libraries and 2.6 seconds. One stack of all "
-    "needed 844 MiB and was slower again, with 3.7 seconds.": memory,
+    "clients needed 844 MiB and was slower again, with 3.7 seconds.": memory,
     "Most of the time is saved with a hundred clients in a chunk.": small_chunks_cost,
     "Every client of FedAvg receives 9.6 kB, the 2,410 numbers of the network with four bytes each": sends(
         "FedAvg", sums=NETWORK + 4, rows=0
@@ -106,7 +106,7 @@ CLAIMS = {
     "Only CFL looks at each client's update": sends(RELATIVE, rows=NETWORK + 16),
     "**A real federation gives the same model**, except for rounding in the seventh digit after the point, "
     "and CFL's splits are also the same.": same_model,
-    "All killed clients came back, and nothing of the run was lost.": all_came_back,
+    "All killed clients came back, and nothing was lost.": all_came_back,
     "Flower's simulation took 50 times as long as `fit`, BlazeFL 22 times, FedLab 21 times, pfl 18 times, and "
     "FedJAX, which compiles a step, 3.4 times.": lambda read: all(
         shows(slower(read, "W2")[name], text) for name, text in LIBRARIES.items()

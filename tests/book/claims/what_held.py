@@ -117,15 +117,15 @@ CLAIMS = {
         cfl.one_by_one, cfl.in_round((200, "0.64"), seed=2, result="cfl_figure3_torn")
     ),
     "On digits, split-half CFL (ours) is far above FedAvg in every seed": beats("cfl", OURS, "FedAvg", cfl.EVERYTHING),
-    "CFL by lengths (ours) separated clients that agree in four of five seeds, and each time accuracy "
+    "CFL by lengths (ours) split clients that agree in four of five seeds, and each time accuracy "
     "fell": cfl.lengths_cost,
     "Split-half CFL (ours) did so in none": between(0, 0, "cfl", f"{OURS}, {cfl.AGREE}", "splits"),
     "its models are worse than FedAvg's in all seeds if they are tested on all classes": beats(
         "cfl", "FedAvg, label skew", f"{OURS}, label skew", cfl.EVERYTHING
     ),
     "on a client's own mix this is undecided": level("cfl", "FedAvg, label skew", f"{OURS}, label skew", cfl.OWN),
-    "one domain ends with nearly all images in 589 of 600 runs": fedcg.in_one_domain,
-    "97 of 100 runs end so": fedcg.in_one_domain_with_bytes,
+    "one domain ends up with nearly all images in 589 of 600 runs": fedcg.in_one_domain,
+    "97 of 100 runs end this way": fedcg.in_one_domain_with_bytes,
     "They do where domains contradict each other and are known, and gain less where a mixture model "
     "(ours) has found them.": known_and_found,
     "With teacher and student as printed, this is undecided": level(
@@ -143,13 +143,13 @@ CLAIMS = {
         shared_layers(HOLDS, "as dealt", "6 rows"), shared_layers(UNDECIDED, "48 rows", "own signs"), some_lose
     ),
     "At the paper's weight it changes the score by next to nothing, and a sweep of weights with one seed "
-    "can look like anything.": every(fedsgcnn.next_to_nothing, sweeps_show_anything),
+    "can show anything.": every(fedsgcnn.next_to_nothing, sweeps_show_anything),
     "It gains on Wine and Obesity if each client may choose its best round; if each cluster does, as we "
     "read the paper, this is undecided": every(
         fedsgcnn.mmd_gains(HOLDS, "paper"), fedsgcnn.mmd_gains(UNDECIDED, fedsgcnn.CLUSTERS)
     ),
     "the printed recipe stays near chance": fedsgcnn.near_chance,
-    "it predicts part of it, but simpler measures do as well or better": every(
+    "it partly predicts this, but simpler measures do as well or better": every(
         fedsgcnn.foreseen,
         fedsgcnn.simple_numbers_as_well,
         fedsgcnn.ahead(fedsgcnn.PRINTED, 0.5, fedsgcnn.TELLS),
@@ -174,12 +174,12 @@ CLAIMS = {
     ),
     "Split-half CFL and IFCA beat the fine-tuned single model on the clients' own digits and on all "
     "classes, in every seed.": beats(NAMES, (OURS, "IFCA"), TUNED, OWN, ALL),
-    "fine-tuning alone lifts FedAvg from less than a quarter of right answers to more than three quarters": lifted,
-    "At the learning rate of the training, fine-tuning makes FedAvg worse on the writers' own characters.": beats(
+    "fine-tuning alone lifts FedAvg from less than a quarter of correct answers to more than three quarters": lifted,
+    "At the learning rate used in training, fine-tuning makes FedAvg worse on the writers' own characters.": beats(
         LONGER, "FedAvg", f"{TUNED} at the same rate", OWN, seeds=4
     ),
     "With a rate chosen for it, it lifts FedAvg in every seed, on own characters and for new writers, in short "
-    "training as in training three times as long.": beats([SHORTER, LONGER], TUNED, "FedAvg", OWN, NEW),
+    "training and in training three times as long.": beats([SHORTER, LONGER], TUNED, "FedAvg", OWN, NEW),
     "IFCA cannot be distinguished from FedAvg, and in both it stays behind the fine-tuned single model "
     "in every seed.": every(level(LONGER, "IFCA", "FedAvg", OWN, NEW), beats(LONGER, TUNED, "IFCA", OWN, NEW)),
 }
