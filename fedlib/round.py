@@ -58,6 +58,8 @@ def one_round(
             record(update.purpose.get(name, TRAINING), bytes_up=len(update.clients) * message_bytes(message))
         with server_time(TRAINING):
             state = algorithm.aggregate(state, replace(update, key=key))  # on the server
+            if state is None:
+                raise TypeError("aggregate must return the new state, such as replace(state, models=...); got None")
             weight = data.n[arrived].cpu().double()
             for name, values in update.log.items():  # on a GPU this waits for the server's work
                 entry[f"train_{name}"] = float((values.cpu() * weight).sum() / weight.sum())

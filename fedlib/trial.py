@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor
+from torch.overrides import TorchFunctionMode
 
 from .chance import Refused
 from .checks import answer
@@ -57,11 +58,14 @@ def check_loss(
                 f"{str(y.tolist()):.80} ({y.dtype}): {error}. Do the model's inputs fit x, and its outputs y?{hint}"
             ) from error
 
+    kinds = _Kinds()
+
     def measured(at: Params, rows: list[int], w: list[float]) -> list[Tensor]:
         """The loss of some rows, and its gradients."""
         batch = x[rows], y[rows], torch.tensor(w, dtype=dtype, device=x.device), *(column[rows] for column in more)
         own = {name: p.detach().requires_grad_() for name, p in at.items()}
-        value = attempt("the loss does not run", loss, own, batch, training=True)
+        with kinds:
+            value = attempt("the loss does not run", loss, own, batch, training=True)
         if not isinstance(value, Tensor) or value.ndim != 0:
             raise ValueError(f"the loss must give one number (a tensor of shape ()), got {value!r:.200}")
         return [value.detach(), *_gradients(value, own)]
@@ -80,7 +84,8 @@ def check_loss(
     for _ in range(3):  # another thread may draw during one call
         before, again = _generators(), measured(row(stack, 0), [0], [1.0])
         drawn &= {name for name, state in _generators().items() if state != before[name]}
-    allowed = _rounding(x.device, dtype)
+    coarsest = max([dtype, *kinds.seen], key=lambda kind: torch.finfo(kind).eps)  # under autocast
+    allowed = _rounding(x.device, coarsest)
     other_order = 0.0 if x.device.type == "cpu" else allowed  # a GPU sums in any order
     same = partial(torch.allclose, rtol=other_order, atol=other_order, equal_nan=True)
     if drawn or not all(map(same, once, again)):
@@ -110,7 +115,7 @@ def check_loss(
         attempt("the loss does not run on the rows with the smallest and the largest id", loss, params, given)
     rows = torch.tensor([[0, 1], [1, 2]])
     batch = x[rows], y[rows], torch.ones(2, 2, dtype=dtype, device=x.device), *(column[rows] for column in more)
-    _check_stack(loss, stack, batch)
+    _check_stack(loss, stack, batch, coarsest)
     if predict is None:
         return
     for name, some in {"training": data, **evaluations}.items():
@@ -148,9 +153,23 @@ def _generators() -> dict[str, Any]:
     }
 
 
-def _check_stack(loss: Callable[..., Tensor], stack: Params, batch: Batch) -> None:
+class _Kinds(TorchFunctionMode):
+    """The floating-point types of the results of torch's functions while it is open."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.seen: set[torch.dtype] = set()
+
+    def __torch_function__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        result = func(*args, **(kwargs or {}))
+        if isinstance(result, Tensor) and result.is_floating_point():
+            self.seen.add(result.dtype)
+        return result
+
+
+def _check_stack(loss: Callable[..., Tensor], stack: Params, batch: Batch, kind: torch.dtype) -> None:
     """Refuse a loss whose gradients for two clients in a stack differ from those of each alone."""
-    seeds, kind = torch.arange(2, device=batch[0].device), next(iter(stack.values())).dtype
+    seeds = torch.arange(2, device=batch[0].device)
     stack = {name: p.detach().requires_grad_() for name, p in stack.items()}
     try:
         value = vmap(loss, seeds=seeds)(stack, tuple(part.clone() for part in batch)).sum()

@@ -474,6 +474,31 @@ def test_clients_that_share_a_model_do_not_speak_for_others():
     assert all(torch.equal(p, start[name]) for name, p in model.params.items()), "the start is the caller's"
 
 
+def test_attention_in_bfloat16_sees_no_padding():
+    class Attends(nn.Module):
+        def __init__(self):
+            super().__init__()
+            self.attend, self.out = nn.MultiheadAttention(16, 4, batch_first=True), nn.Linear(16, 3)
+
+        def forward(self, x):
+            with torch.autocast("cpu", torch.bfloat16):
+                z = self.out(self.attend(x, x, x, need_weights=False)[0].mean(1))
+            return z.float()
+
+    for seed in range(5):
+        torch.manual_seed(seed)
+        task(Attends(), x=list(torch.randn(3, 7, 10, 16)))
+
+
+def test_an_aggregate_that_returns_nothing_is_named():
+    class Forgets(FedAvg):
+        def aggregate(self, state, update):
+            super().aggregate(state, update)
+
+    with pytest.raises(TypeError, match="aggregate must return the new state"):
+        task(Base(), algorithm=Forgets)
+
+
 def test_a_model_keeps_its_type():
     class Drifts(FedAvg):
         def aggregate(self, state, update):
