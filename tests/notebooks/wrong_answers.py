@@ -13,7 +13,7 @@ ROWS = {
         ("2", "rows, not columns", '["dense2.weight"][:, order]', '["dense2.weight"][order]', "64 columns units"),
         ("2", "inverse order of the columns", "[:, order]", "[:, order.argsort()]", "column i: unit order[i]"),
         ("2", "bias forgotten", 'params["dense1.bias"][order]', 'params["dense1.bias"]', "takes its bias along"),
-        ("2", "inverse order", '["dense1.weight"][order]', '["dense1.weight"][order.argsort()]', "comes to place i"),
+        ("2", "inverse order", '["dense1.weight"][order]', '["dense1.weight"][order.argsort()]', "moves to place i"),
         ("2", "in place", "    return {", '    params["dense1.weight"] += 1\n    return {', "leave params as it is"),
         ("3", "rows instead of columns", "_, order =", "order, _ =", "nothing moves"),
         ("3", "networks exchanged", "(first), units(second)", "(second), units(first)", "the other way round"),
