@@ -135,7 +135,7 @@ ROWS = {
     ],
     "08_fedcg_domains": [
         ("1", "the hope of the paper", '("yes", "yes", "no", "yes")', '("no", "yes", "no", "no")', "a constant answer"),
-        ("1", "rotations cannot be seen", '"yes", "yes", "no", "yes"', '"yes", "no", "no", "yes"', "see a rotation"),
+        ("1", "sides cannot be seen", '"yes", "yes", "no", "yes"', '"yes", "no", "no", "yes"', "lies on its side"),
         ("1", "learned by heart", '("yes", "yes", "no", "yes")', '("yes", "yes", "yes", "yes")', "memorise"),
         ("1", "labels are needed", '("yes", "yes", "no", "yes")', '("yes", "yes", "no", "no")', "MNIST networks"),
         ("1", "in other words", '("yes", "yes", "no", "yes")', "(True, True, False, True)", "each is yes or no"),
