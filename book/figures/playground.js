@@ -187,7 +187,7 @@ const fresh = (preset, noise) => ({ points: base(preset), noise, turn: Array(CLI
 function still() {
   const clients = place(fresh(FIRST.preset, FIRST.noise)), end = solve(clients, FIRST.hidden);
   return `<div class="scene">${scene(clients, FIRST.hidden, end, FIRST.eps2)}</div>`
-    + "<figcaption>Eight clients and one model for all, trained until it converges. Which clients pull at it, and would CFL split them by lengths, as in the paper?</figcaption>"
+    + "<figcaption>Eight clients and one model for all, trained until it converges. Which clients pull at it, and would CFL with relative lengths split them?</figcaption>"
     + `<details><summary>The numbers as a table</summary><div class="scroll" tabindex="0" role="region" aria-label="numbers of the figure">${table(end)}</div></details>\n`;
 }
 

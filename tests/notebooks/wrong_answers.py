@@ -13,7 +13,7 @@ ROWS = {
         ("2", "rows, not columns", '["dense2.weight"][:, order]', '["dense2.weight"][order]', "64 columns units"),
         ("2", "inverse order of the columns", "[:, order]", "[:, order.argsort()]", "column i: unit order[i]"),
         ("2", "bias forgotten", 'params["dense1.bias"][order]', 'params["dense1.bias"]', "takes its bias along"),
-        ("2", "inverse order", '["dense1.weight"][order]', '["dense1.weight"][order.argsort()]', "comes to place i"),
+        ("2", "inverse order", '["dense1.weight"][order]', '["dense1.weight"][order.argsort()]', "moves to place i"),
         ("2", "in place", "    return {", '    params["dense1.weight"] += 1\n    return {', "leave params as it is"),
         ("3", "rows instead of columns", "_, order =", "order, _ =", "nothing moves"),
         ("3", "networks exchanged", "(first), units(second)", "(second), units(first)", "the other way round"),
@@ -135,7 +135,7 @@ ROWS = {
     ],
     "08_fedcg_domains": [
         ("1", "the hope of the paper", '("yes", "yes", "no", "yes")', '("no", "yes", "no", "no")', "a constant answer"),
-        ("1", "rotations cannot be seen", '"yes", "yes", "no", "yes"', '"yes", "no", "no", "yes"', "see a rotation"),
+        ("1", "sides cannot be seen", '"yes", "yes", "no", "yes"', '"yes", "no", "no", "yes"', "lies on its side"),
         ("1", "learned by heart", '("yes", "yes", "no", "yes")', '("yes", "yes", "yes", "yes")', "memorise"),
         ("1", "labels are needed", '("yes", "yes", "no", "yes")', '("yes", "yes", "no", "no")', "MNIST networks"),
         ("1", "in other words", '("yes", "yes", "no", "yes")', "(True, True, False, True)", "each is yes or no"),

@@ -2,7 +2,7 @@
 
 from functools import partial
 
-from book.claiming import UNDECIDED, average, between, every, level, mean, shows, values
+from book.claiming import UNDECIDED, average, between, every, mean, shows, values
 
 from book import claiming
 
@@ -44,9 +44,10 @@ CLAIMS = {
         printed({"SCAFFOLD, lr 0.1": "0.889", "FedAvg, lr 0.1": "0.864"}, SCORE),
         printed({"FedAvg, lr 0.3": "0.885", "SCAFFOLD, lr 0.3": "0.873"}, SCORE),
     ),
-    "FedAvg then reaches 0.885 and SCAFFOLD 0.893, a lead that is a third of that at 0.1 and not significant": every(
+    "FedAvg then reaches 0.885 and SCAFFOLD 0.893, a lead of 0.009 ± 0.018, a third of that at 0.1 and not "
+    "significant": every(
         printed({"FedAvg": "0.885", "SCAFFOLD": "0.893"}, SCORE),
-        level(NAME, "SCAFFOLD", "FedAvg", SCORE),
+        undecided("SCAFFOLD", "FedAvg", "0.009", "0.018"),
         a_third_of_the_lead,
     ),
     "on average each method's best rate is in the middle of its list": best_in_the_middle,

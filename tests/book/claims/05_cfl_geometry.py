@@ -49,4 +49,8 @@ CLAIMS = {
     ),
 }
 
-GIVEN = ["below 0.15 of the longest, and the longest is at least 0.4 times", "below 0.9, below 0.5, or even later"]
+GIVEN = [
+    "below 0.15 of the longest,",
+    "divided by rate times steps, is at least 0.4 (",
+    "below 0.9, below 0.5, or even later",
+]

@@ -73,4 +73,4 @@ CLAIMS = {
     "Clustering the updates of a linear network finds each client's main rotation, but no second one.": main_rotations,
 }
 
-GIVEN = []
+GIVEN = ["(88.74 against k-means' 87.21 in Table 4)"]
