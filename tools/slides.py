@@ -1,11 +1,12 @@
 """A slide deck for each chapter, from its executed copy: ``make slides``.
 
 _build/slides/NN_slug.html holds the title and what one learns; the chapter's opening; its idea, with the drawings; the
-equations with the words around them; the algorithm, which is the longest functions that the chapter writes by hand; two
-slides for each experiment; what holds, with its table; the recap; and the exercises. The first of the two has the
-experiment's set-up and its question. The other has the figure, as large as there is room. When the class has said what
-it sees, the answer appears, or else the caption, and the figure makes room for it. Figures that move on the page stand
-still here. Text that is too long for a slide goes on on another; no paragraph is cut. What is still too long
+equations with the words around them; the algorithm, which is the longest functions that the chapter writes by hand,
+and those that its idea speaks of; two slides for each experiment; what holds, with its table; the recap; and the
+exercises. The first of the two has the experiment's set-up and its question. The other has the figure, as large as
+there is room. When the class has said what it sees, the answer appears, or else the caption, and the figure makes room
+for it. Figures that move on the page stand still here, above their caption. Names of the notebook that stand in
+brackets are left out. Text that is too long for a slide goes on on another; no paragraph is cut. What is still too long
 makes the figure and the text smaller, in turns, but no text below 80 %. The key N shows and hides notes, in the
 chapter's own words. A deck is one file that asks nobody for anything: figures, typefaces and MathJax are inside.
 Printed, each slide is a page, with its notes. nbconvert's slides would be the cells of a chapter, code and all.
@@ -27,15 +28,17 @@ from pygments import highlight
 from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
+from book._ext.drawn import inlined
 from book._ext.selfhost import typefaces
 
 from . import notebooks, teaching
 
 OUT = notebooks.ROOT / "_build/slides"
-WORDS, BESIDE, ABOVE = 180, 110, 45  # on a slide of text, beside a figure without an answer, and above a figure
-EQUATION, ROWS = 30, 9  # words for which an equation counts, and rows of a table on one slide
+WORDS, BESIDE, ABOVE = 150, 110, 45  # on a slide of text, beside a figure without an answer, and above a figure
+EQUATION, ROW, ROWS = 30, 10, 9  # words for which an equation and a row of a table count, and rows on one slide
 CODE, LINES = 48, 26  # lines of the functions that are shown, and of those on one slide
 WIDE = 2.2  # a figure's width by its height from which the text comes under it
+NAMED = re.compile(r" \([^()]*`[^()]*\)")  # a bracket with a name of the notebook
 
 _markdown = MarkdownIt("commonmark", {"html": False, "typographer": True}).enable(["table", "smartquotes"])
 dollarmath_plugin(
@@ -77,13 +80,13 @@ def deck(notebook: Any) -> str:
         about = _pages(_question(said)[0])[0]
         if section.startswith("The equation"):
             slides += _texts("The equations", said.partition("**Predict.**")[0])
-            slides += [("The algorithm", f"<pre>{code}</pre>") for code in _by_hand(notebook)]
+            slides += [("The algorithm", code) for code in _by_hand(notebook)]
         for cell, after in zip(rest[::2], rest[1::2], strict=True):
             before, question = _question(said)
             if section == "By hand":
                 before = before.rpartition("\n\n")[2]
             after, mark, asked = after.partition("**Predict.** ")
-            seen, more = _seen(after, bool(mark))
+            seen, more = _seen(after, bool(mark or _drawing(cell)))
             said = f"{more}\n\n{mark}{asked}"
             guesses += bool(question)
             if question or len(before.split()) > ABOVE:
@@ -129,13 +132,22 @@ def _asked(task: str) -> str:
 
 
 def _pages(text: str, words: int = WORDS) -> list[str]:
+    """Paragraphs, on as few slides as hold them, about as many on each."""
+    pages = _filled(text, words)
+    while words > 5 and len(fewer := _filled(text, words := words - 5)) == len(pages):
+        pages = fewer
+    return pages
+
+
+def _filled(text: str, words: int) -> list[str]:
     """Paragraphs, as many together as a slide holds; a table, a list and an equation stay with the words before."""
     pages = [""]
     for paragraph in re.split(
         r"\n\s*\n(?=[A-Z*>\"(])", re.sub(r"(?:^\|.*\n?){3,}", _divided, text.strip(), flags=re.M)
     ):
         both = f"{pages[-1]}\n\n{paragraph}"
-        length = len(re.sub(r"\$[^$]+\$", " x x ", both).split()) + EQUATION * both.count("$$") / 2
+        told = re.sub(r"^\|.*$", " x" * ROW, re.sub(r"\$[^$]+\$", " x x ", both), flags=re.M)
+        length = len(told.split()) + EQUATION * both.count("$$") / 2
         if pages[-1] and length > words:
             both = paragraph
             pages.append("")
@@ -160,7 +172,7 @@ def _sections(notebook: Any) -> list[tuple[str, list[Any]]]:
     sections: list[tuple[str, list[Any]]] = [("", [""])]
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            lead, *rest = re.split(r"^## (.+)$", cell.source, flags=re.M)
+            lead, *rest = re.split(r"^## (.+)$", NAMED.sub("", cell.source), flags=re.M)
             sections[-1][1][-1] += f"\n\n{lead}"
             sections += [(heading, [words]) for heading, words in zip(rest[::2], rest[1::2], strict=True)]
         elif "figure" in cell.metadata.get("mystnb", {}) or _drawing(cell):
@@ -172,8 +184,9 @@ def _sections(notebook: Any) -> list[tuple[str, list[Any]]]:
 
 def _table(output: str) -> str:
     """The table of an output, in Markdown."""
-    rows = [re.findall(r"<t[hd]\b.*?>(.*?)</t[hd]>", row, re.S) for row in re.findall(r"<tr.*?</tr>", output, re.S)]
-    lines = [f"| {' | '.join(re.sub('<.+?>', '', html.unescape(entry)) for entry in row)} |\n" for row in rows]
+    plain = html.unescape(re.sub(r"<(?!/?t[rhd]\b)[^>]+>", "", output)).replace(" ± ", "\xa0±\xa0")  # one word
+    rows = [re.findall(r"<t[hd]\b.*?>(.*?)</t[hd]>", row, re.S) for row in re.findall(r"<tr.*?</tr>", plain, re.S)]
+    lines = [f"| {' | '.join(row)} |\n" for row in rows]
     return "\n\n" + "".join([*lines[:1], f"|{' --- |' * len(rows[0])}\n", *lines[1:]])
 
 
@@ -184,23 +197,30 @@ def _drawing(cell: Any) -> str:
 
 
 def _by_hand(notebook: Any) -> list[str]:
-    """Functions of the section "By hand", in their order and in colours, for each slide; the shortest are left out."""
-    inside, functions = False, []
+    """The words and the functions of the section "By hand", in colours, for each slide; the shortest are left out.
+
+    A function that the text before it names comes from another section too.
+    """
+    section, words, functions = "", "", list[tuple[str, str]]()
     for cell in notebook.cells:
         if cell.cell_type == "markdown":
-            inside = (re.findall(r"^## (.+)$", cell.source, re.M) or ["By hand" if inside else ""])[-1] == "By hand"
-        elif inside:
-            made = [n for n in ast.parse(cell.source).body if isinstance(n, ast.FunctionDef)]
-            functions += [ast.get_source_segment(cell.source, n) for n in made]
-    while sum(f.count("\n") + 2 for f in functions) > CODE and len(functions) > 1:
-        functions.remove(min(functions, key=lambda f: f.count("\n")))
-    slides = [""]
-    for function in functions:
-        if slides[-1] and (slides[-1] + function).count("\n") + 3 > LINES:
-            slides.append("")
-        slides[-1] = f"{slides[-1]}\n\n{function}".strip()
+            section = (re.findall(r"^## (.+)$", cell.source, re.M) or [section])[-1]
+            words = cell.source.partition("## By hand")[2] or cell.source
+        elif section.startswith(("The idea", "By hand")):
+            for made in ast.parse(cell.source).body:
+                if isinstance(made, ast.FunctionDef) and (section == "By hand" or f"`{made.name}`" in words):
+                    functions.append((words * (section == "By hand"), ast.get_source_segment(cell.source, made) or ""))
+                    words *= section != "By hand"
+    while sum(f.count("\n") + 2 for _, f in functions) > CODE and len(functions) > 1:
+        functions.remove(min(functions, key=lambda f: f[1].count("\n")))
     colours = HtmlFormatter(noclasses=True, nowrap=True, style="xcode")
-    return [highlight(code, PythonLexer(), colours) for code in slides]
+    slides, room = list[str](), 0
+    for words, function in functions:
+        before, lines = _words(NAMED.sub("", words)), words.count("\n") + function.count("\n") + 3
+        slides += [""] * (lines > room)
+        room = (LINES if lines > room else room) - lines
+        slides[-1] += f"{before}<pre>{highlight(function, PythonLexer(), colours)}</pre>"
+    return slides
 
 
 def _question(text: str) -> tuple[str, str]:
@@ -226,23 +246,18 @@ def _notes(text: str) -> str:
 
 def _figure(cell: Any, before: str, guessed: bool, seen: str) -> str:
     """A figure and a question; what is to be seen, or else the caption, appears at the next key."""
-    pictures = [_drawing(cell)] if _drawing(cell) else notebooks.shown(cell, "image/svg+xml")
-    if not pictures:
-        raise ValueError(f"cell {cell.id} shows no SVG figure; run the chapter again with `make book`")
-    if "figure" in cell.metadata.get("mystnb", {}):
-        meta = cell.metadata.mystnb
-        alt, caption = html.escape(meta.image.alt), _markdown.renderInline(meta.figure.caption)
-        data = [base64.b64encode(svg.encode()).decode() for svg in pictures]
-        images = "".join(f'<img alt="{alt}" src="data:image/svg+xml;base64,{svg}">' for svg in data)
-    else:
-        images, caption, end = re.split("</?figcaption>", pictures[0])
-        images += end
-    sizes = re.findall(r'<svg[^>]*viewBox="\S+ \S+ (\S+) (\S+)"', "".join(pictures))
+    images, answer = _drawing(cell), seen and _markdown.render(seen)
+    if not images:
+        meta, pictures = cell.metadata.mystnb, notebooks.shown(cell, "image/svg+xml")
+        images = "".join(inlined(svg, f"{cell.id}-{i}", meta.image.alt) for i, svg in enumerate(pictures))
+        if not images:
+            raise ValueError(f"cell {cell.id} shows no SVG figure; run the chapter again with `make book`")
+        answer = answer or f'<p class="caption">{_markdown.renderInline(meta.figure.caption)}</p>'
+    sizes = re.findall(r'<svg[^>]*viewBox="\S+ \S+ (\S+) (\S+)"', images)
     ratio = float(sizes[0][0]) / float(sizes[0][1]) if len(sizes) == 1 else WIDE
     ask = "What do you see?" + " Was your guess right?" * guessed
-    answer = _markdown.render(seen) if seen else f'<p class="caption">{caption}</p>'
-    later = f'<div class="later">{answer}</div>'
-    figure = f'<figure style="--r: {ratio:.3f}">{images}</figure><div><p class="ask">{ask}</p>{later}</div>'
+    figure = f'<figure style="--r: {ratio:.3f}">{images}</figure>'
+    figure += f'<div><p class="ask">{ask}</p><div class="later">{answer}</div></div>' if answer else ""
     return f'{_words(before) if before else ""}<div class="{"beside" if ratio < WIDE else "under"}">{figure}</div>'
 
 

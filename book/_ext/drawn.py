@@ -36,7 +36,6 @@ PALETTE = {colour.lower() for colour in COLOURS[:-1]}  # without black
 WHITE = 240  # of 255: an image is drawn on white if each channel of its lightest colour comes to this
 DROPPED = {ET.Comment, *(f"{SVG}{name}" for name in ("metadata", "style", "title"))}
 LARGER = 1.15  # so that Source Sans has the letters of Matplotlib's DejaVu Sans, and hardly another width
-LEGIBLE = 9  # pixels of the smallest text, on a phone too
 PAINTED = {f"{SVG}{name}" for name in ("path", "rect", "image")}
 NUMBER = r"-?\d*\.?\d+(?:e-?\d+)?"
 ET.register_namespace("", SVG[1:-1])
@@ -185,15 +184,6 @@ def recolour_text(element, style, covered):
     restyle(element, style)
 
 
-def least_width(root, width):
-    """How wide a drawing must be so that its texts can be read, in pixels."""
-    sizes = [LEGIBLE]
-    for text in root.iter(f"{SVG}text"):
-        own = re.search(rf"({NUMBER})px", text.get("style", ""))
-        sizes += [float(own[1])] if own else []
-    return round(width * LEGIBLE / min(sizes))
-
-
 def rounded(coordinates):
     """Coordinates to a tenth of a point; a factor below 1 to three digits."""
     digits = re.compile(r"-?\d+\.\d{2,}")
@@ -227,7 +217,6 @@ def inlined(svg, name, alt, classes=()):
     for child in root:
         recolour(child, covered, (left, top, left + width, top + height))
     root.attrib |= {
-        "style": f"--least: {least_width(root, width)}px",
         "fill": INK,
         "stroke-linejoin": "round",  # Matplotlib's style sheet would hold for the whole page
         "role": "img",

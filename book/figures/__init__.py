@@ -623,8 +623,8 @@ def network_as_graph() -> Figure:
 
 
 def _drawing(name: str) -> Figure:
-    """A figure without a script, from its file. It scrolls on a phone, so it takes the focus, for the keyboard."""
-    return _framed(name, _style() + _scene(name), " tabindex=0")
+    """A figure without a script, from its file."""
+    return _framed(name, _style() + _scene(name))
 
 
 def _scene(name: str, **values: Any) -> str:
@@ -641,8 +641,8 @@ def _stored(kind: str) -> Figure:
     return _framed(kind, f"{_style()}{_read(f'{kind}.html')}{_code(kind)}")
 
 
-def _framed(kind: str, inner: str, more: str = "") -> Figure:
-    return Figure(f'<figure class="fedlib" data-fedlib="{kind}"{more}>{inner}</figure>')
+def _framed(kind: str, inner: str) -> Figure:
+    return Figure(f'<figure class="fedlib" data-fedlib="{kind}">{inner}</figure>')
 
 
 def _style() -> str:

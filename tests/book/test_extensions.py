@@ -164,13 +164,6 @@ def test_a_figure_takes_the_colours_of_the_page():
     assert clips and {c[5:-1] for c in clips} <= set(ids)
 
 
-def test_a_figure_says_how_wide_its_smallest_text_wants_it():
-    """A phone shows it in 9 pixels."""
-    width = {size: drawing(lambda ax, s=size: ax.text(0.1, 0.5, "a", size=s)) for size in (5, 6)}
-    least = {size: int(re.search(r"--least: (\d+)px", svg)[1]) for size, svg in width.items()}
-    assert least == {5: round(216 * 9 / 5.75), 6: round(216 * 9 / 6.9)}
-
-
 def test_words_in_a_figure_are_text_as_wide_as_they_were():
     svg = drawing(lambda ax: ax.set(title="A & B", xlabel=r"gain in $R^2$ of $\varepsilon_{10}$"))
     texts = {"".join(e.itertext()): e for e in ET.fromstring(svg).iter(f"{DRAWN.SVG}text")}

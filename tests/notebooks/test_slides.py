@@ -28,7 +28,7 @@ def chapter():
         "| | |\n| --- | --- |\n| **You will learn** | to draw; to look |",
         "## The equations\n\nWe draw. As here,\n\n$$a < b \\tag{C 1}$$\n\nwhere $a$ is it.\n\n"
         "So is\n\n$$\ne\n$$\n\nand $f$.",
-        "## By hand\n\nNow.",
+        "## By hand\n\nNow (with `one`).",
         "## Experiment: a circle is round\n\nIt has a radius.\n\n**Predict.** How *round*\nis it?\n\nWe draw.",
         "**What to see.** All of it.\n\nAnd $r$.",
         "## What holds, and what does not\n\nA table.",
@@ -76,6 +76,7 @@ def test_a_deck_has_all_parts(chapter):
     title, about, equations, algorithm, predict, figure, holds, recap, exercises = found
     assert all(words in title for words in ("They are round. They roll.", "<li>to draw</li>", "<li>to look</li>"))
     assert "So?" in about and "So?" not in title
+    assert "<p>Now.</p>" in algorithm
     assert "As here," in equations and r"\[a &lt; b \tag{C 1}\]" in equations and r"\(f\)" in equations
     assert all(function in plain(algorithm) for function in ("def one():", "def two(a):", "b &lt; 2", "def three"))
     assert predict.index("It has a radius.") < predict.index("We draw") < predict.index("How <em>round</em>\nis it?")
@@ -84,10 +85,10 @@ def test_a_deck_has_all_parts(chapter):
     shown, later, notes = re.fullmatch(
         r'(.+)<div class="later">(.+?)</div>.*<aside>(.+)</aside>.*', figure, re.S
     ).groups()
-    assert 'alt="A &quot;round&quot; circle."' in shown and "Was your guess right?" in shown
+    assert 'aria-label="A &quot;round&quot; circle."' in shown and "Was your guess right?" in shown
     assert "All of it." in later and "<em>circle</em>" not in later, "the caption would say it twice"
     assert r"\(r\)" in notes and "All of it" not in notes
-    assert holds.index("A table.") < holds.index("<th>radius</th>") < holds.index("<td>1 ± 0</td>")
+    assert holds.index("A table.") < holds.index("<th>radius</th>") < holds.index("<td>1\xa0±\xa00</td>")
     assert holds.index("Here are both:") < holds.index("<td>2</td>") < holds.index("More.")
     assert "<th>FedAvg</th>" in recap and "Read on" not in recap
     assert (
@@ -121,12 +122,23 @@ def test_the_idea_has_its_drawings_and_the_words_around_them(chapter):
     cells += [new.new_code_cell("draw", outputs=[output]), new.new_markdown_cell("In the upper half, an arc.")]
     told = new.new_notebook(cells=[chapter.cells[0], *cells, *chapter.cells[1:]])
     idea = sections(told)[2]
-    assert idea.index("no corner") < idea.index('<svg viewBox="0 0 3 3">') < idea.index("What do you see?")
-    assert "It rolls." not in idea and "upper half" in idea.partition('class="later"')[2]
+    assert idea.index("no corner") < idea.index('<svg viewBox="0 0 3 3">') < idea.index("It rolls.")
+    assert "upper half" in sections(told)[3] and "What do you see?" not in idea
     assert "roll()" not in idea and "Numbers" not in idea and 'class="beside"' in idea
     cells[0].source += " many" * slides.ABOVE
     before, idea = sections(told)[2:4]
-    assert "no corner" in before and "no corner" not in idea and "<small>2/2</small>" in idea
+    assert "no corner" in before and "no corner" not in idea and "<small>2/3</small>" in idea
+
+
+def test_a_function_that_the_idea_names_is_shown(chapter):
+    new = nbformat.v4
+    cells = [new.new_markdown_cell("## The idea in a picture\n\nA line (by `bent`) meets itself.")]
+    cells += [new.new_code_cell("def bent():\n    pass\n\n\ndef other():\n    pass")]
+    told = sections(new.new_notebook(cells=[chapter.cells[0], *cells, *chapter.cells[1:]]))
+    assert "A line meets itself." in told[2]
+    (algorithm,) = (plain(s) for s in told if "The algorithm" in s)
+    assert algorithm.index("def bent") < algorithm.index("Now.") < algorithm.index("def one")
+    assert "other" not in algorithm
 
 
 def test_a_set_up_without_a_question_is_above_the_figure(chapter):
@@ -151,7 +163,7 @@ def test_a_deck_asks_nobody_for_anything(chapter):
     deck = slides.deck(chapter)
     assert "default-src 'none'" in deck and len(deck) < 1_100_000
     page = re.sub(r"<script>.*?</script>", "", deck, flags=re.S)
-    assert set(re.findall(r'src="(\w+:)', page)) == {"data:"} and "@import" not in page
+    assert not re.findall(r'src="(?!data:)', page) and "@import" not in page
     packed = re.search(r'atob\("([\w+/=]+)"\)', deck)[1]
     assert b"MathJax" in gzip.decompress(base64.b64decode(packed))
     assert deck.count("</script>") == 1
@@ -183,4 +195,6 @@ def test_every_chapter_has_what_its_slides_need(path):
         cell.outputs = [nbformat.v4.new_output("display_data", {"image/svg+xml": SVG})]
     deck = slides.deck(notebook)
     assert "\\tag{" in deck and deck.count("<figure style") >= 3
+    asked = [re.sub("<aside>.*", "", s, flags=re.S) for s in re.findall(r"<h2>Predict(.*?)</section>", deck, re.S)]
+    assert asked and not [s for s in asked if "<code>" in s], "a class has not read the notebook's names"
     assert "$" not in re.sub(r"<script>.*?</script>", "", deck, flags=re.S), "a formula that was not read"

@@ -125,7 +125,7 @@ LETTERS = """() => [...document.querySelectorAll("article :is(svg.drawn, figure.
         const texts = [...svg.querySelectorAll("text")].map(t => unit(t) * parseFloat(getComputedStyle(t).fontSize));
         return Math.min(1e9, ...texts);
     })"""
-# Matplotlib's figures that scroll, or have a text that is cut off or lies on another.
+# Matplotlib's figures that have a text that is cut off or lies on another.
 PANELS = """() => [...document.querySelectorAll("article .drawing svg:has([data-part])")].flatMap((svg, i) => {
     const all = svg.getBoundingClientRect();
     const boxes = [...svg.querySelectorAll("text")].map(t => [t.textContent, t.getBoundingClientRect()]);
@@ -133,9 +133,10 @@ PANELS = """() => [...document.querySelectorAll("article .drawing svg:has([data-
     const common = (b, c, from, to) => Math.min(b[to], c[to]) - Math.max(b[from], c[from]);
     const over = boxes.filter(([, b], i) => boxes.slice(0, i).some(([, c]) =>
         common(b, c, "left", "right") > 4 && common(b, c, "top", "bottom") > 6));
-    return [...(svg.parentElement.scrollWidth > svg.parentElement.clientWidth + 1 ? [`${i} scrolls`] : []),
-        ...[...out, ...over].map(([s]) => `${i}: ${s}`)];
+    return [...out, ...over].map(([s]) => `${i}: ${s}`);
 })"""
+SCROLL = """() => [...document.querySelectorAll("article :is(.drawing > div, figure.fedlib)")]
+    .filter(e => e.scrollWidth > e.clientWidth + 1).map(e => e.outerHTML.slice(0, 80))"""
 SHIFTS = """new PerformanceObserver(list => {
     for (const e of list.getEntries()) if (!e.hadRecentInput) window.shifted = (window.shifted ?? 0) + e.value;
 }).observe({ type: "layout-shift", buffered: true })"""
@@ -200,6 +201,7 @@ def test_page(page, base, path):
     limit = HEAVIEST if path.startswith("notebooks/") else FRONT if path == "book/index.html" else float("inf")
     assert sum(size for size, _ in page.weight) <= limit, sorted(page.weight)[-5:]
     assert page.evaluate(CUT) == [], "out of sight"
+    assert page.evaluate(SCROLL) == [], "figures that scroll"
     assert page.evaluate(PANELS) == [], "figures of which something cannot be seen"
     if page.view == "phone":
         assert min(page.evaluate(LETTERS), default=9) >= 8.9, "figures that cannot be read on a phone"
