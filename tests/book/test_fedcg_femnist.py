@@ -6,10 +6,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
+import torch.nn.functional as F
 
+import fedlib
 from book.experiments import fedcg_femnist as chapter
 from book.experiments.cfl_variants import RELATIVE
-from book.experiments.worlds import LowRank
+from book.experiments.worlds import EXACT, LowRank
 from fedlib import Key
 from fedlib.algorithms import FedCG
 from fedlib.client.domain_net import DomainClassifier, DomainNet
@@ -51,6 +53,36 @@ def test_equal_starts_are_equal():
     start = chapter.EqualNet(CNN((1, 8, 8), (2, 3), (4,), 3, 1), 3, ("conv2",)).init(1)
     modules = start["V.conv2.weight"]
     assert torch.equal(modules[0], modules[1]) and torch.equal(modules[0], modules[2]) and modules.std() > 0
+
+
+def test_padding_is_that_of_the_public_program():
+    net, x = chapter.Padded((1, 28, 28), (2, 3), (5, 4)), torch.rand(2, 1, 28, 28)
+    params, z = net.init(0), x
+    for layer in ("conv1", "conv2"):
+        z = F.conv2d(z, params[f"{layer}.weight"], params[f"{layer}.bias"], padding=1)
+        z = F.max_pool2d(z.relu(), 2, 2, padding=1)
+    z = F.linear(z.flatten(1), params["dense1.weight"], params["dense1.bias"]).relu()
+    torch.testing.assert_close(net(params, x), F.linear(z, params["dense2.weight"], params["dense2.bias"]))
+    assert params["dense1.weight"].shape == (5, 3 * 7 * 7)
+
+
+def test_batches_in_order_are_a_plain_loop(here):
+    rule, rounds, cohort = chapter.method(settings(), here, "order", 0.1, 2)
+    end = fedlib.fit(rule, here.network.init(0), here.train, rounds, len(here.train), **EXACT).state.models
+    model = {n: p.double() for n, p in here.network.init(0).items()}
+    for _ in range(rounds):
+        ends = []
+        for k, n in enumerate(here.train.n.tolist()):
+            own = {name: p.clone().requires_grad_() for name, p in model.items()}
+            for rows in torch.arange(n).split(5):
+                x = here.train.features(here.train.index[k, rows], torch.float64)
+                loss = F.cross_entropy(here.network(own, x), here.train.y[k, rows])
+                steps = torch.autograd.grad(loss, list(own.values()))
+                own = {m: (p - 0.1 * g).detach().requires_grad_() for (m, p), g in zip(own.items(), steps, strict=True)}
+            ends.append({name: p.detach() * n for name, p in own.items()})
+        model = {name: sum(e[name] for e in ends) / int(here.train.n.sum()) for name in model}
+    for name, p in model.items():
+        torch.testing.assert_close(end[name][0], p, atol=1e-12, rtol=1e-9)
 
 
 def test_low_rank_starts_at_the_identity():
