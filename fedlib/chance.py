@@ -82,7 +82,7 @@ def _sized(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
 
     def answer(draws, *size, dtype=None, device=None, **other):
         if other.get("out") is not None:
-            raise Refused("a draw with out= writes into a tensor that all clients share; leave out= away")
+            raise Refused("a draw with out= writes into a tensor that all clients share; omit out=")
         size = other.pop("size", size)
         shape = size[0] if len(size) == 1 and not hasattr(size[0], "__index__") else size
         return draw(draws, shape, dtype, device)

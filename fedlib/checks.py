@@ -92,7 +92,7 @@ def _for_all(value: Any, name: str) -> str:
     """A hint for the error if a list, or an array with axes, is given instead of one number."""
     if not getattr(value, "ndim", isinstance(value, (list, tuple, dict))):
         return ""
-    recipe = ". For a rate of each client scale its loss by a column of the data (with_columns); see the FAQ"
+    recipe = ". For a rate for each client, scale its loss by a column of the data (with_columns); see the FAQ"
     return f": it is one number for all clients{recipe if name == 'lr' else ''}"
 
 
@@ -117,7 +117,7 @@ def check_digits(y: Tensor, dtype: torch.dtype) -> None:
 def answer(output: Tensor, y: Tensor) -> Tensor:
     """One client's predictions in the shape of y (B, ...), either the most likely classes or the numbers themselves."""
     if not isinstance(output, Tensor):
-        raise TypeError(f"predict must give a tensor, got a {type(output).__name__}; give only that of the answers")
+        raise TypeError(f"predict must give a tensor, got a {type(output).__name__}; return only the predictions")
     given = tuple(output.shape)
     if y.is_floating_point():
         if given not in (y.shape, (*y.shape, 1)):
@@ -129,8 +129,8 @@ def answer(output: Tensor, y: Tensor) -> Tensor:
         more = " or one logit for each label of 0 and 1" if y.ndim > 1 else ""
         raise ValueError(
             f"predict must give a logit for each class, {(*y.shape, 'classes')}{more}; got {given}. "
-            "For one logit z of two classes give torch.stack([-z, z], dim=-1); whole numbers in y are classes, for a "
-            "regression give y.astype('float32')"
+            "For one logit z of two classes give torch.stack([-z, z], dim=-1); whole numbers in y are classes; for "
+            "regression, give y.astype('float32')"
         )
     return output.argmax(-1)
 
@@ -144,6 +144,6 @@ def check_alike(data: ClientData, some: ClientData, name: str, exactly: bool) ->
         ("columns", *(sorted(d.columns) if exactly else [] for d in (some, data))),
     ):
         if here != there:
-            raise ValueError(f"the evaluation set {name!r} has {what} {here}, training {there}; give both alike")
+            raise ValueError(f"the evaluation set {name!r} has {what} {here}, training {there}; make them alike")
     alike = some.columns.keys() == data.columns.keys()
     return replace(some, columns={c: some.columns[c] for c in data.columns}) if alike else some

@@ -209,7 +209,7 @@ def positions(ids: Tensor, data: ClientData, name: str, names: np.ndarray | None
         raise ValueError(f"{name} has clients that are not in training: ids {unknown[:5].tolist()}")
     if names is not None and data.name is not None and (wrong := data.name != names[place.cpu().numpy()]).any():
         who = f"{name} has clients {data.name[wrong][:3]} with ids that others have in training"
-        raise ValueError(f"{who}; number all names by one call of by_user, and split what it gives")
+        raise ValueError(f"{who}; number all names in one call of by_user, and split its result")
     return place
 
 
@@ -220,7 +220,7 @@ def _array(values: Any, what: str) -> Tensor:
     if isinstance(values, (pd.DataFrame, pd.Series)):
         values = _columns(values, what)
     if hasattr(values, "toarray") or (isinstance(values, Tensor) and (values.layout != torch.strided)):
-        raise TypeError(f"{what} is sparse; give what its .toarray() gives, of a tensor its .to_dense()")
+        raise TypeError(f"{what} is sparse; give the result of .toarray(), or .to_dense() for a tensor")
     if isinstance(values, (list, tuple)) and any(np.ma.is_masked(v) for v in values):
         values = np.ma.stack(values)  # np.asarray would drop the masks
     if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values) and values.dtype.kind in "biuf":
@@ -241,7 +241,7 @@ def _array(values: Any, what: str) -> Tensor:
         kind = "i8" if array.dtype.kind == "u" and size > 1 else f"{array.dtype.kind}{min(size, 8)}"
         values = torch.from_numpy(array.astype(kind))  # a copy, since arrays may be read-only or reversed
     if values.dtype == torch.uint64 and (values.view(torch.int64) < 0).any():
-        raise TypeError(f"{what} has whole numbers of 2**63 or more, which int64 cannot hold; number them anew")
+        raise TypeError(f"{what} has whole numbers of 2**63 or more, which int64 cannot hold; renumber them")
     if values.is_complex():
         raise TypeError(f"{what} must hold numbers, got the type {values.dtype}; give real and imaginary parts")
     if values.is_floating_point() and not values.isfinite().all():
@@ -268,7 +268,7 @@ def _same_columns(tables: Sequence[Any], names: Sequence[int]) -> None:
     for client, own in frames:
         if own != frames[0][1]:
             words = f"client {client} has columns {own!s:.80}, client {frames[0][0]} {frames[0][1]!s:.80}"
-            raise ValueError(f"{words}; give all the same in one order: table.reindex(columns=..., fill_value=0)")
+            raise ValueError(f"{words}; give all the same, in the same order: table.reindex(columns=..., fill_value=0)")
 
 
 def _joined(parts: Sequence[Tensor]) -> Tensor:
@@ -286,7 +286,7 @@ def _labels(values: Any, classes: int | None, what: str) -> Tensor:
         kind = ValueError if isinstance(classes, Integral) else TypeError
         raise kind(f"classes must be the number of classes, at least 1; got {classes!r:.80}")
     if y.ndim == 0 or 0 in y.shape[1:]:
-        raise ValueError(f"{what} must have a label or target a row, shape (R,) or (R, ...); got {tuple(y.shape)}")
+        raise ValueError(f"{what} must have a label or target per row, shape (R,) or (R, ...); got {tuple(y.shape)}")
     if y.is_floating_point():
         return y
     y = y.long()
@@ -303,8 +303,8 @@ def _labels(values: Any, classes: int | None, what: str) -> Tensor:
 def one_class(y: Tensor, who: str, shape: int = 1) -> None:
     """Refuse y without exactly one class per row, which the method `who` needs; `shape` counts the axes of rows."""
     if y.is_floating_point() or y.ndim > shape:
-        words = f"{y.dtype}, {'one' if y.ndim == shape else tuple(y.shape[shape:])} a row"
-        raise TypeError(f"{who} needs class labels, whole numbers, one a row; y holds {words}")
+        words = f"{y.dtype}, {'one' if y.ndim == shape else tuple(y.shape[shape:])} per row"
+        raise TypeError(f"{who} needs class labels, whole numbers, one per row; y holds {words}")
 
 
 def _marked(pixels: bool | None, x: Tensor, array: Any) -> bool:
@@ -325,7 +325,7 @@ def _ids(ids: Sequence[int] | ArrayLike | Tensor | None, clients: int) -> Tensor
 
 def _row_numbers(rows: ArrayLike, length: int, client: int) -> np.ndarray:
     if isinstance(rows, pd.Index):  # labels equal row numbers only if the table was never filtered or sorted
-        raise TypeError(f"client {client} has labels of pandas, not row numbers; take .indices of groupby, not .groups")
+        raise TypeError(f"client {client} has pandas labels, not row numbers; take .indices of groupby, not .groups")
     r = np.asarray(rows)
     if not r.size:
         raise ValueError(f"client {client} has no examples; leave it out, or give every client at least one")
@@ -372,10 +372,10 @@ def stack_rows(
     x = _pictures(x)
     flat_x, flat_y = _array(x, "x"), _labels(y, classes, "y")
     if len(flat_x) != len(flat_y):
-        raise ValueError(f"x has {len(flat_x)} rows and y has {len(flat_y)}; they must have as many")
+        raise ValueError(f"x has {len(flat_x)} rows and y has {len(flat_y)}; they must have equally many")
     if isinstance(rows, Mapping) or not hasattr(rows, "__len__") or not len(rows):
-        words = "give at least one list of rows, of a partition its .rows"
-        raise ValueError(f"{words}, and of a mapping rows=list(m.values()) and ids=list(m)")
+        words = "give at least one list of rows, for a partition its .rows"
+        raise ValueError(f"{words}, and for a mapping rows=list(m.values()) and ids=list(m)")
     names = _ids(ids, len(rows))
     lists = [_row_numbers(r, len(flat_x), k) for k, r in zip(names.tolist(), rows, strict=True)]
     n = np.array([len(r) for r in lists])
@@ -391,7 +391,7 @@ def _item(value: Any, name: str) -> Any:
     if not hasattr(value, "getbands") or name == "y":
         return value if isinstance(value, (Tensor, np.ndarray)) else np.asarray(value)
     if value.mode not in ("L", "LA", "RGB", "RGBA"):
-        raise TypeError(f'an image of PIL of mode {value.mode!r} has no bytes for colours; use image.convert("RGB")')
+        raise TypeError(f'a PIL image of mode {value.mode!r} has no colour bytes; use image.convert("RGB")')
     return np.atleast_3d(np.asarray(value)).transpose(2, 0, 1).view(Pixels)
 
 
@@ -410,7 +410,7 @@ def _read(source: Any, who: str) -> list[Any]:
     if isinstance(source, DataLoader):  # read in the order of its data set, since the seed draws batches later
         rows = [] if isinstance(source.dataset, IterableDataset) else sorted(source.sampler)
         if source.batch_size is None or source.collate_fn is not default_collate or len(set(rows)) < len(rows):
-            raise TypeError(f"{who}: this DataLoader draws or collates in a way of its own; give its dataset instead")
+            raise TypeError(f"{who}: this DataLoader draws or collates in its own way; give its dataset instead")
         source = Subset(source.dataset, rows) if rows else source.dataset
     listed = hasattr(source, "__getitem__") and hasattr(source, "__len__") and not isinstance(source, IterableDataset)
     items: list[Any] = [source[i] for i in range(len(source))] if listed else list(source)
@@ -424,7 +424,7 @@ def _read(source: Any, who: str) -> list[Any]:
         kinds = {f"{tuple(part.shape)} of {part.dtype}": None for part in parts}
         if len(kinds) > 1 or len(set(map(type, parts))) > 1:
             words = f"{who}: its items have {name} of different kinds, {' and '.join(list(kinds)[:2])}"
-            raise ValueError(f"{words}; give all one size and type, by the transform of the data set")
+            raise ValueError(f"{words}; give all one size and type in the transform of the data set")
         join = np.ma.stack if any(map(np.ma.is_masked, parts)) else np.stack
         stacked.append(torch.stack(parts) if isinstance(parts[0], Tensor) else join(parts))
     return stacked
@@ -470,7 +470,7 @@ def stack_clients(
     """
     if not all(hasattr(a, "__len__") and not isinstance(a, Mapping) for a in (xs, () if ys is None else ys)):
         words = "xs and ys must be sequences: give list(xs)"
-        raise TypeError(f"{words}, and of mappings list(xs.values()), list(ys.values()) and ids=list(xs)")
+        raise TypeError(f"{words}, and for mappings list(xs.values()), list(ys.values()) and ids=list(xs)")
     if not len(xs) or len(xs) != len(xs if ys is None else ys):
         raise ValueError(
             f"no clients, or not one y for each x: got {len(xs)} arrays x and {len(xs if ys is None else ys)} y"

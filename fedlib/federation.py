@@ -124,7 +124,7 @@ def fit(
     """
     if not (eval_data is None or isinstance(eval_data, (ClientData, Mapping))):
         got = type(eval_data).__name__
-        raise TypeError(f"eval_data must be ClientData, or a dictionary of such by their names; got a {got}")
+        raise TypeError(f"eval_data must be ClientData, or a dictionary of ClientData by name; got a {got}")
     tests = {"test": eval_data} if isinstance(eval_data, ClientData) else dict(eval_data or {})
     _check(algorithm, callbacks, checkpoint, {"data": data} | {f"eval_data[{n!r}]": some for n, some in tests.items()})
     check_params(params)
@@ -222,7 +222,7 @@ def _check(algorithm: Any, callbacks: Any, checkpoint: Any, data: Mapping[str, A
         raise TypeError(f"checkpoint must be an object such as fedlib.Checkpoint(path), got {checkpoint!r}")
     for name, some in data.items():
         if not isinstance(some, ClientData):
-            raise TypeError(f"{name} must be ClientData, as stack_clients or stack_rows makes; got {type(some)}")
+            raise TypeError(f"{name} must be ClientData, as stack_clients or stack_rows makes it; got {type(some)}")
     if "eval_data['train']" in data:
         raise ValueError('an evaluation set cannot be called "train": train_loss is the loss in training')
 

@@ -36,7 +36,7 @@ def _fitting(output: Tensor, y: Tensor, what: str) -> Tensor:
     """The output in the shape of y (B, ...); it may have an additional last axis of 1."""
     given, shape = output.shape, y.shape  # each access takes time inside a vmap
     if given not in (shape, (*shape, 1)):
-        raise ValueError(f"{what} of shape {tuple(given)} do not fit y of shape {tuple(shape)}: as many each")
+        raise ValueError(f"{what} of shape {tuple(given)} do not fit y of shape {tuple(shape)}: give equally many")
     return output.reshape(shape)
 
 
@@ -75,7 +75,7 @@ def cross_entropy(logits: Tensor, y: Tensor, w: Tensor) -> Tensor:
     """
     if logits.shape[:-1] != y.shape:
         words = f"logits of shape {tuple(logits.shape)} do not fit y of shape {tuple(y.shape)}"
-        raise ValueError(f"{words}: classes come last, (*y.shape, classes); of torch's order logits.movedim(1, -1)")
+        raise ValueError(f"{words}: classes come last, (*y.shape, classes); from torch's order, logits.movedim(1, -1)")
     if y.ndim > 1:
         logits = logits.movedim(-1, 1)  # torch's order
     return _mean(F.cross_entropy(logits, y, reduction="none", ignore_index=IGNORED), y, w)

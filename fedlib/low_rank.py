@@ -69,7 +69,7 @@ class LowRank:
             out = out + bias[:, None].to(out.dtype)  # to which autocast may have given 16 bits
         if self.used:
             out = torch.baddbmm(out, x @ self.given[:, : self.used].mT, self.pull[:, : self.used])
-        if not out.requires_grad:  # and is no leaf, into which nobody may write
+        if not out.requires_grad:  # and is not a leaf, which may not be written into
             out = out.add_(out.new_zeros(()).requires_grad_())
         self.call = x.detach(), get_gradient_edge(out)  # of what it is now, and not after `relu_`
         return out

@@ -265,17 +265,17 @@ def _refused(layer: nn.Module) -> str:
             ", which runs torch's own kernel, and torch cannot map that; give a plain nn.LSTM, GRU or RNN, or hold one"
         )
     if isinstance(layer, torch.jit.ScriptModule):
-        return ", which is compiled; give the module that it was made of"
+        return ", which is compiled; give the module that it was made from"
     if computed := [name for name, t in _contents(layer) if isinstance(t, Tensor) and t.grad_fn is not None]:
         return (
             f" whose {computed[0]!r} is computed by a hook, or kept from a call; use torch.nn.utils.parametrizations, "
             "remove the hook, or clear what is kept"
         )
     if isinstance(layer, _BATCH_NORMS) and not layer.track_running_stats:
-        return ", which takes statistics of the whole batch, padded rows too; use GroupNorm"
+        return ", which takes statistics of the whole batch, including padded rows; use GroupNorm"
     if getattr(layer, "track_running_stats", False) and layer.training:
         return (
-            ", whose running statistics are no parameters and would mix the clients; use GroupNorm, or keep the "
+            ", whose running statistics are not parameters and would mix the clients; use GroupNorm, or keep the "
             "statistics as they are with .eval()"
         )
     if getattr(layer, "max_norm", None) is not None or getattr(layer, "scale_grad_by_freq", False):

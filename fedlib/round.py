@@ -92,7 +92,7 @@ def train(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor, k
     FloatingPointError
         A client's loss or parameters became NaN or infinite.
     TypeError, ValueError
-        `Algorithm.train` returned something else than an `Update` of the clients that it was given.
+        `Algorithm.train` returned something other than an `Update` of the clients that it was given.
     """
     size = algorithm.chunk_size
     if size == "auto":

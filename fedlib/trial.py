@@ -94,7 +94,7 @@ def check_loss(
             "differ. Take torch.rand, torch.randn, dropout or fedlib.augment, which `fit` draws by client, "
             "round and step"
         )
-    # A loss of pairs or of a spread has no value for one row, so padding also stands next to two.
+    # A loss of pairs or of a spread has no value for one row, so padding is also tried next to two.
     for real, b in (([0], 1), ([1], 2), ([2], 0), ([0, 1], 2), ([1, 2], 0), ([2, 0], 1)):
         w = [1.0] * len(real)
         single, padded = measured(row(stack, 0), real, w), measured(row(stack, 0), [*real, b], [*w, 0.0])
@@ -105,7 +105,7 @@ def check_loss(
             raise ValueError(
                 f"the loss sees padded rows: a row with w = 0 moved it from {single[0]:.6g} to {padded[0]:.6g}, or its "
                 "gradients. Take the mean weighted by w, (values * w).sum() / w.sum(), as "
-                "fedlib.losses.cross_entropy(logits, y, w) does; of shapes (B, 1) and (B,) torch makes (B, B)"
+                "fedlib.losses.cross_entropy(logits, y, w) does; from shapes (B, 1) and (B,), torch makes (B, B)"
             )
     if not x.is_floating_point():  # ids may be out of range in any row
         flat = data.x.reshape(len(data.x), -1)
@@ -198,7 +198,7 @@ def _check_stack(loss: Callable[..., Tensor], stack: Params, batch: Batch, kind:
         gap = (found - right).norm()
         if not gap <= allowed * (right.norm() + 1e-3 * size + 1e-5) and size.isfinite():
             raise ValueError(
-                f"the parameter {name!r} gets other gradients in a stack of clients than alone (they differ by "
+                f"the parameter {name!r} gets different gradients in a stack of clients than alone (they differ by "
                 f"{gap:.3g}, of a norm of {right.norm():.3g}): something in the loss mixes clients, or keeps numbers "
                 "from one call to the next"
             )
@@ -229,7 +229,7 @@ def _place(error: BaseException, before: str) -> str:
 
 
 def check_weighted_mean(loss: Callable[..., Tensor], params: Params, data: ClientData) -> None:
-    """Refuse a loss that is no mean of its rows' losses weighted by w, also where w is a fraction.
+    """Refuse a loss that is not the mean of its rows' losses weighted by w, even where w is a fraction.
 
     Parameters
     ----------
@@ -242,7 +242,7 @@ def check_weighted_mean(loss: Callable[..., Tensor], params: Params, data: Clien
     Raises
     ------
     ValueError
-        It clamps the sum of w, weighs the classes, or adds something else that is no row's.
+        It clamps the sum of w, weights the classes, or adds something that belongs to no row.
     """
     dtype, client = next(iter(params.values())).dtype, data[[int(data.n.argmax())]]
     if torch.finfo(dtype).bits < 32:  # too few digits to tell
@@ -257,23 +257,23 @@ def check_weighted_mean(loss: Callable[..., Tensor], params: Params, data: Clien
     wanted = w @ torch.stack(alone) / w.sum()
     if not torch.allclose(found, wanted, rtol=1e-3, atol=1e-5) and found.isfinite() and wanted.isfinite():
         raise ValueError(
-            f"the loss must be the mean of the rows' losses weighted by w, also where w is a fraction: rows with "
+            f"the loss must be the mean of the rows' losses weighted by w, even where w is a fraction: rows with "
             f"losses {[round(float(v), 4) for v in alone]} and w = {w.tolist()} have the mean {wanted:.4g}, but the "
             f"loss gives {found:.4g}. Take fedlib.losses.weighted_mean(values, w), and neither clamp the sum of w nor "
-            "weigh classes"
+            "weight classes"
         )
 
 
-_SHARED = "it writes into a tensor that all clients share; make it by x.new_zeros or torch.stack"
+_SHARED = "it writes into a tensor that all clients share; make it with x.new_zeros or torch.stack"
 _REMEDIES = {
     "randomness": "it draws in a way that cannot be seeded; take torch.rand, torch.randn or dropout",
-    ".item()": "it decides by a number of one client (if, float, .item()); take torch.where, and for a mask is_causal",
-    "data-dependent": "it decides by a number of one client (if, float, .item(), a mask that is looked at); take "
-    "torch.where, is_causal or a mask that is made by torch.full",
-    "dynamic shape": "its shapes depend on numbers of one client, as of a boolean mask; take torch.where",
+    ".item()": "it branches on a number of one client (if, float, .item()); take torch.where, and for a mask is_causal",
+    "data-dependent": "it branches on a number of one client (if, float, .item(), a mask that is looked at); take "
+    "torch.where, is_causal or a mask made with torch.full",
+    "dynamic shape": "its shapes depend on numbers of one client, as with a boolean mask; take torch.where",
     "not being vmapped over": _SHARED,
     "the broadcast shape": _SHARED,
-    ".input. We could not": "it calls torch's own LSTM, GRU or RNN; take that of fedlib.recurrent",
+    ".input. We could not": "it calls torch's own LSTM, GRU or RNN; take those of fedlib.recurrent",
     "escaped": "it keeps a tensor from one call to the next, or computes it again (checkpoint); leave that out",
     "requires_grad_()": "it asks for gradients inside; take torch.func.grad",
     "setup_context": "its autograd.Function, or checkpoint with use_reentrant=True, has no rule for stacks; give it "

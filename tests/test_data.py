@@ -306,7 +306,7 @@ def test_images_of_pil_are_pixels_with_channels_first(tmp_path):
         data = fedlib.stack_clients([[(image.fromarray(a), k) for k, a in enumerate(photos)]])
         assert data.pixels and torch.equal(data.x, torch.from_numpy(wanted))
     for mode in ("P", "1", "I;16", "F"):
-        with pytest.raises(TypeError, match=f"of mode '{mode}' has no bytes for colours; use image.convert"):
+        with pytest.raises(TypeError, match=f"of mode '{mode}' has no colour bytes; use image.convert"):
             fedlib.stack_clients([[(image.new(mode, (3, 3)), 0)]])
     folder = pytest.importorskip("torchvision.datasets").ImageFolder
     for k, a in enumerate(colour):
@@ -338,8 +338,8 @@ REFUSED = {
         "got none": [],
         "x of client 0 must hold numbers": [("a", 0)],
         "y of client 0 must hold numbers": [(1.0, "cat")],
-        "draws or .* of its own; give its dataset": DataLoader(NINE, 2, sampler=REPEATS),
-        "collates in a way of its own": DataLoader(NINE, 2, collate_fn=lambda b: b),
+        "draws or .* its own way; give its dataset": DataLoader(NINE, 2, sampler=REPEATS),
+        "collates in its own way": DataLoader(NINE, 2, collate_fn=lambda b: b),
         "draws or collates": DataLoader(NINE, batch_sampler=[[0, 1]]),
     },
 }

@@ -113,7 +113,7 @@ class Ranges:
 
 MIXED = FedEM(any_y, predict=Mixture(ONE))
 domains_of = partial(mixture.em_domains, key=fedlib.Key(0), domains=2, classes=2, features=lambda x: x)
-LABELS = "needs class labels, whole numbers, one a row; y holds"
+LABELS = "needs class labels, whole numbers, one per row; y holds"
 REFUSED = {
     ValueError: {
         # tables, columns and ids
@@ -148,7 +148,7 @@ REFUSED = {
         # labels and targets
         "label -1": lambda: stack_rows(X, Y - 1, [[0]]),
         "label 1; .* 0 to 0": lambda: stack_rows(X, Y, [[0]], classes=1),
-        r"a label or target a row.*got \(\)": lambda: stack_rows(X, 3, [[0]]),
+        r"a label or target per row.*got \(\)": lambda: stack_rows(X, 3, [[0]]),
         r"predictions of shape \(3,\) do not fit y of shape \(3, 1\)": lambda: losses.mse(ZEROS, ZEROS[:, None], ZEROS),
         r"a logit for each class, .* give y.astype\('float32'\)": answering(ONE, model=ONE, loss=losses.bce),
         "a logit for each class": answering(lambda p, x: MODEL(p, x).argmax(-1)),
@@ -264,12 +264,12 @@ REFUSED = {
         ),
         "FedAvg cannot read a LocalOnlyState": lambda: new_clients(FedAvg(LOSS), fit(LocalOnly(LOSS)), OTHERS),
         # labels where y holds several, or numbers
-        rf"FedProto {LABELS} torch.int64, \(2,\) a row": lambda: fit(FedProto(any_y, net=NET), NET.init(0), SEVERAL),
-        f"FedProto {LABELS} torch.float32, one a row": lambda: fit(FedProto(any_y, net=NET), NET.init(0), REAL),
-        rf"federated_em {LABELS} torch.int64, \(2,\) a row": lambda: domains_of(SEVERAL),
-        f"federated_em {LABELS} torch.float32, one a row": lambda: domains_of(REAL),
-        rf"FedEM with a Mixture {LABELS} torch.int64, \(2,\) a row": lambda: fit(FedEM(any_y), data=SEVERAL),
-        f"FedEM with a Mixture {LABELS} torch.float32, one a row": lambda: fit(MIXED, ONE.init(0), REAL),
+        rf"FedProto {LABELS} torch.int64, \(2,\) per row": lambda: fit(FedProto(any_y, net=NET), NET.init(0), SEVERAL),
+        f"FedProto {LABELS} torch.float32, one per row": lambda: fit(FedProto(any_y, net=NET), NET.init(0), REAL),
+        rf"federated_em {LABELS} torch.int64, \(2,\) per row": lambda: domains_of(SEVERAL),
+        f"federated_em {LABELS} torch.float32, one per row": lambda: domains_of(REAL),
+        rf"FedEM with a Mixture {LABELS} torch.int64, \(2,\) per row": lambda: fit(FedEM(any_y), data=SEVERAL),
+        f"FedEM with a Mixture {LABELS} torch.float32, one per row": lambda: fit(MIXED, ONE.init(0), REAL),
     },
     RuntimeError: {"Expected one of cpu, cuda, .*gpuu": lambda: fit(device="gpuu")},
 }

@@ -126,7 +126,7 @@ WORKS = {
 }
 REFUSED = {
     "BatchNorm": (lambda: nn.BatchNorm2d(2), "running statistics .*; use GroupNorm"),
-    "BatchNorm without running statistics": (untracked_norm, "statistics of the whole batch, padded rows too"),
+    "BatchNorm without running statistics": (untracked_norm, "statistics of the whole batch, including padded rows"),
     "InstanceNorm with running statistics": (tracked_norm, "running statistics"),
     "Embedding with max_norm": (lambda: nn.Embedding(4, 2, max_norm=1.0), "max_norm"),
     "Embedding with scale_grad_by_freq": (lambda: nn.Embedding(4, 2, scale_grad_by_freq=True), "scale_grad_by_freq"),

@@ -427,7 +427,7 @@ def test_split_is_independent_of_the_mixture():
 PLAIN = partition.iid(np.zeros(4), 2)
 TURNED, PERMUTED, STYLED = (PLANT[kind]() for kind in ("rotation", "label_permutation", "style"))
 SEVERAL, NAMES_AND_NONE = np.stack([Y, Y], 1), np.array(["a", None, "b"], object)
-LABELS = "label_permutation needs class labels, whole numbers, one a row; y holds"
+LABELS = "label_permutation needs class labels, whole numbers, one per row; y holds"
 ERRORS = {
     ValueError: {
         "2 of 2 .* n_clients = 3: lower it or min": lambda: partition.by_user([1, 2], 3),
@@ -464,9 +464,9 @@ ERRORS = {
         r"shape \(R,\); got int64 \(1, 2\)": lambda: partition.by_user([[1, 2]]),
         r"shape \(R,\); got <U1 \(1, 1\)": lambda: partition.by_user([["a"]]),
         "rotation needs a Partition.*; got ndarray": lambda: partition.rotation(Y),
-        f"{LABELS} torch.float64, one a row": lambda: PERMUTED.clients(IMAGES, Y / 2),
-        rf"{LABELS} torch.int64, \(2,\) a row": lambda: PERMUTED.clients(IMAGES, SEVERAL),
-        rf"{LABELS} torch.int64, \(2,\) a r": lambda: PERMUTED.tests(IMAGES, SEVERAL),
+        f"{LABELS} torch.float64, one per row": lambda: PERMUTED.clients(IMAGES, Y / 2),
+        rf"{LABELS} torch.int64, \(2,\) per row": lambda: PERMUTED.clients(IMAGES, SEVERAL),
+        rf"{LABELS} torch.int64, \(2,\) per r": lambda: PERMUTED.tests(IMAGES, SEVERAL),
         "a common test set of a mixture needs class": lambda: MIX["mixture of rotation"]().tests(IMAGES, SEVERAL),
         "needs uint8 images, 0 to 255; got torch.float64: give the bytes": lambda: STYLED.clients(IMAGES / 255, Y),
     },

@@ -226,7 +226,7 @@ REFUSED = {
     "rows written into zeros": ("writes into a tensor that all clients share", Scattered, {}),
     "rows added to zeros": ("writes into a tensor that all clients share", Added, {}),
     "an LSTM beside the model": (
-        "take that of fedlib.recurrent",
+        "take those of fedlib.recurrent",
         Base,
         {"loss": lambda z, y, w: LSTM(z)[0].sum(1) @ w},
     ),

@@ -190,8 +190,8 @@ class CFL(Clustered):
         if self.eps1 == 0 or len(state.norms) or len(state.assignment) < 2:
             return ""
         return (
-            f"CFL tested no cluster up to round {rounds}, its last, so all clients stayed in one: a test needs all "
-            "clients of a cluster in a round"
+            f"CFL tested no cluster up to round {rounds}, its last, so all clients stayed in one cluster: a test needs "
+            "all clients of a cluster in a round"
         )
 
     def new_clients(self, state: Any, data: ClientData, key: Key, rounds: int) -> Any:

@@ -130,7 +130,7 @@ class FedEM(Algorithm):
     def __post_init__(self) -> None:
         super().__post_init__()
         if isinstance(self.predict, Model):
-            raise TypeError("predict must know M models: net = Mixture(model), predict=net, and net in the loss too")
+            raise TypeError("predict must handle M models: net = Mixture(model), predict=net, and net in the loss too")
 
     def init(self, params: Params, data: ClientData, key: Key) -> FedEMState:
         """M different models, the same for all clients, each of which weights them equally."""

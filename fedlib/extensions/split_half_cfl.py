@@ -172,8 +172,8 @@ class SplitHalfCFL(CFL):
         if self.level == 0 or tested.any():
             return ""
         return (
-            f"CFL tested no cluster up to round {rounds}, its last, so all clients stayed in one: a test is due after "
-            f"every={self.every} rounds and needs all clients of a cluster of 4 or more"
+            f"CFL tested no cluster up to round {rounds}, its last, so all clients stayed in one cluster: a test is "
+            f"due after every={self.every} rounds and needs all clients of a cluster of 4 or more"
         )
 
 

@@ -215,7 +215,7 @@ def test_mistakes_are_told():
     with pytest.raises(ValueError, match="components must be a whole number of at least 1; got 0"):
         make(components=0)
     plain, mixture = twin("MLP")[1], Mixture(twin("MLP")[1])
-    with pytest.raises(TypeError, match="predict must know M models"):
+    with pytest.raises(TypeError, match="predict must handle M models"):
         FedEM(classification_loss(plain), predict=plain)
     algorithm = FedEM(classification_loss(plain), predict=mixture, **LOCAL)  # the loss does not go through it
     with pytest.raises(ValueError, match=r"not the module's parameters: \['pi'\]"):
