@@ -123,7 +123,7 @@ def lettered(root):
                 width, _, _ = text_to_path.get_text_width_height_descent(said, FontProperties(size=size), "$" in said)
                 style = styles_of(text) | {"font-size": f"{LARGER * size:.4g}px"}
                 text[:], text.text, text.tag = [], "", f"{SVG}text"
-                text.attrib |= {"transform": place, "textLength": f"{width:.1f}", "lengthAdjust": "spacingAndGlyphs"}
+                text.attrib |= {"transform": place, "textLength": f"{width:.1f}", "lengthAdjust": "spacing"}
                 restyle(text, style)
                 write(text, said)
 
