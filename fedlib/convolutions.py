@@ -45,14 +45,14 @@ class _Conv(NamedTuple):
             each = zip(*([None] * self.clients if part is None else part for part in parts), strict=True)
             each_found = zip(*(self.computed(what, *one, 1) for one in each), strict=True)  # type: ignore
             found = tuple(torch.cat(part, 0 if what == "weights" else 1) for part in each_found)
-        return found if what == "weights" else (found[0].contiguous(memory_format=_layout(x)),)
+        return found if what == "weights" else (_arranged(found[0], _layout(x)),)
 
     def computed(self, what: Product, x: Tensor, w: Tensor, b: Tensor | None, g: Tensor | None, clients: int) -> Found:
         """Compute a product for `clients` clients with torch's convolution."""
         spans, groups = (self.stride, self.padding, self.dilation), clients * self.groups
         # With one image and one group, torch may use its own kernels even for 32-bit numbers.
         layout = torch.contiguous_format if len(x) == groups == 1 else _layout(x)
-        x, g = (t if t is None else t.contiguous(memory_format=layout) for t in (x, g))  # type: ignore[assignment]
+        x, g = (t if t is None else _arranged(t, layout) for t in (x, g))  # type: ignore[assignment]
         w = w.contiguous() if layout == torch.contiguous_format else w
         if what == "outputs":
             return (F.conv2d(x, w, b, *spans, groups),)
@@ -71,6 +71,17 @@ def _layout(t: Tensor) -> torch.memory_format:
     return torch.channels_last if onednn and not t.is_cuda and t.dtype != torch.float64 else torch.contiguous_format
 
 
+def _arranged(t: Tensor, layout: torch.memory_format) -> Tensor:
+    """Images in a layout, with the strides that belong to it also along axes of length 1.
+
+    Torch tells layouts apart by strides and leaves those of such axes open. With one image it may then take one layout
+    for the other, and its grouped gradient of the weights is wrong.
+    """
+    t, (_, c, h, w) = t.contiguous(memory_format=layout), t.shape
+    strides = (c * h * w, 1, w * c, c) if layout == torch.channels_last else (c * h * w, h * w, w, 1)
+    return t if t.stride() == strides else t.clone(memory_format=layout)
+
+
 class _Conv2d(torch.autograd.Function):
     """The convolution, with the way chosen separately for each of its three products."""
 
@@ -83,7 +94,7 @@ class _Conv2d(torch.autograd.Function):
     @staticmethod
     def backward(ctx, g):
         (x, w), (_, of_x, of_w, of_b) = ctx.saved_tensors, ctx.needs_input_grad
-        g = g.contiguous(memory_format=_layout(g))
+        g = _arranged(g, _layout(g))
         tensors = x.to(g.dtype), w.to(g.dtype), None, g  # under autocast, g may have 16 bits and the others more
         inputs = ctx.conv.product("inputs", *tensors)[0].to(x.dtype) if of_x else None
         if not (of_w or of_b):
@@ -138,7 +149,7 @@ def laid_out(p: Tensor) -> Tensor:
 
 def as_channels(x: Tensor) -> Tensor:
     """Reshape (C, B, I, H, W) to (B, C I, H, W) in the device's layout; outputs of these kernels are not copied."""
-    return x.transpose(0, 1).flatten(1, 2).contiguous(memory_format=_layout(x))
+    return _arranged(x.transpose(0, 1).flatten(1, 2), _layout(x))
 
 
 def as_clients(x: Tensor, clients: int) -> Tensor:
