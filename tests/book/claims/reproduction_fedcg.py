@@ -385,6 +385,9 @@ CLAIMS = {
         rarest_style(HOLDS, "FedCG, random start", "residual, random start"),
         rarest_style(UNDECIDED, "FedCG", "FedAvg", within=0.15),
     ),
+    "two learning rates, 0.1 and 0.3, chosen on twenty further clients. FedAvg always chose 0.3": between(
+        0.3, 0.3, CODES, "FedAvg", "rate"
+    ),
     "Separate networks are far below FedAvg, by 30 points on digits and 23 on photos.": every(
         beats(DIGITS, "FedAvg", "separate", "accuracy", points="30"),
         beats(CLOTHES, "FedAvg", "separate", "accuracy", points="23"),
