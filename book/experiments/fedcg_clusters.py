@@ -119,6 +119,11 @@ def algorithm_of(settings: Settings, model: Model, network: models.CNN, w: Tenso
     return (RandomGraph if model.A == "rand" else FedCG)(loss_of(net), refresh=each, **how)
 
 
+def due(settings: Settings, t: int) -> bool:
+    """Whether models are scored after round t, the same rounds for all."""
+    return t % settings["every"] == 0 or t == settings["rounds"]
+
+
 def right(algorithm: FedCG, state: Any, test: ClientData, w: Tensor | None) -> dict[str, float]:
     """Share of right answers, with the domains of clients (K, D) or the student's, hard and soft."""
     params = row(algorithm.client_params(state, torch.zeros(1, dtype=torch.int64)), 0)
@@ -151,7 +156,7 @@ def train(
     algorithm, curve = algorithm_of(settings, model, network, w), []
 
     def watch(t: int, state: Any, record: dict[str, Any]) -> None:
-        if t % settings["every"] == 0 or t == settings["rounds"]:
+        if due(settings, t):
             curve.append(right(algorithm, state, test, own))
 
     with quiet():  # as printed the domains collapse
@@ -170,7 +175,7 @@ def fedavg(settings: Settings, groups: tuple[ClientData, ClientData], seed: int)
     data, test = groups
 
     def watch(t: int, state: Any, record: dict[str, Any]) -> None:
-        if t % settings["every"] == 0 or t == settings["rounds"]:
+        if due(settings, t):
             served = fedlib.new_clients(rule, Result(state, data.id, None), test)  # type: ignore[arg-type]
             curve.append(float(evaluation.pooled(fedlib.evaluate(rule, served, test))["accuracy"]))
 
