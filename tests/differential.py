@@ -335,9 +335,8 @@ def gap(one, device="cpu"):
     """The largest distance of a parameter by the two ways, in units of what rounding explains."""
     with torch.backends.mkldnn.flags(enabled=one.onednn):
         found, right = by_fit(one, device), by_loop(one)
-    rounding = 1e-8 if one.dtype == torch.float64 else 1e-2  # Adam enlarges what should be zero
-    if device != "cpu" and any(map(is_parametrized, one.module.modules())):
-        rounding = max(rounding, 1e-6)  # torch's weight norm takes its square root in float32 on CUDA
+    single = device != "cpu" and any(map(is_parametrized, one.module.modules()))  # weight norm's root on CUDA
+    rounding = 1e-2 if single or one.dtype != torch.float64 else 1e-8  # Adam enlarges what should be zero
     start = dict(one.module.named_parameters())
     allowed = {name: rounding * (float((p - start[name].detach()).norm()) + 1e-2) for name, p in right.items()}
     ratios = [(m[name][0].cpu() - p).norm() / allowed[name] for name, p in right.items() for m in found]
