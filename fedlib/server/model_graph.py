@@ -119,7 +119,7 @@ class SiameseGCN(nn.Module):
 
     def __init__(self, features: int, layers: int, hidden: int = 32, seed: int = 0):
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore", FutureWarning)  # torch-geometric imports what newer torch deprecates
+            warnings.simplefilter("ignore")  # torch-geometric imports what torch deprecates
             from torch_geometric.nn import DenseGCNConv
 
         super().__init__()
