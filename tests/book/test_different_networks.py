@@ -1,0 +1,43 @@
+"""Clients of two architectures: who is trained with whom, and on which images a client is scored."""
+
+import numpy as np
+import pytest
+import torch
+
+import fedlib
+from book.experiments import different_networks as experiment
+from book.experiments.worlds import EXACT, loss_of
+from fedlib.algorithms import FedAvg, LocalOnly
+
+SETTINGS = experiment.SETTINGS | {"clients": 6, "digits": 20, "test": 30}
+
+
+@pytest.mark.parametrize("method, kind", [("alone", LocalOnly), ("FedAvg by architecture", FedAvg)])
+def test_a_client_trains_with_none_or_with_those_of_its_architecture(method, kind):
+    data, x, *_ = experiment.deal(SETTINGS, 1)
+    found = experiment.predictions(method, data, x.double(), 2, 1, **EXACT)
+    for first, net in enumerate(experiment.networks()):
+        rule = kind(loss_of(net), **experiment.TRAINING)
+        state = fedlib.fit(rule, net.init(1), data[first::2], 2, seed=1, **EXACT).state
+        for k in range(3):
+            params = {name: p[0] for name, p in rule.client_params(state, torch.tensor([k])).items()}
+            assert (net(params, x.double()) - found[2 * k + first]).abs().max() < 1e-9
+
+
+def test_fedproto_differs_from_training_alone():
+    data, x, *_ = experiment.deal(SETTINGS, 1)
+    alone, pulled = (experiment.predictions(m, data, x.double(), 2, 1, **EXACT) for m in experiment.METHODS[:2])
+    assert (alone - pulled).abs().amax((1, 2)).min() > 1e-6
+
+
+def test_scores_count_images_of_own_classes_and_clients_of_one_architecture(monkeypatch):
+    data, x, y, own = experiment.deal(SETTINGS, 2)
+    for k, row in enumerate(data.y):
+        held = set(row[: data.n[k]].tolist())
+        assert own[k].tolist() == [c in held for c in y.tolist()]
+    answers = torch.randn(6, len(x), 10, generator=torch.Generator().manual_seed(0))
+    monkeypatch.setattr(experiment, "predictions", lambda *_, **__: answers)
+    shares = [np.mean([answers[k, i].argmax() == y[i] for i in range(len(x)) if own[k, i]]) for k in range(6)]
+    found = experiment.scores("alone", 7, SETTINGS, 2)
+    assert found["dense, 7"] == pytest.approx(np.mean(shares[0::2]), abs=1e-4)
+    assert found["convolutional, 7"] == pytest.approx(np.mean(shares[1::2]), abs=1e-4)
