@@ -243,7 +243,7 @@ ROWS = {
         ("1", "FedAvg too", 'columns = {"LG-FedAvg', 'columns = {"FedAvg", "LG-FedAvg', "FedAvg averages first layers"),
         ("1", "LG-FedAvg forgotten", 'columns = {"LG-FedAvg", ', "columns = {", "layers are private"),
         ("1", "FedProto forgotten", '{"LG-FedAvg", "FedProto"}', '{"LG-FedAvg"}', "no parameter at all"),
-        ("1", "LG-FedAvg at any depth", 'layers = {"FedProto"}', 'layers = {"FedProto", "LG-FedAvg"}', "is behind"),
+        ("1", "LG-FedAvg at any depth", 'layers = {"FedProto"}', 'layers = {"FedProto", "LG-FedAvg"}', "comes after"),
         ("1", "prices have no class", 'price = {"FedAvg"', 'price = {"FedProto", "FedAvg"', "whose mean embedding"),
         ("1", "LG-FedAvg only", 'price = {"FedAvg", ', "price = {", "never look at a class"),
         ("1", "a list", 'layers = {"FedProto"}', 'layers = ["FedProto"]', "sets of names"),
