@@ -14,9 +14,7 @@ from twins import close, normal
 
 import fedlib
 from fedlib.algorithms.fedcg import occupancy
-from fedlib.costs import open_costs
 from fedlib.extensions.mixture import RandomFeatures, federated_em, nmi
-from fedlib.partition import iid, mixture, rotation
 from fedlib.server.clusters import kmeans
 
 DOUBLE = torch.float64
@@ -133,20 +131,6 @@ def test_no_iteration_lowers_the_objective(temperature, client_prior):
         assert found.objective.diff().min() > -1e-12 and found.objective[-1] > found.objective[0] + 1e-3
 
 
-def test_messages_weigh_what_the_notes_say():
-    data = fedlib.stack_clients([normal(3, 1, 10, 12, seed=k).float() for k in range(5)], [[0, 1, 9]] * 5)
-    with open_costs() as ledger:
-        federated_em(data, 4, 10, 0, iterations=3)
-    with open_costs() as one:
-        federated_em(data, 4, 10, 0, iterations=3, client_prior=False)
-    entry, first, each = ledger.entries["domains"], 4 * (1 + 2 * 64), 20_640
-    assert each == 4 * 4 * 10 * (1 + 2 * 64)
-    assert entry["bytes_up"] == one.total("bytes_up") == 5 * (first + 3 * (each + 4))
-    assert entry["bytes_down"] == 5 * (4 * (2 * 64 + 4) + 3 * 4 * 4 * 10 * 2 * 64)
-    assert one.total("bytes_down") == entry["bytes_down"] + 5 * 3 * 4 * 4  # pi too
-    assert entry["server_seconds"] > 0 and set(ledger.entries) == {"domains"}
-
-
 def test_scores_with_labels_repeat_the_training_and_without_labels_mix_the_classes():
     data, _ = planted()
     found = fit(data, iterations=30)
@@ -208,17 +192,3 @@ REFUSED = {
 def test_em_refuses(kind, words, call):
     with pytest.raises(kind, match=words):
         call()
-
-
-def test_on_rotated_images_the_classes_and_the_own_priors_matter():
-    """Bars of the measured ablation, on few images: stripes of four directions, a width for each class."""
-    random = np.random.RandomState(0)
-    y = random.randint(0, 3, 600)
-    rows, columns = np.mgrid[:12, :12]
-    waves = [np.sin(rows / (1 + c)) * (columns < 4 + 2 * c) for c in range(3)]
-    x = np.stack([waves[c] for c in y])[:, None] + 0.7 * random.standard_normal((600, 1, 12, 12))
-    part = mixture(rotation(iid(y, 20, 0), seed=0), 0.5, 0.3, 0)
-    full = federated_em(part.clients(x.astype(np.float32), y), 4, 3, 0)
-    assert nmi(part.sample_group, full.r) > nmi(part.sample_group, full.start[:, None].expand_as(full.r)) + 0.2
-    assert full.r.dtype == torch.float32 and not full.r.requires_grad
-    assert occupancy(full.r.sum((0, 1)))[1] > 0.8  # and no warning
