@@ -286,6 +286,13 @@ def test_kmeans_finds_planted_groups_and_sends_new_clients_to_them():
     assert torch.equal(kmeans(split, 4, seed=1).assignment, found.assignment)
 
 
+def test_kmeans_is_the_same_for_a_seed():
+    updates = normal(100, 600)  # no groups: the start decides; so large that the components are drawn, too
+    first, again = (kmeans(updates, 6, 3) for _ in range(2))
+    assert torch.equal(first.assignment, again.assignment) and torch.equal(first.centres, again.centres)
+    assert any(not torch.equal(kmeans(updates, 6, seed).assignment, first.assignment) for seed in range(4, 8))
+
+
 def test_the_best_of_twenty_starts_counts_and_clusters_are_numbered_by_their_first_clients():
     groups = [k % 12 for k in range(48)]
     for seed in range(5):

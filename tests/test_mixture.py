@@ -14,6 +14,7 @@ from twins import close, normal
 
 import fedlib
 from fedlib.algorithms.fedcg import occupancy
+from fedlib.costs import open_costs
 from fedlib.extensions.mixture import RandomFeatures, federated_em, nmi
 from fedlib.server.clusters import kmeans
 
@@ -129,6 +130,20 @@ def test_no_iteration_lowers_the_objective(temperature, client_prior):
         data, _ = planted(seed)
         found = fit(data, temperature=temperature, client_prior=client_prior, iterations=25, domains=3, seed=seed)
         assert found.objective.diff().min() > -1e-12 and found.objective[-1] > found.objective[0] + 1e-3
+
+
+def test_messages_weigh_what_the_notes_say():
+    data = fedlib.stack_clients([normal(3, 1, 10, 12, seed=k).float() for k in range(5)], [[0, 1, 9]] * 5)
+    with open_costs() as ledger:
+        federated_em(data, 4, 10, 0, iterations=3)
+    with open_costs() as one:
+        federated_em(data, 4, 10, 0, iterations=3, client_prior=False)
+    entry, first, each = ledger.entries["domains"], 4 * (1 + 2 * 64), 20_640
+    assert each == 4 * 4 * 10 * (1 + 2 * 64)
+    assert entry["bytes_up"] == one.total("bytes_up") == 5 * (first + 3 * (each + 4))
+    assert entry["bytes_down"] == 5 * (4 * (2 * 64 + 4) + 3 * 4 * 4 * 10 * 2 * 64)
+    assert one.total("bytes_down") == entry["bytes_down"] + 5 * 3 * 4 * 4  # pi too
+    assert entry["server_seconds"] > 0 and set(ledger.entries) == {"domains"}
 
 
 def test_scores_with_labels_repeat_the_training_and_without_labels_mix_the_classes():

@@ -32,6 +32,7 @@ PLANTED = (0, 1, 0, 2, 1, 2, 0)
 NET = MLP((5, 6, 4, 1))
 START = {name: p.double() for name, p in NET.init(SEED).items()}
 SGD = partial(torch.optim.SGD, momentum=0.5)
+SHARED, ALL, ONE = 8 * (4 * 6 + 4 + 4 + 1), 8 * (6 * 5 + 6 + 4 * 6 + 4 + 4 + 1), 8 * 6  # bytes: layers, one embedding
 
 
 def loss(params, batch):
@@ -227,6 +228,28 @@ def test_random_clusters_of_the_same_sizes():
     assert torch.equal(found[0], same_sizes(torch.tensor(given), 0)) and not torch.equal(found[0], found[1])
     share = found.eq(2).double().mean(0)  # each client is as likely in the big cluster
     assert ((share - 0.6).abs() < 5 * (0.24 / 200) ** 0.5).all()
+
+
+# --- costs ------------------------------------------------------------------------------------------------------------
+
+
+def test_costs_before_round_1_by_hand():
+    """Of the clustering; those of the transfer are in `test_transfer`."""
+    settings = {"trainers": 4, "pair_rounds": 3, "further_starts": [NET.init(9)], "snapshots": (2, 5), "pool": 9}
+    history = fit(make(**settings, cluster=lambda d: [linkage(d, m) for m in (2, 1)]), 1).history.set_index("round")
+    n = sum(n - max(1, round(n * 0.25)) for n in SIZES)
+    # each client's networks after 2 and 5 epochs; then two candidates are tried, with two centroids or with one
+    clustering = {
+        "bytes_down": 7 * ALL + 2 * 3 * 7 * (SHARED + 9 * ONE),
+        "bytes_up": 2 * 7 * SHARED + 2 * (n * ONE + 3 * (7 * (SHARED + 8) + n * ONE)),
+        "examples": (2 + 5) * n + 2 * 3 * EPOCHS * n,
+    }
+    first = {"bytes_down": 0, "bytes_up": sum(SIZES) * ONE, "examples": 0}  # embeddings
+    for column, amount in clustering.items():
+        assert history.loc[0, f"{column} (clustering)"] == amount
+        assert history.loc[0, column] == amount + history.loc[0, f"{column} (transfer)"] + first[column]
+    assert history.loc[0, "server_seconds (clustering)"] > 0 and history.loc[0, "flops (transfer)"] > 0
+    assert not history.loc[1].filter(regex=r"transfer|clustering").sum()
 
 
 # --- checkpoints ------------------------------------------------------------------------------------------------------

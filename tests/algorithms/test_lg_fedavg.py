@@ -211,6 +211,37 @@ def test_new_clients_compare_with_what_a_subclass_says():
     assert seen == [[size for size in sizes for _ in range(len(new))]]
 
 
+# --- cohorts ----------------------------------------------------------------------------------------------------------
+
+
+def test_cohorts_within_clusters():
+    assignment, ids = torch.tensor([0] * 30 + [1] * 11 + [3] * 3 + [4]), torch.arange(45) * 2 + 1
+    assignment = assignment[Key(1).choose(torch.arange(45), 45, "x")]
+    data = fedlib.stack_clients([torch.zeros(2, 5).double()] * 45, [torch.zeros(2).double()] * 45)
+    algorithm = make(assignment=assignment)
+    state = algorithm.init(START, data, Key(0))
+    for n, sizes in {1: [2, 2, 0, 2, 1], 9: [6, 3, 0, 2, 1], 10: [7, 3, 0, 2, 1], 45: [30, 11, 0, 3, 1]}.items():
+        clients = algorithm.cohort(state, ids, n, Key(0, 1))
+        assert clients.tolist() == sorted(set(clients.tolist()))
+        assert torch.bincount(assignment[clients], minlength=5).tolist() == sizes
+
+
+# --- costs ------------------------------------------------------------------------------------------------------------
+
+
+def test_bytes_are_those_of_the_messages():
+    settings = {"assignment": CLUSTERS, "mmd": 0.5, "pool": 9}
+    result, algorithm = fit(3, 3, **settings), make(**settings)
+    shared, one = 8 * (4 * 6 + 4 + 4 + 1), 8 * 6  # the layers after the first; one embedding
+    expected = {0: [7, sum(SIZES) * one, sum(SIZES) * one, 0, 0]}  # the first embeddings
+    for t in (1, 2, 3):
+        clients = algorithm.cohort(result.state, DATA.id, 3, Key(SEED, t)).tolist()
+        c, up = len(clients), sum(SIZES[k] for k in clients) * one
+        expected[t] = [c, up + c * (shared + 8), up, c * (9 * one + shared), c * 9 * one]  # 8: the weight of a model
+    columns = ["clients", "bytes_up", "bytes_up (mmd)", "bytes_down", "bytes_down (mmd)"]
+    assert result.history.set_index("round")[columns].fillna(0).T.to_dict("list") == expected
+
+
 # --- new clients ------------------------------------------------------------------------------------------------------
 
 
