@@ -128,6 +128,12 @@ def two_of_three(read):
     return True
 
 
+def wrong_one(read):
+    """After the first split of the third seed the smaller network's later ones only divide the five."""
+    run = whole(read, seed=2)
+    return run["splits"] == [[50, 15, 5], [100, 3, 2], [150, 1, 1]] and run["ARI"] < 0.3
+
+
 def torn(read, **when):
     """The third seed with the other choice."""
     return whole(read, seed=2, result="cfl_figure3_torn", **when)
@@ -267,6 +273,7 @@ CLAIMS = {
         in_round((200, "0.71"), network=WIDER),
         in_round((200, "0.70"), network=WIDER, seed=1),
     ),
+    "The widest gap is then found in the group already by itself, and later in a part of it": wrong_one,
     "clients end at 0.36, or at 0.38 with the wider network": every(
         in_round((200, "0.36"), seed=2), in_round((200, "0.38"), network=WIDER, seed=2)
     ),
