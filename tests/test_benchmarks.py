@@ -1,22 +1,19 @@
 """The benchmark's parts: the works, the contenders that the project brings, the table."""
 
 import platform
-import shutil
 import signal
-import sys
 import time
 from dataclasses import replace
 from importlib import import_module
 from pathlib import Path
 
 import numpy as np
-import pandas as pd
 import pytest
 import torch
 
-from benchmarks import driver, scale, shares, table
+from benchmarks import driver, table
 from benchmarks.contenders import worker
-from benchmarks.driver import LIMIT, OWN, PEERS, Row
+from benchmarks.driver import LIMIT, OWN, Row
 from benchmarks.peers import __main__ as peers
 from benchmarks.works import WORKS
 from fedlib.costs import flops_of
@@ -83,23 +80,6 @@ def test_the_contenders_reach_fedlibs_parameters(program, work, request):
         np.testing.assert_allclose(found[name], right[name], rtol=0, atol=1e-12)
 
 
-@pytest.mark.parametrize("name", ["W1s", "W2"])
-def test_a_work_comes_back_as_it_was_written(name, tmp_path):
-    work = replace(WORKS[name], clients=4, cohort=min(WORKS[name].cohort, 4))
-    work.write(tmp_path)
-    job = worker.load(str(tmp_path), "float64")
-    x, y = work.data()
-    assert np.array_equal(job.x, x.double().numpy()) and np.array_equal(job.y, y.double().numpy())
-    assert job.x.shape == (4, work.rows, *work.shape) and (job.y.dtype.kind == "i") == bool(work.classes)
-    for t in (0, 3):
-        for k in job.cohort(t):
-            batches = job.batches(t, k)
-            assert len(batches) == work.epochs
-            assert all(sorted(np.concatenate(epoch)) == list(range(work.rows)) for epoch in batches)
-            assert all(len(b) == min(work.batch_size, work.rows) for epoch in batches for b in epoch[:-1])
-    assert job.cohort(2) == job.cohort(2 + len(job.cohorts))  # then they come again
-
-
 @pytest.mark.parametrize("name", ["W1s", "W2", "W3"])
 def test_the_limit_counts_the_products_that_the_ledger_sees(name):
     work = WORKS[name]
@@ -164,37 +144,6 @@ def test_a_contender_that_hangs_is_killed_with_its_children(how, monkeypatch, en
         time.sleep(0.05)
 
 
-def test_each_peer_has_requirements_with_lower_bounds():
-    for name in PEERS.values():
-        lines = (driver.ROOT / f"benchmarks/peers/{name}.txt").read_text().splitlines()
-        requirements = [line for line in lines if not line.startswith("#")]
-        assert requirements and all(">=" in line for line in requirements)
-
-
-def test_a_peer_takes_the_first_newer_python_that_runs(monkeypatch, environments):
-    """A framework that asks for a newer Python than any; without one, it is a line of the table."""
-    monkeypatch.setitem(peers.NEWER, "blazefl", ((9,), ("python9.1", "python9.0")))
-    reason = "cannot be installed: none of python9.1, python9.0 is on the PATH"
-    assert peers.install("blazefl") == reason
-    with pytest.raises(driver.Failed, match=reason):
-        driver.Contender("BlazeFL", environments, "float32")
-    (environments / "blazefl/failed").unlink()
-    (environments / "blazefl/ready").touch()  # installed with a Python that is no longer on the PATH: it stays
-    assert peers.install("blazefl") is None and (environments / "blazefl/ready").exists()
-    (shim := environments / "python9.1").write_text("#!/bin/sh\nexit 127\n")
-    shim.chmod(0o755)
-    found = {"python9.1": str(shim), "python9.0": sys.executable}
-    monkeypatch.setattr(shutil, "which", lambda name: found.get(name, name))
-    assert peers.interpreter("blazefl") == (sys.executable, sys.version)  # the first of them does not run
-    assert peers.interpreter("pfl") == (sys.executable, sys.version)
-    found["python9.0"] = None
-    assert peers.interpreter("blazefl") is None
-
-
-def test_verdicts():
-    assert table.verdict(6.0, 6) == "met >= 6" and table.verdict(0.99, 1) == "missed >= 1"
-
-
 def measured():
     """A work in which the naive loop takes 30, 20 and 40 times fedlib's seconds, and the limit half of them."""
     rows = {label: Row("W2", label, 400) for label in ("fedlib", "naive loop", "pfl", LIMIT)}
@@ -215,30 +164,3 @@ def test_the_table():
     assert lines.loc["fedlib", ("", "of limit")] == "0.5" and lines.loc["fedlib", ("", "examples/s")] == "400"
     assert lines.loc["fedlib", ("v fedlib", "CPU")] == ""
     assert lines.loc["pfl", ("", "note")] == "not installed" and lines.loc["pfl", ("", "s a round")] == ""
-
-
-def test_targets_name_what_is_measured():
-    """They are read from the table of the README; an empty cell is no target."""
-    assert table.TARGETS.keys() == WORKS.keys()
-    for bars in table.TARGETS.values():
-        assert {"Flower", "tuned loop"} <= bars.keys() <= {*OWN, *PEERS} - {driver.REFERENCE}
-        assert all(bar > 1 for bar in bars.values())
-    assert "naive loop" in table.TARGETS["W2"] and "naive loop" not in table.TARGETS["W3"]
-
-
-def test_scale_says_whether_time_is_linear():
-    clients, seconds, mib = [10, 100, 10_000], [0.02, 0.1, 14.0], [1, 3, 203]
-    rows = pd.DataFrame({"chunk": 100, "clients": clients, "cpu_s": seconds, "beyond_mib": mib})
-    (line,) = scale.verdicts(rows)
-    assert "1.40x" in line and "missed <= 1.3" in line and "203 MiB at 10,000" in line
-    assert "met <= 1.3" in scale.verdicts(rows.assign(cpu_s=[0.02, 0.1, 12.9]))[0]
-
-
-def test_shares_of_a_round(images, small):
-    kinds = {"aten::mkldnn_convolution": "convolutions", "aten::max_pool2d_with_indices_backward": "pooling"}
-    kinds |= {"aten::bmm": "products", "aten::addmm": "products", "aten::relu": "others"}
-    assert {name: shares.kind(name) for name in kinds} == kinds
-    naive, tuned = (shares.shares(images, contender) for contender in ("naive_loop", "tuned_loop"))
-    assert min(found[k] for found in (naive, tuned) for k in (*shares.KINDS, "others", "between", "slowed")) > 0
-    dense = shares.shares(small, "fedlib")
-    assert naive["calls"] > tuned["calls"] and dense["convolutions"] == dense["pooling"] == 0 < dense["products"]

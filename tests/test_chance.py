@@ -7,11 +7,11 @@ import pytest
 import torch
 import torch.nn.functional as F
 from torch import nn
-from twins import client_data, largest_difference, ragged_clients
+from twins import client_data, ragged_clients
 
 import fedlib
 from fedlib import Key, augment, losses, stacked
-from fedlib.algorithms import IFCA, FedAvg, FedProx
+from fedlib.algorithms import FedAvg
 from fedlib.chance import Draws
 from fedlib.models import Model
 
@@ -114,20 +114,6 @@ def task():
         return losses.cross_entropy(model(params, x), *batch[1:])
 
     return model, loss
-
-
-@pytest.mark.parametrize("kind", [FedAvg, FedProx, partial(IFCA, clusters=2)])
-def test_chunks_and_order_of_clients_change_nothing(kind):
-    model, loss = task()
-    data = client_data(ragged_clients())
-
-    def end(data, **settings):
-        algorithm = kind(loss, lr=0.1, batch_size=8, epochs=2, **settings)
-        return fedlib.fit(algorithm, model.params, data, 3, 5, seed=3, progress=False).state.models
-
-    whole = end(data)
-    for other in (end(data, chunk_size=1), end(data, chunk_size=3), end(data[torch.arange(len(data)).flip(0)])):
-        assert largest_difference(whole, other) <= 1e-12
 
 
 def test_scores_have_no_chance_in_them():

@@ -13,7 +13,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from every import NAMES, SPLITS, kind_of, new_clients
+from every import NAMES, SPLITS, kind_of
 from pandas.testing import assert_frame_equal
 from safetensors.torch import save_file
 from twins import classification_loss, client_data, ragged_clients, twin
@@ -267,14 +267,6 @@ def test_fewer_rounds_than_are_stored_is_an_error(tmp_path):
     fit(str(tmp_path / "a" / "b" / "run"), 4)
     with pytest.raises(ValueError, match="checkpoint is at round 4, beyond rounds=3"):
         fit(tmp_path / "a" / "b" / "run", 3)
-
-
-def test_a_resumed_result_can_be_used_as_any_other(tmp_path):
-    fit(tmp_path / "run", 1, LocalOnly)
-    results = [fit(path, 2, LocalOnly) for path in (tmp_path / "run", None)]
-    algorithm = LocalOnly(LOSS, predict=PREDICT)
-    assert_frame_equal(*(fedlib.evaluate(algorithm, r, DATA) for r in results), check_exact=True)
-    assert same(*(fedlib.new_clients(algorithm, r, new_clients(DATA), 2).state for r in results))
 
 
 # Another run.

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 import torch
 from safetensors.torch import save
-from twins import SIZES, classification_loss, client_data, ragged_clients, twin
+from twins import SIZES, fit, ragged_clients, twin
 
 import fedlib
 from fedlib import Update, costs
@@ -14,13 +14,10 @@ from fedlib.aggregate import cluster_sums
 from fedlib.algorithms import Ditto, FedAdam, FedAvg, FedAvgM, FedProx, FineTunedFedAvg, LGFedAvg, LocalOnly, Scaffold
 
 
-def run(algorithm, rounds=2, clients_per_round=None, network="MLP", dtype=torch.float32, **settings):
+def run(algorithm, rounds=2, cohort=None, network="MLP", dtype=torch.float32, **settings):
     """A run on clients of different sizes; `settings` of the algorithm and of fit."""
-    params, predict, _ = twin(network)
-    ours = {name: settings.pop(name) for name in list(settings) if name in algorithm.__dataclass_fields__}
-    algorithm = algorithm(classification_loss(predict), **({"lr": 0.05, "batch_size": 8, "epochs": 2} | ours))
-    settings |= {"seed": 5, "dtype": dtype, "progress": False}
-    return params, fedlib.fit(algorithm, params, client_data(ragged_clients()), rounds, clients_per_round, **settings)
+    settings |= {"seed": 5, "dtype": dtype}
+    return twin(network)[0], fit(algorithm, ragged_clients(), network, rounds, cohort, **settings)[1]
 
 
 def stored_bytes(message):

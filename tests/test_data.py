@@ -1,7 +1,5 @@
 """Stacking clients, and the plan of local batches."""
 
-from dataclasses import replace
-
 import numpy as np
 import pandas as pd
 import pytest
@@ -41,59 +39,10 @@ def test_indexing_and_sorting():
         assert same.index.untyped_storage().nbytes() == 100 * 8, "the same rows are stored once"
 
 
-def plan(data, batch_size, epochs, steps=None):
-    """For each client the list of its batches, as lists of places among its examples."""
-    batches = local_batches(data, batch_size, epochs, Key(1, 1))
-    batches = batches if steps is None else replace(batches, steps=torch.tensor(steps))
-    position, real = batches.plan()
-    return [[position[k, s][real[k, s]].tolist() for s in range(int(batches.steps[k]))] for k in range(len(data))]
-
-
-@pytest.mark.parametrize("batch_size", [1, 4, 7, 100, None])
-def test_each_epoch_sees_each_example_once(batch_size, clients):
-    data = client_data(clients)
-    for n, batches in zip(data.n.tolist(), plan(data, batch_size, 3), strict=True):
-        size = min(batch_size or n, n)
-        per_epoch = -(-n // size)
-        assert [len(b) for b in batches] == ([size] * (n // size) + [n % size] * (n % size > 0)) * 3
-        for epoch in range(3):
-            seen = sum(batches[epoch * per_epoch : (epoch + 1) * per_epoch], [])
-            assert sorted(seen) == list(range(n))
-    longest = plan(data, 4, 2)[-1]
-    assert longest[:25] != longest[25:]  # each epoch shuffles anew
-
-
-def test_fewer_steps_cut_the_plan(clients):
-    data = fedlib.stack_clients([np.zeros((9, 1))] * 3, [np.zeros(9, int)] * 3)
-    full, cut = plan(data, 2, 2), plan(data, 2, 2, steps=[3, 10, 1])
-    assert [len(b) for b in cut] == [3, 10, 1] and cut[0] == full[0][:3] and cut[1] == full[1]
-    data = client_data(clients)  # and no client's depends on the others
-    assert plan(data[[3]], 8, 2) == [plan(data, 8, 2)[3]]
-
-
-@pytest.mark.parametrize("batch_size", [1, 4, 100, None])
-def test_examples_are_those_of_the_plan(batch_size, clients):
-    data = client_data(clients)
-    most = local_batches(data, batch_size, 2, Key(1, 1)).steps
-    for steps in (most, (most + 1) // 2, torch.ones_like(most)):
-        batches = replace(local_batches(data, batch_size, 2, Key(1, 1)), steps=steps)
-        assert batches.examples.tolist() == [sum(map(len, b)) for b in plan(data, batch_size, 2, steps=steps.tolist())]
-
-
 def test_a_batch_is_no_longer_than_its_rows():
     data = client_data(ragged_clients((10, 25)))
     sizes = [x.shape[1] for x, _, _ in local_batches(data, 20, 2, Key(0, 1)).iterate(torch.float64)]
     assert sizes == [20, 10, 20, 10]  # 20 and 5 of one client, beside 10 of the other, which repeats its last batch
-
-
-def test_sliced_batches_are_the_same_batches(clients):
-    batches = local_batches(client_data(clients), 8, 2, Key(1, 1))
-    some = batches[torch.tensor([4, 1])]
-    assert len(some) == int(some.steps.max()) == 6
-    for whole, part in zip(batches.iterate(torch.float64), some.iterate(torch.float64), strict=False):
-        longest = part[0].shape[1]  # of the clients of the slice
-        assert all(torch.equal(a[[4, 1], :longest], b) for a, b in zip(whole, part, strict=True))
-        assert not whole[2][[4, 1], longest:].any()
 
 
 def test_rows_may_be_pandas_objects():

@@ -63,14 +63,6 @@ def test_adjacency_equals_a_loop(V, beta):
     assert (A >= 0).all() and (len(V) == 1 or (A.diagonal() == beta).all())
 
 
-def test_a_stack_is_the_matrix_of_all_its_names():
-    V = {"weight": normal(4, 3, 2).float(), "bias": normal(4, 3, seed=1).float(), "scale": normal(4, seed=2).float()}
-    V["weight"].requires_grad_()
-    A = domain_adjacency(V)
-    close(A, loop_adjacency(to_matrix(V).detach().double(), 0.5))
-    assert A.dtype == float64 and not A.requires_grad
-
-
 @settings(deadline=None)
 @given(arrays(np.float64, domains, elements=st.integers(-50, 50)), st.randoms(), st.integers(-300, 300))
 def test_order_scale_and_place_of_the_domains(V, random, exponent):
@@ -138,33 +130,6 @@ def test_mixing_equals_a_loop_with_its_gradients(name):
     close(stacked, expected)
     close(torch.stack([to_matrix(gcn(row(p, k), row(V, k), A[k])) for k in range(4)]), expected)
     close(gradients(stacked), gradients(expected))
-
-
-def test_what_changes_nothing():
-    """And a ReLU holds zero modules fast."""
-    V, eye = {"weight": normal(4, 20).float()}, torch.eye(4)
-    for gcn, expected in ((DomainGCN(relu=False), V["weight"]), (DomainGCN(), V["weight"].relu())):
-        assert torch.equal(gcn(gcn.init(20, seed=0), V, eye)["weight"], expected)
-    zero = torch.zeros(4, 20, requires_grad=True)
-    gcn(gcn.init(20, 0), {"bias": zero}, torch.full((4, 4), 1 / 4))["bias"].sum().backward()
-    assert not zero.grad.any()
-
-
-def test_the_start_of_w():
-    assert torch.equal(DomainGCN().init(7, 0)["W"], torch.eye(7))
-    narrow = DomainGCN("bottleneck").init(5, 0)
-    assert {name: tuple(w.shape) for name, w in narrow.items()} == {"W1": (5, 1), "W2": (1, 5)}
-    gcn = DomainGCN("bottleneck")
-    w = gcn.init(320, seed=1, layer="conv2")
-    assert w["W1"].shape == (320, 20) and w["W2"].shape == (20, 320)
-    bound = math.sqrt(6 / 340)  # Glorot and Bengio's
-    for value in w.values():
-        assert value.dtype == torch.float32 and 0.99 * bound < value.abs().max() <= bound
-        assert abs(value.mean()) < 0.05 * bound and value.std() == pytest.approx(bound / math.sqrt(3), rel=0.02)
-    others = [gcn.init(320, 2, "conv2"), gcn.init(320, 1, "conv1"), gcn.init(320, 1)]
-    assert torch.equal(w["W1"], gcn.init(320, 1, "conv2")["W1"])
-    assert not any(torch.equal(w["W1"], other["W1"]) for other in others)
-    assert not torch.equal(w["W1"][:20, :20], w["W2"][:20, :20])
 
 
 @pytest.mark.parametrize(

@@ -1,7 +1,5 @@
 """Networks with domain modules: Eq. 4 of FedCG for one sample after another, its limits, and the domain classifier."""
 
-import itertools
-import math
 from functools import partial
 
 import pytest
@@ -12,9 +10,7 @@ from torch import nn
 from twins import close, normal
 
 from fedlib.client.domain_net import DomainClassifier, DomainNet
-from fedlib.losses import cross_entropy
 from fedlib.models import CNN, MLP
-from fedlib.params import row
 
 D = 3
 NETS = {
@@ -78,39 +74,12 @@ def test_names_and_shapes():
     assert params["lam.conv2"] == params["lam.dense1"] == 1
 
 
-def test_modules_start_from_different_draws():
-    def modules(seed=3):
-        params = DomainNet(MLP((36, 50, 4)), D, ("dense1",)).init(seed)
-        return {n: p for n, p in params.items() if n[:2] == "V."} | {"plain": params["dense1.weight"]}
-
-    start = modules()
-    for name in ("V.dense1.weight", "V.dense1.bias"):
-        v = start[name]
-        assert not any(torch.equal(v[i], v[j]) for i, j in itertools.combinations(range(D), 2))
-        bound = 1 / math.sqrt(36)  # as the layer itself starts
-        assert 0.9 * bound < v.abs().max() <= bound and abs(v.mean()) < 0.1 * bound
-        assert torch.equal(modules()[name], v) and not torch.equal(modules(seed=4)[name], v)
-    assert not torch.equal(start["V.dense1.weight"][0], start["plain"])
-
-
 @pytest.mark.parametrize(("name", "layers"), CHOICES)
 def test_equals_a_loop_over_samples(name, layers):
     net, x = DomainNet(NETS[name], D, layers), normal(7, 1, 6, 6, seed=2)
     params = moved(net)
     for w in (weights("hard"), weights("soft")):
         close(net(params, x, w), slow(net, params, x, w))
-
-
-@pytest.mark.parametrize(("name", "layers"), CHOICES)
-def test_lambda_zero_is_the_plain_network_bit_for_bit(name, layers):
-    net, answers = DomainNet(NETS[name], D, layers, STUDENT), []
-    start, x, y = net.init(1), normal(7, 1, 6, 6).float(), torch.arange(7) % 4
-    start |= {f"lam.{layer}": torch.tensor(0.0) for layer in layers}
-    for model, others in ((net, start), (NETS[name], {})):
-        leaves = {n: start[n].clone().requires_grad_() for n in NETS[name].init(0)}
-        out = model(others | leaves, x)
-        answers.append([out, *torch.autograd.grad(cross_entropy(out, y, torch.ones(7)), list(leaves.values()))])
-    assert all(map(torch.equal, *answers))
 
 
 def test_weights_by_hand():
@@ -125,21 +94,6 @@ def test_weights_by_hand():
     close(net.weights(params | {"prior": 7 * torch.ones(D)}, x), found, 1e-12)
     close(net(params, x), net(params, x, found), 0)
     close(net(params | {"prior": prior}, x), slow(net, params, x, with_prior))
-
-
-@pytest.mark.parametrize(("name", "given"), [("MLP", False), ("CNN", True), ("CNN", False), ("StridedCNN", True)])
-def test_a_stack_of_clients_equals_one_after_another(name, given):
-    layers = ("dense1",) if name == "MLP" else ("conv1", "dense1")
-    net = DomainNet(NETS[name], D, layers, STUDENT)
-    each = [moved(net, seed) | {"prior": normal(D, seed=seed).exp()} for seed in range(4)]
-    stack = {n: torch.stack([p[n] for p in each]).requires_grad_() for n in each[0]}
-    args = (normal(4, 7, 1, 6, 6), torch.stack([weights("soft").roll(k, 0) for k in range(4)]))[: 1 + given]
-    out = torch.vmap(net)(stack, *args)
-    alone = torch.stack([net(row(stack, k), *(a[k] for a in args)) for k in range(4)])
-    close(out, alone, 1e-12)
-    leaves = [p for n, p in stack.items() if not (given and (n == "prior" or n.startswith("student.")))]
-    pull = normal(*out.shape, seed=8)
-    close(*(torch.autograd.grad((o * pull).sum(), leaves) for o in (out, alone)))
 
 
 def build(**change):

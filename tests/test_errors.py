@@ -13,7 +13,7 @@ from scipy.sparse import csr_array
 from twins import classification_loss
 
 import fedlib
-from fedlib import Checkpoint, evaluate, losses, partition, same_rows, stack_clients, stack_rows, statistics
+from fedlib import Checkpoint, evaluate, losses, partition, plotting, same_rows, stack_clients, stack_rows, statistics
 from fedlib.algorithms import FedAvg, FedEM, FedProto, FedSGCNN, LGFedAvg, LocalOnly
 from fedlib.algorithms.fedem import Mixture
 from fedlib.checks import check_settings, number, whole
@@ -28,6 +28,7 @@ LOSS = classification_loss(MODEL)
 X, Y = np.zeros((6, 3), np.float32), np.array([0, 1, 0, 1, 0, 1])
 NAN = np.where(np.arange(6)[:, None] == 4, np.nan, X)
 MASKED = np.ma.masked_array(X, mask=np.arange(18).reshape(6, 3) == 4)
+GONE = np.ma.masked_equal([0, 0, 9], 9)
 TABLE = pd.DataFrame(X).assign(user=[5, 5, 5, 7, 7, 7])
 AGES = pd.DataFrame({"age": [30.0, 40.0], "income": [1.0, 2.0]})
 OTHER_AGES = [AGES, AGES[["income", "age"]]]
@@ -90,6 +91,18 @@ def scored_on(x, y=None, ids=(4,), data=DATA, **algorithm):
     return call
 
 
+def outputs_for(y, outputs, test=None):
+    """A run of a model with so many outputs, which is scored on other y than it is trained with."""
+
+    def call():
+        model = MLP((3, outputs))
+        data, other = (stack_rows(X, some, [[0, 1], [2, 3]]) for some in (y, y if test is None else test))
+        rule = FedAvg(lambda p, b: losses.weighted_mean(model(p, b[0]).sum(1), b[2]), predict=model)
+        return fit(rule, model.init(0), data, eval_data=other)
+
+    return call
+
+
 def siamese(fill=1.0, pairs=((0, 1), (1, 2)), **settings):
     """Training on the graphs of three models that hold this number."""
 
@@ -125,6 +138,9 @@ REFUSED = {
         "column 'c' has a missing, NaN": with_column(np.full((3, 2), np.nan)),
         "x has a missing, .* in row 1": lambda: stack_rows(MASKED, Y, [[0]]),
         "x has a missing, NaN or infinite value in row 4": lambda: stack_rows(NAN, Y, [[0]]),
+        "x of client 0 has a missing, .* in row 1": lambda: stack_clients([list(MASKED)], [Y]),
+        "user is masked in row 2": lambda: partition.by_user(GONE),
+        "y is masked in row 2": lambda: partition.dirichlet(GONE, 2, 1.0, min_rows=0),
         "y has a missing, NaN": lambda: stack_rows(X, Y * np.nan, [[0]]),
         "below 2..63": lambda: stack_rows(X, Y, [[0]], ids=np.array([2**63 + 1], "u8")),
         "ids must be 1 different whole numbers": lambda: stack_rows(X, Y, [[0]], ids=3),
@@ -162,6 +178,13 @@ REFUSED = {
         "predict does not run on the test data": scored_on(X[:, :2], Y, predict=MODEL),
         "predict does not run .*not callable": lambda: fit(FedAvg(LOSS, predict="accuracy")),
         "the val data have the label 4, but the model has 2 outputs": scored_on({"val": FOUR}, predict=MODEL),
+        r"predict must give .*\(\d+, 4, 'classes'\) or one logit for each label.*, 3\)": outputs_for(
+            np.zeros((6, 4), int), 3
+        ),
+        r"predict must give .*a number.*got \(\d+, 3\)": outputs_for(np.zeros((6, 4)), 3),
+        "the test data have the label 2, but the model has one logit for each label of 0 and 1": outputs_for(
+            np.zeros((6, 3), int), 3, np.full((6, 3), 2)
+        ),
         # settings of a run
         "clients_per_round must be a whole number from 1 to 3; got 4": lambda: fit(clients_per_round=4),
         "rounds must be a whole number of at least 1; got 0": lambda: fit(rounds=0),
@@ -226,6 +249,8 @@ REFUSED = {
         "must be finite": lambda: clusters.nearest(torch.zeros(2, 2), torch.full((3, 2), torch.nan)),
         "must give 3 clients clusters from 0 to 2": lambda: fit(LGFedAvg(LOSS, local=(), assignment=[0, 1, 10**6])),
         "there are no values": lambda: statistics.interval([]),
+        "one value for each seed": lambda: statistics.interval([[1.0, 2.0], [3.0, 4.0]]),
+        "'mine' has no 'test_accuracy', only": lambda: plotting.curves({"mine": pd.DataFrame({"round": [1]})}),
     },
     TypeError: {
         # data
@@ -237,6 +262,7 @@ REFUSED = {
         r"give list\(xs\)": lambda: stack_clients((x for x in [X]), [Y]),
         "client 0 .*take .indices": lambda: stack_rows(X, Y, list(TABLE.groupby("user").groups.values())),
         "the number of classes": lambda: stack_rows(X, Y, [[0]], classes=[0, 1]),
+        r"2\*\*63": lambda: stack_clients([torch.full((2, 1), 2**64 - 1, dtype=torch.uint64)], [[0, 1]]),
         "ids must be a list": lambda: same_rows(X, Y, ids=5),
         "fractions must be a list": lambda: EVEN.split(0.8),
         "below 2..63": lambda: partition.by_user(np.array([2**63 + 5, 7], "u8")),

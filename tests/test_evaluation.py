@@ -238,54 +238,7 @@ def test_losses_are_torchs_means_over_the_real_rows(kind, shape):
             assert LOSSES[kind](output[..., None], y, w).item() == ours.item()
 
 
-@pytest.mark.parametrize("chunk", [1, 2, "auto"])
-@pytest.mark.parametrize("kind", ["classes", "labels", "numbers"])
-def test_a_step_of_each_client_is_torchs(kind, chunk):
-    module = network_of(kind)
-    _, result, clients, _ = trained(kind, LocalOnly, lr=0.5, rounds=1, module=module, batch_size=None, chunk_size=chunk)
-    for k, (x, y) in enumerate(clients.values()):
-        gradients = torch.autograd.grad(torchs_mean(KINDS[kind][0], module(x), y), list(module.parameters()))
-        for (name, start), gradient in zip(module.named_parameters(), gradients, strict=True):
-            torch.testing.assert_close(result.state.local[name][k], start.detach() - 0.5 * gradient, rtol=0, atol=1e-13)
-
-
 # -- what is refused ---------------------------------------------------------------------------------------------------
-
-
-def no_loss(model):
-    """The loss of networks and labels that do not fit each other."""
-    return lambda p, b: model(p, b[0]).sum() * 0 + b[2].sum() / b[2].sum()
-
-
-LABELS = {"labels": (2, "one logit for each label of 0 and 1"), "classes": (5, "5 outputs")}
-
-
-@pytest.mark.parametrize("kind", LABELS)
-def test_labels_of_several_a_row_that_the_model_has_not(kind):
-    x, model, (largest, words) = ragged_clients((6,))[10][0], Model(network_of(kind)), LABELS[kind]
-    y = np.zeros((6, 3), int)
-    y[4, 1] = largest
-    good, bad = (fedlib.stack_clients([x], [some]) for some in (y * 0, y))
-    algorithm = FedAvg(no_loss(model), predict=model)
-    with pytest.raises(ValueError, match=f"the test data have the label {largest}, but the model has {words}"):
-        fedlib.fit(algorithm, model.params, good, 1, eval_data=bad, progress=False)
-
-
-UNFIT = {  # outputs of the network, y, what is said
-    "one logit for two classes": (1, np.arange(6) % 2, "a logit for each class"),
-    "three outputs for four labels": (3, np.zeros((6, 4), int), r"\(\d+, 4, 'classes'\) or one logit for each label"),
-    "three outputs for four numbers": (3, np.zeros((6, 4)), "a number"),
-}
-
-
-@both
-@pytest.mark.parametrize("case", UNFIT)
-def test_outputs_that_fit_no_kind_of_y_are_refused(case, algorithm):
-    outputs, y, words = UNFIT[case]
-    x, model = ragged_clients((6,))[10][0], Model(network((outputs,)))
-    data, algorithm = fedlib.stack_clients([x, x], [y, y]), algorithm(no_loss(model), predict=model)
-    with pytest.raises(ValueError, match=rf"predict must give .*{words}.*got \(\d+, {outputs}\)"):
-        fedlib.fit(algorithm, model.params, data, 1, eval_data=data, progress=False)
 
 
 @both

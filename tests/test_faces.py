@@ -9,7 +9,6 @@ import pytest
 from book.experiments import faces, fedcg_graph
 from book.experiments.faces import celeba_clients, client_statistics, identities, split_users
 from fedlib import datasets
-from fedlib.partition import by_user
 
 PIL_Image = pytest.importorskip("PIL.Image")
 
@@ -77,20 +76,6 @@ def test_clients(made):
     assert (arrays.stats.rows, arrays.stats.test_rows) == (len(arrays.y), len(arrays.y_test))
     np.testing.assert_array_equal(arrays.x_test, celeba_clients(fraction=(0.3, 0.4), seed=3).x_test)
     assert set(other.writer) != train
-
-
-def test_only_the_drawn_photos_are_read(made):
-    path = made.folder / "img_align_celeba" / made.photos[np.flatnonzero(made.persons == 44)[0]]
-    PIL_Image.fromarray(np.full((9, 9), 77, np.uint8)).save(path)  # grey
-    arrays = celeba_clients(fraction=(0.5, 0.5))
-    assert (arrays.x[arrays.writer == 44][:1] == 77).all() and (arrays.x_test[arrays.writer_test == 44][:1] == 77).all()
-    wanted = celeba_clients(fraction=(0.2, 0.2))
-    for photo, person in zip(made.photos, made.persons, strict=True):
-        if person not in {*wanted.writer, *wanted.writer_test}:
-            (made.folder / "img_align_celeba" / photo).unlink()
-    np.testing.assert_array_equal(celeba_clients(fraction=(0.2, 0.2)).x, wanted.x)
-    clients = by_user(wanted.writer).clients(wanted.x, wanted.y, classes=2)
-    assert clients.n.tolist() == [SIZES[person] for person in clients.id.tolist()]
 
 
 # ---- errors of files ----

@@ -7,12 +7,13 @@ import numpy as np
 import pytest
 import torch
 from every import numbers
+from reference import batches
 from torch.nn.functional import cross_entropy
 from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
 
 import fedlib
 from fedlib import Algorithm
-from fedlib.algorithms import FedAdam, FedAvg, FedAvgM, FedProx, LocalOnly, Scaffold
+from fedlib.algorithms import FedAdam, FedAvg, FedAvgM, LocalOnly, Scaffold
 from fedlib.federation import choose_device, new_clients
 from fedlib.params import row
 
@@ -42,11 +43,6 @@ def test_history_has_one_row_a_round():
     assert history["test_accuracy"].notna().tolist() == [False, False, True, True]
     assert history["validation_accuracy"].between(0, 1).tolist() == [False, False, True, True]
     assert (history["seconds"] > 0).all() and (history["train_loss"] > 0).all()
-
-
-def test_evaluation_sets_are_matched_by_id():
-    a, b = (run(eval_data=DATA[order]).history["test_accuracy"] for order in ([6, 1, 3], [1, 3, 6]))
-    assert a.tolist() == b.tolist() and a.nunique() > 1
 
 
 def test_callbacks_see_each_round_and_add_numbers_arrays_and_words():
@@ -80,12 +76,6 @@ def descend(module, x, y, batches):
         rule.step()
 
 
-def batches_of(key, client, n):
-    """The rows of each batch of 8 in two epochs."""
-    orders = key.permutations(torch.tensor([client]), "batches", torch.tensor([n]), 2, n)[0]
-    return [rows for order in orders for rows in order.split(8)]
-
-
 def test_heavy_packages_wait_until_they_are_needed(run_python):
     heavy = {"sklearn", "matplotlib", "torchvision", "torch_geometric", "mlxtend", "scipy"}
     code = f"import sys, fedlib, fedlib.server.clusters\nfrom fedlib import *\nprint(*({heavy!r} & set(sys.modules)))"
@@ -114,43 +104,12 @@ def test_a_straggler_stops_after_its_steps(network, chunk_size, clients):
     key, slow = fedlib.Key(3, 1), 0
     for position, (k, (x, y)) in enumerate(clients.items()):
         module.load_state_dict(params)
-        batches, steps = batches_of(key, k, len(x)), steps_of(key, k, len(x))
-        slow += steps < len(batches)
-        descend(module, x, y, batches[:steps])
+        rows = batches(k, len(x), key, batch_size=8, epochs=2)
+        steps = steps_of(key, k, len(x))
+        slow += steps < len(rows)
+        descend(module, x, y, rows[:steps])
         assert largest_difference(row(state.local, position), dict(module.named_parameters())) <= 1e-12
     assert 1 < slow < len(clients)
-
-
-def one_number(data, rounds=1, seed=0, lost=0.0, **settings):
-    """A run in which each step takes 1 from a client's one number: its loss has the gradient 1."""
-    algorithm = LocalOnly(lambda p, b: p["theta"] + 0 * b[2].sum(), lr=1, batch_size=1, **settings)
-    return fedlib.fit(algorithm, {"theta": torch.zeros(())}, data, rounds, seed=seed, lost=lost, progress=False)
-
-
-def trained_steps(ids, rounds=1, seed=0, **settings):
-    """Steps that clients of 10 examples take, one example a step."""
-    data = fedlib.stack_rows(np.zeros((10, 1), np.float32), np.zeros(10), [np.arange(10)] * len(ids), ids=ids)
-    result = one_number(data, rounds, seed, stragglers=0.3, **settings)
-    return dict(zip(result.ids.tolist(), (-result.state.local["theta"]).int().tolist(), strict=True))
-
-
-def test_the_share_of_the_slow_and_their_steps():
-    """Among 4000 clients; six standard deviations of the binomial, so that it fails once in 10^8 seeds."""
-    steps = np.array(list(trained_steps(range(4000)).values()))
-    counts = np.bincount(steps, minlength=11)
-    assert steps.min() == 1 and steps.max() == 10 and len(counts) == 11
-    expected = np.array([0] + [0.03] * 9 + [0.73])  # a slow client may take all of its steps
-    assert (abs(counts / 4000 - expected) <= 6 * np.sqrt(expected * (1 - expected) / 4000)).all()
-
-
-def test_who_is_slow_depends_on_id_round_and_seed_only():
-    ids = list(range(40, 100))
-    everybody = trained_steps(ids)
-    assert trained_steps(ids[::-1], chunk_size=7) == everybody
-    few = trained_steps([90, 41, 55])
-    assert few == {k: everybody[k] for k in few} and trained_steps(ids, seed=1) != everybody
-    second = {k: total - everybody[k] for k, total in trained_steps(ids, rounds=2).items()}
-    assert second != everybody and set(second.values()) <= set(range(1, 11))
 
 
 # Lost clients.
@@ -193,27 +152,6 @@ def test_a_round_without_clients_changes_nothing(algorithm):
     assert all(equal(states[t - 1], states[t]) for t in empty)
 
 
-def test_the_share_of_the_lost_and_what_it_depends_on():
-    """Each of 3000 clients alone; six standard deviations."""
-    assert abs(np.mean(lost(0, 1, range(3000), 0.3)) - 0.3) <= 6 * np.sqrt(0.3 * 0.7 / 3000)
-    ids = list(range(40, 100))
-    data = fedlib.stack_rows(np.zeros((1, 1), np.float32), np.zeros(1), [[0]] * 60, ids=ids)
-
-    def arrived(data, **settings):
-        result = one_number(data, lost=0.3, **settings)
-        return result.ids[result.state.local["theta"] != 0].tolist()
-
-    there = [k for k, away in zip(ids, lost(0, 1, ids, 0.3), strict=True) if not away]
-    assert arrived(data) == arrived(data[torch.arange(60).flip(0)], chunk_size=7) == there
-    assert arrived(data[[50, 3, 17]]) == [k for k in (43, 57, 90) if k in there]
-
-
-@pytest.mark.parametrize("algorithm", [FedProx, Scaffold, LocalOnly])
-def test_nobody_slow_and_nobody_lost_is_the_plain_run_to_the_bit(algorithm):
-    plain = run(algorithm, 2, 5, network="CNN", stragglers=0, lost=0).state
-    assert equal(plain, run(algorithm, 2, 5, network="CNN", stragglers=1e-12, lost=1e-12).state)
-
-
 # Clients never seen.
 
 NEW = {k + 500: client for k, client in ragged_clients((3, 9, 30), seed=9).items()}
@@ -237,29 +175,6 @@ def test_a_new_client_holds_the_model_of_the_server(algorithm):
         assert all(len(p) == 3 and not p.any() for p in new.state.c_i.values()) and equal(new.state.c, result.state.c)
     with pytest.raises(ValueError, match=r"clients \[13, 31\] were in training"):
         new_clients(algorithm, result, client_data(ragged_clients() | NEW)[[1, 9, 7]])
-
-
-ALONE = [({"stragglers": 0.5}, 1), ({"epochs": 2, "optimizer": torch.optim.Adam}, 4)]
-
-
-@pytest.mark.parametrize(("settings", "rounds"), ALONE)
-def test_a_new_local_client_trains_as_it_would_have_alone(settings, rounds):
-    algorithm, result = trained(LocalOnly, **settings)
-    new = new_clients(algorithm, result, NEW_DATA, rounds, seed=6)
-    assert equal(new.state.local, run(LocalOnly, rounds, data=NEW_DATA, seed=6, **settings).state.local)
-    assert len(result.state.local["dense1.bias"]) == 8
-
-
-@pytest.mark.parametrize("algorithm", [FedAvg, Scaffold, LocalOnly])
-def test_new_clients_are_scored_as_others(algorithm):
-    algorithm, result = trained(algorithm)
-    new = new_clients(algorithm, result, NEW_DATA, 2)
-    scores = fedlib.evaluate(algorithm, new, NEW_DATA[[1, 2]])
-    for position, (id, accuracy) in enumerate(zip(scores["id"], scores["accuracy"], strict=True), 1):
-        own, (x, y) = row(algorithm.client_params(new.state, torch.tensor([position])), 0), NEW[id]
-        assert accuracy == pytest.approx(float((algorithm.predict(own, x).argmax(1) == y).double().mean()))
-    with pytest.raises(ValueError, match="not in training"):
-        fedlib.evaluate(algorithm, new, DATA)
 
 
 @dataclass(frozen=True)

@@ -32,12 +32,6 @@ def test_bits_are_splitmix():
     assert int(bits[1, 1, 4]) % 2**64 == z
 
 
-def test_draws_do_not_depend_on_company_or_size():
-    key, ids = Key(0, 2), torch.tensor([4, 9, 2**40])
-    large = key.bits(ids, "a", 5, 20)
-    assert torch.equal(key.bits(ids[[2, 0]], "a", 3, 7), large[[2, 0], :3, :7])
-
-
 def test_seeds_and_ids_of_numpy():
     ids = np.arange(3, dtype=np.int32)
     expected = Key(3, 1).bits(torch.arange(3), "a")

@@ -16,7 +16,6 @@ import fedlib
 from fedlib.algorithms.fedcg import occupancy
 from fedlib.costs import open_costs
 from fedlib.extensions.mixture import RandomFeatures, federated_em, nmi
-from fedlib.partition import iid, mixture, rotation
 from fedlib.server.clusters import kmeans
 
 DOUBLE = torch.float64
@@ -208,17 +207,3 @@ REFUSED = {
 def test_em_refuses(kind, words, call):
     with pytest.raises(kind, match=words):
         call()
-
-
-def test_on_rotated_images_the_classes_and_the_own_priors_matter():
-    """Bars of the measured ablation, on few images: stripes of four directions, a width for each class."""
-    random = np.random.RandomState(0)
-    y = random.randint(0, 3, 600)
-    rows, columns = np.mgrid[:12, :12]
-    waves = [np.sin(rows / (1 + c)) * (columns < 4 + 2 * c) for c in range(3)]
-    x = np.stack([waves[c] for c in y])[:, None] + 0.7 * random.standard_normal((600, 1, 12, 12))
-    part = mixture(rotation(iid(y, 20, 0), seed=0), 0.5, 0.3, 0)
-    full = federated_em(part.clients(x.astype(np.float32), y), 4, 3, 0)
-    assert nmi(part.sample_group, full.r) > nmi(part.sample_group, full.start[:, None].expand_as(full.r)) + 0.2
-    assert full.r.dtype == torch.float32 and not full.r.requires_grad
-    assert occupancy(full.r.sum((0, 1)))[1] > 0.8  # and no warning

@@ -140,19 +140,6 @@ def test_rounding_in_float32():
     assert torch.vmap(mmd2)(outliers, outliers).isfinite().all()
 
 
-@pytest.mark.parametrize(("function", "kernel"), [(mmd2, "rbf"), (mmd, "linear")])
-def test_stacked_clients_equal_a_loop(function, kernel):
-    x, y = normal(6, 5, 4).requires_grad_(), normal(6, 7, 4, seed=1)
-    x.data[2] = 0.3  # constant embeddings
-    wx, wy = torch.ones(6, 5), torch.ones(6, 7)
-    wx[1, 3:], wx[4, 1:], wy[3, 2:] = 0, 0, 0
-    stacked = torch.vmap(partial(function, kernel=kernel))(x, y, wx, wy)
-    looped = torch.stack([function(*rows, kernel=kernel) for rows in zip(x, y, wx, wy, strict=True)])
-    close(stacked, looped, 1e-14)
-    a, b = (torch.autograd.grad(values.sum(), x)[0] for values in (stacked, looped))
-    close(a, b, 1e-13)
-
-
 def test_bandwidth_of_constant_embeddings_is_the_floor():
     x, y, none = torch.ones(6, 4).double(), torch.ones(5, 4).double(), torch.zeros(6)
     y[0, 0] += 1e-3  # so most pairs are of equal rows

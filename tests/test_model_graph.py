@@ -109,24 +109,6 @@ def test_exactly_symmetric(recipe):
     torch.testing.assert_close(distance[pairs[:, 0], pairs[:, 1]], 1 / (1 + torch.exp(-score)))
 
 
-def test_order_of_neurons_does_not_matter():
-    stack = networks(4)
-    graphs, pairs = model_graph(stack, LAYERS), torch.combinations(torch.arange(4))
-    shuffled = {name: p.clone() for name, p in stack.items()}
-    for k in range(4):  # each network its own order; also that of the inputs, which the private layer gives
-        order = [torch.from_numpy(np.random.RandomState(10 * k + j).permutation(s)) for j, s in enumerate((6, 5, 4))]
-        order.append(torch.arange(1))
-        for name, before, after in zip(LAYERS, order, order[1:], strict=False):
-            shuffled[f"{name}.weight"][k] = stack[f"{name}.weight"][k][after][:, before]
-            shuffled[f"{name}.bias"][k] = stack[f"{name}.bias"][k][after]
-    other = model_graph(shuffled, LAYERS)
-    assert not torch.allclose(other.x, graphs.x)
-    net = siamese(graphs)
-    close(net(other, pairs), net(graphs, pairs))
-    predictor = train_on_gains([graphs], pairs, torch.linspace(-1, 1, 6), epochs=5)
-    close(predictor.score([other], pairs), predictor.score([graphs], pairs))
-
-
 @pytest.mark.parametrize(
     ("recipe", "kind"), [("paper", "negative"), ("paper", "equal"), ("book", "zero"), ("book", "huge")]
 )

@@ -3,18 +3,9 @@
 import pytest
 import torch
 from torch import nn
-from twins import TWINS, count, twin
+from twins import count
 
-import fedlib
 from fedlib.models import CNN, MLP, Model, femnist_cnn, lenet5
-
-
-@pytest.mark.parametrize("name", TWINS)
-def test_equals_its_twin_in_plain_torch(name):
-    params, predict, module = twin(name)
-    x = fedlib.Key(0).normal(torch.arange(5), "x", 1, 6, 6)
-    torch.testing.assert_close(predict(params, x), module(x))
-
 
 SIZES = {  # a model, its images, how many numbers it has
     "LEAF's FEMNIST": (femnist_cnn(), (1, 28, 28), 6_603_710),

@@ -131,21 +131,6 @@ def test_two_vmaps(names, order):
         close(both(*pair), expected)
 
 
-CONVOLUTIONS = [
-    ({"stride": 2, "padding": 2}, (2, 3, 7, 6), (4, 3, 3, 3)),
-    ({"dilation": (2, 1), "padding": (0, 1)}, (2, 3, 7, 6), (4, 3, 3, 2)),
-    ({"groups": 2, "padding": "same"}, (2, 4, 7, 6), (6, 2, 3, 3)),
-    ({"padding": "valid"}, (2, 1, 5, 5), (2, 1, 5, 5)),
-]
-
-
-@pytest.mark.parametrize(("settings", "x", "w"), CONVOLUTIONS, ids=str)
-def test_convolutions(names, settings, x, w):
-    for shapes in ([x, w, w[:1]], [x, w]):
-        args = tensors(4, shapes=shapes)
-        same(lambda vmap: first(vmap(partial(F.conv2d, **settings)), *args))
-
-
 NO_KERNEL = {  # images without a batch, dense layers of sequences, other functions
     F.conv2d: [(3, 8, 6), (4, 3, 3, 3), (4,)],
     F.linear: [(2, 5, 3), (6, 3)],

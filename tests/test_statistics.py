@@ -45,6 +45,7 @@ def table(**columns):
         (np.arange(11)[::-1] / 10, "accuracy", (0.5, 0.05, 0.0)),  # a tenth of eleven is two, rounded up
         ([0.5, 0.1, 0.9, 0.3, 0.2], "accuracy", (0.4, 0.1, 0.1)),
         (np.arange(11.0), "mse", (5.0, 9.5, 10.0)),
+        ([1.0, 5.0], "test_loss", (3.0, 5.0, 5.0)),
         ([np.nan, 3.0, np.nan, 1.0], "r2", (2.0, 1.0, 1.0)),
         (np.r_[np.arange(10.0), np.nan], "r2", (4.5, 0.0, 0.0)),  # ten clients have a score
     ],

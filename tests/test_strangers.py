@@ -5,8 +5,6 @@ import random
 from dataclasses import dataclass, replace
 from functools import partial
 
-import numpy as np
-import pandas as pd
 import pytest
 import torch
 import torch.nn.functional as F
@@ -14,7 +12,7 @@ from differential import gap, three_clients
 from torch import nn
 
 import fedlib
-from fedlib import losses, partition, plotting, statistics
+from fedlib import losses
 from fedlib.algorithm import held
 from fedlib.algorithms import IFCA, FedAvg, FedEM
 from fedlib.losses import weighted_mean
@@ -404,6 +402,10 @@ def nan_server(self, state, update, data=None, key=None):
     return type(state)({name: p * math.nan for name, p in state.models.items()})
 
 
+def doubled(self, state, update):
+    return replace(state, models={name: p.double() for name, p in state.models.items()})
+
+
 def trained(**parts):
     """FedAvg's training, with some parts of the update replaced."""
     return lambda self, *args: replace(FedAvg.train(self, *args), **parts)
@@ -418,6 +420,8 @@ BROKEN = {
     "a log of two columns": ({"train": trained(log={"a": torch.ones(3, 2)})}, ValueError, "number for each client"),
     "one number for all": ({"train": trained(log={"a": torch.tensor(1.0)})}, ValueError, "number for each client"),
     "a field that is not there": ({"train": trained(client_state={"own": torch.ones(3)})}, ValueError, "does not fit"),
+    "a server that returns nothing": ({"aggregate": lambda *_: None}, TypeError, "aggregate must return the new state"),
+    "a server of another type": ({"aggregate": doubled}, TypeError, "float64 in a run with torch.float32; cast in agg"),
     "a server without numbers": ({"aggregate": nan_server}, FloatingPointError, "server's model became NaN"),
 }
 
@@ -488,47 +492,6 @@ def test_attention_in_bfloat16_sees_no_padding():
     for seed in range(5):
         torch.manual_seed(seed)
         task(Attends(), x=list(torch.randn(3, 7, 10, 16)))
-
-
-def test_an_aggregate_that_returns_nothing_is_named():
-    class Forgets(FedAvg):
-        def aggregate(self, state, update):
-            super().aggregate(state, update)
-
-    with pytest.raises(TypeError, match="aggregate must return the new state"):
-        task(Base(), algorithm=Forgets)
-
-
-def test_a_model_keeps_its_type():
-    class Drifts(FedAvg):
-        def aggregate(self, state, update):
-            state = super().aggregate(state, update)
-            return replace(state, models={name: p.double() for name, p in state.models.items()})
-
-    with pytest.raises(TypeError, match="torch.float64 in a run with torch.float32; cast in aggregate"):
-        task(Base(), algorithm=Drifts)
-
-
-def test_masks_and_large_numbers_are_not_lost():
-    x = np.ma.masked_equal([[1.0, 999.0], [2.0, 3.0]], 999)
-    for rows in (x, list(x)):
-        with pytest.raises(ValueError, match="NaN|missing|finite"):
-            fedlib.stack_clients([rows], [[0, 1]])
-    users = np.ma.masked_equal([0, 0, 9], 9)
-    for part in (partition.by_user, partial(partition.dirichlet, n_clients=2, alpha=1.0, min_rows=0)):
-        with pytest.raises(ValueError, match="masked in row 2"):
-            part(users)
-    with pytest.raises(TypeError, match=r"2\*\*63"):
-        fedlib.stack_clients([torch.full((2, 1), 2**64 - 1, dtype=torch.uint64)], [[0, 1]])
-    with pytest.raises(ValueError, match="one value for each seed"):
-        statistics.interval([[1.0, 2.0], [3.0, 4.0]])
-    assert statistics.summary(pd.DataFrame({"test_loss": [1.0, 5.0]}), "test_loss")["worst"] == 5
-
-
-def test_a_history_without_the_column_is_named():
-    for history in ({"round": [1]}, {"round": [1], "test_accuracy": [math.nan]}):
-        with pytest.raises(ValueError, match="'mine' has no 'test_accuracy', only"):
-            plotting.curves({"mine": pd.DataFrame(history)})
 
 
 def test_draws_of_other_kinds():

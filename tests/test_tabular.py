@@ -42,10 +42,6 @@ def features(data):
     return data.x[data.index]
 
 
-def same(a, b):
-    return all(torch.equal(getattr(a, f), getattr(b, f)) for f in ("x", "index", "y", "n", "id"))
-
-
 # ---- tables ----
 
 
@@ -121,32 +117,6 @@ def test_the_hold_out_is_the_settings_or_a_fifth():
     assert set(np.concatenate([dealt.train.y.ravel(), dealt.validation.y.ravel(), dealt.test.y[0]])) == set(range(60))
 
 
-def test_a_client_does_not_depend_on_the_others():
-    t = toy(classes=True)
-    for overlap in (False, True):
-        few, many = (deal(t, **(SIZES | {"clients": k}), overlap=overlap, seed=4) for k in (2, 5))
-        for a, b in zip(parts(few), parts(many), strict=True):
-            assert torch.equal(a.y, b.y[:2])
-            assert torch.equal(features(a), features(b)[:2, :, : int(few.widths.max())])
-        assert [tuple(c) for c in few.columns] == [tuple(c) for c in many.columns[:2]]
-        without = deal(t, **(SIZES | {"validation": 0}), overlap=overlap, seed=4)
-        assert same(without.train, many.train) and same(without.test, many.test)
-
-
-def test_the_seed_decides_all():
-    t = toy()
-    held = [deal(toy(classes=True), **SIZES, seed=s).test.y[0].tolist() for s in (5, 5, 6)]
-    assert held[0] == held[1] != held[2]
-    kinds = {"groups": 2, "plant": "offset", "strength": 1.0, "overlap": True, "clients": 12}
-    a, b, other = (deal(t, **(SIZES | kinds), seed=s) for s in (5, 5, 6))
-    for p, q, r in zip(*map(parts, (a, b, other)), strict=True):
-        assert same(p, q) and not torch.equal(p.y, r.y)
-    for field in ("group", "planted"):
-        assert np.array_equal(getattr(a, field), getattr(b, field))
-        assert not np.array_equal(getattr(a, field), getattr(other, field))
-    assert [tuple(c) for c in a.columns] == [tuple(c) for c in b.columns] != [tuple(c) for c in other.columns]
-
-
 # ---- columns and scaling ----
 
 
@@ -213,19 +183,6 @@ def test_plants_are_exact_in_all_parts(kind, strength):
             expected = CHANGES[kind](a.y[k], strength) if dealt.planted[k] else a.y[k]
             torch.testing.assert_close(b.y[k], expected, atol=1e-6, rtol=1e-6)
             assert torch.equal(b.y[k], a.y[k]) == (strength == 0 or not dealt.planted[k])
-
-
-def test_planted_clients_do_not_follow_the_feature_groups():
-    t, both = toy(), []
-    for seed in range(40):
-        sizes = {"clients": 20, "rows": 2, "features": 2, "hold_out": 20, "plant": "scale", "seed": seed}
-        grouped, other, loose = (deal(t, **sizes, groups=g, strength=h) for g, h in ((2, 0), (3, 1), (1, 1)))
-        assert grouped.planted.sum() == 10
-        for dealt in (other, loose):  # neither the groups nor the strength move them
-            assert np.array_equal(grouped.planted, dealt.planted)
-        both.append((grouped.planted * grouped.group).sum())
-    # 40 draws from a hypergeometric distribution of mean 5 and variance 25/19
-    assert abs(np.mean(both) - 5) < 4 * math.sqrt(25 / 19 / 40) and 0.5 < np.var(both) < 2.8
 
 
 # ---- errors ----

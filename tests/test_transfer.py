@@ -6,11 +6,11 @@ from itertools import combinations
 import pytest
 import torch
 from refusals import refusals
-from twins import close, count, normal
+from twins import close, normal
 
 from fedlib import evaluate, fit, stack_clients
 from fedlib.algorithms import LGFedAvg, LocalOnly
-from fedlib.costs import open_costs, record
+from fedlib.costs import open_costs
 from fedlib.losses import cross_entropy, mse
 from fedlib.models import MLP
 from fedlib.server.transfer import all_pairs, federated_score, positive_transfer
@@ -113,25 +113,6 @@ def test_helpful_and_harmful_pairs(local, factor):
     pairs = torch.tensor([[0, 1], [2, 3]])
     found = positive_transfer(algorithm, starts, data([5, 5, 40, 40], 0), data([99] * 4, 50), 10, pairs)
     assert (found.gain[:, 0] > 0).all() and (found.gain[:, 1] < 0).all(), found.gain
-
-
-def test_costs():
-    algorithm, pairs = lg(mmd=0.5, pool=8, epochs=3), torch.tensor([[0, 1], [1, 2]])
-    with open_costs() as ledger:
-        record("training", examples=5)
-        positive_transfer(algorithm, [start(), start(seed=1)], TRAIN, VALIDATION, 4, pairs)
-    assert ledger.entries["training"]["examples"] == 5 and set(ledger.entries) == {"training", "transfer"}
-    entry, (repeats, rounds) = ledger.entries["transfer"], (2, 4)
-    n = dict(zip([3, 5, 8], [9, 7, 5], strict=True))
-    in_pairs = [n[3], n[5], n[5], n[8]]
-    assert entry["examples"] == repeats * rounds * 3 * (sum(n.values()) + sum(in_pairs))
-    shared = 8 * count({name: p for name, p in start().items() if not name.startswith("dense1.")})
-    embedding = 8 * 6
-    assert entry["bytes_down"] == repeats * rounds * 4 * (shared + 8 * embedding)
-    weight = 8  # a client's number of examples, which goes with its sums
-    up = rounds * (4 * (shared + weight) + sum(in_pairs) * embedding) + sum(in_pairs) * embedding
-    assert entry["bytes_up"] == repeats * up
-    assert entry["flops"] > 300 * entry["examples"] and entry["server_seconds"] > 0
 
 
 REFUSED = {

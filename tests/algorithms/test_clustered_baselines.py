@@ -173,15 +173,6 @@ def test_who_is_drawn_stays_in_its_group():
     assert algorithm.place(state, {"w": update["w"][2:3]}).tolist() == [1]
 
 
-@pytest.mark.parametrize("algorithm", ALL)
-def test_a_cluster_without_clients_in_the_cohort_keeps_its_model(algorithm):
-    """With one client a round, one model moves in each round."""
-    seen = []
-    fit(algorithm, planted(), size=1, rounds=6, callbacks=[lambda t, state, entry: seen.append(state.models)])
-    weights = torch.stack([models["dense1.weight"] for models in seen])
-    assert (weights.diff(dim=0) != 0).flatten(2).any(2).sum(1).tolist() == [1] * 5
-
-
 # --- memory and chance -----------------------------------------------------------------------------------------------
 
 
@@ -218,21 +209,6 @@ def test_costs_of_ifca(clients):
     assert (history[columns] == [COHORT * 3 * size, COHORT * (size + 8 + 8)]).all(axis=None)
     of_clusters = history[[f"{column} (clustering)" for column in columns]]
     assert (of_clusters == [COHORT * 2 * size, COHORT * 8]).all(axis=None)
-
-
-@pytest.mark.parametrize("algorithm", WARM)
-def test_costs_of_the_first_training(algorithm):
-    """One model down to everybody, and one up; later a round costs as one of FedAvg, of plain means for FeSEM."""
-    clients = planted()
-    history, size = fit(algorithm, clients, size=COHORT, warmup=4).history, 8 * count(twin("MLP")[0])
-    examples = 4 * sum(len(xy[1]) for xy in clients.values())
-    flops = examples * 3 * 2 * (36 * 8 + 8 * 4)
-    first = {"clients": 12, "bytes_down": 12 * size, "bytes_up": 12 * size, "examples": examples, "flops": flops}
-    for name, value in first.items():
-        assert history[name][0] == value == history.get(f"{name} (clustering)", history["clients"])[0]
-    assert history["server_seconds (clustering)"][0] > 0 and history["bytes_down (clustering)"][1:].isna().all()
-    up = COHORT * (size + 8 * (algorithm is not FeSEM))
-    assert (history.loc[1:, ["bytes_down", "bytes_up"]] == [COHORT * size, up]).all(axis=None)
 
 
 # --- planted groups --------------------------------------------------------------------------------------------------

@@ -44,17 +44,6 @@ def test_local_only_equals_the_reference(network, optimizer, cohort, clients):
         assert largest_difference(row(result.state.local, position), dict(module.named_parameters())) <= 1e-10
 
 
-def test_train_loss_is_the_mean_over_steps_and_examples(clients):
-    params, _, module = twin("MLP")
-    _, result = fit(FedAvg, clients, rounds=1, lr=LR)
-    total = 0.0
-    for client, (x, y) in clients.items():
-        module.load_state_dict(params)
-        losses = reference.local_training(module, x, y, client=client, key=Key(SEED, 1), **rules(torch.optim.SGD))
-        total += len(x) * sum(losses) / len(losses)
-    assert result.history.train_loss[0] == pytest.approx(total / sum(len(x) for x, _ in clients.values()), abs=1e-12)
-
-
 def test_fedsgd_is_one_gradient_step_on_all_data(clients):
     module = twin("MLP")[2]
     _, result = fit(FedAvg, clients, rounds=1, lr=LR, batch_size=None, epochs=1)

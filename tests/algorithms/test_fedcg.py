@@ -307,29 +307,6 @@ def test_a_run_too_short_for_its_settings_says_so(make, settings, said):
     assert words.count("=") == len(said)
 
 
-# ---- costs ----
-
-
-MODEL, CLASSIFIERS, GRAPH = 36 * 2 + 2 + 12 + D * 12 + 1, 20 + 57 + 84, 12 * 12  # how many numbers each has
-MEANS = MODEL + 1 + D  # with how many examples, and how many of each domain
-COSTS = [  # what goes down and up: the model, for the domains, for the graph
-    (FedCG, {}, [MODEL, 2 * CLASSIFIERS + D, GRAPH + D * D], [MEANS, CLASSIFIERS + 1 + D, GRAPH + 1]),
-    (FedCGKnownDomains, {"teacher": by_brightness, "gcn": None}, [MODEL, CLASSIFIERS, 0], [MEANS, CLASSIFIERS + 1, 0]),
-]
-
-
-@pytest.mark.parametrize(("kind", "settings", "down", "up"), COSTS)
-def test_costs_by_purpose(kind, settings, down, up):
-    """Of MLP((36, 2, 4)) with modules in its last layer, q = 12."""
-    net = DomainNet(MLP((36, 2, 4)), D, ("dense2",), CLASSIFIER)
-    algorithm = kind(lambda p, b, w=None: cross_entropy(net(p, b[0], w), *b[1:]), net=net, **settings)
-    history = run(algorithm, small_data(), rounds=2).history.iloc[-1]
-    assert history["examples (domains)"] * 2 == history["examples"]
-    for way, expected in {"down": down, "up": up}.items():
-        parts = [history.get(f"bytes_{way} ({purpose})", 0) for purpose in ("domains", "graph")]
-        assert [history[f"bytes_{way}"] - sum(parts), *parts] == [8 * COHORT * n for n in expected]
-
-
 # ---- mistakes ----
 
 

@@ -150,12 +150,6 @@ def test_equals_the_slow_loop(case):
         assert score["loss"] == pytest.approx(float(cross_entropy(modules[k].dense2(h), y).detach()), abs=1e-10)
 
 
-# --- by hand ----------------------------------------------------------------------------------------------------------
-
-
-# --- what equals what -------------------------------------------------------------------------------------------------
-
-
 # --- new clients, costs, checkpoints, mistakes ------------------------------------------------------------------------
 
 

@@ -4,8 +4,10 @@ import numpy as np
 import pytest
 import torch
 from reference import cohort, mean_by_examples, trained
+from scipy.cluster.hierarchy import average, fcluster
 from scipy.linalg import subspace_angles
-from twins import LOCAL, SEED, SIZES, classification_loss, client_data, count, largest_difference, ragged_clients, twin
+from scipy.spatial.distance import squareform
+from twins import LOCAL, SEED, classification_loss, client_data, largest_difference, ragged_clients, twin
 from twins import fit as fit_on
 
 import fedlib
@@ -42,17 +44,9 @@ def smallest_angle(a, b):
 
 
 def agglomerate(distance, threshold):
-    """Average linkage, by the mean of all distances between two clusters; numbered by their first clients."""
-    clusters = [[k] for k in range(len(distance))]
-    while len(clusters) > 1:
-        pairs = [(a, b) for a in range(len(clusters)) for b in range(a)]
-        gap = {(a, b): distance[np.ix_(clusters[a], clusters[b])].mean() for a, b in pairs}
-        a, b = min(gap, key=gap.get)
-        if gap[a, b] >= threshold:
-            break
-        clusters[b] += clusters.pop(a)
-    order = sorted(clusters, key=min)
-    return [next(m for m, members in enumerate(order) if k in members) for k in range(len(distance))]
+    """SciPy's average linkage, numbered by their first clients."""
+    labels = fcluster(average(squareform(distance, checks=False)), threshold - 1e-9, "distance").tolist()
+    return [[*dict.fromkeys(labels)].index(label) for label in labels]
 
 
 def slow(clients, network, size, p, threshold):
@@ -84,16 +78,6 @@ def test_pacfl(network, size, p, threshold, clients):
 
 
 # --- signatures, angles, clusters -------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("n", "p"), [(1, 3), (97, 3), (3, 40)])
-def test_a_signature_spans_what_the_first_singular_vectors_span(n, p):
-    x = ragged_clients((n,))[10][0]
-    sent, rank = signature(x, p), min(n, p)
-    assert sent.shape == (p, 36) and sent.dtype == torch.float64 and not sent[rank:].any()
-    assert torch.allclose(sent[:rank] @ sent[:rank].T, torch.eye(rank).double(), atol=1e-12)
-    assert subspace_angles(sent[:rank].numpy().T, basis(x, p)).max() < 1e-7
-    assert abs(abs(float(sent[0] @ torch.from_numpy(basis(x, 1)[:, 0]))) - 1) < 1e-12  # the largest comes first
 
 
 def test_what_repeats_or_is_zero_adds_no_direction():
@@ -179,17 +163,3 @@ def test_permuted_labels_are_not_seen():
     angles = principal_angles(found, found)
     for threshold in (3, 3.5, 4, 4.5, 5, 6):
         assert cluster_scores(group, linkage(angles, threshold=threshold))["ari"] < 0.2
-
-
-# --- costs ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_costs_before_round_1(dtype, clients):
-    """Each client sends 3 vectors of 36 numbers, or as many as it has examples."""
-    history, width = fit(clients, size=COHORT, threshold=APART, dtype=dtype)[1].history, dtype.itemsize
-    first, of_clusters = history.iloc[0], history["bytes_up (clustering)"]
-    assert first["bytes_up"] == of_clusters[0] == sum(min(3, n) for n in SIZES) * 36 * width
-    assert first[["clients", "bytes_down", "examples"]].tolist() == [8, 0, 0] and of_clusters[1:].isna().all()
-    assert (history["bytes_up"][1:] == COHORT * (count(twin("MLP")[0]) + 1) * width).all()
-    assert first["server_seconds (clustering)"] > 0

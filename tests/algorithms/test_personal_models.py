@@ -4,12 +4,12 @@ import pytest
 import torch
 from reference import cohort, mean_by_examples
 from reference import trained as trained_on
-from twins import LOCAL, SEED, SIZES, client_data, count, largest_difference, ragged_clients, twin
+from twins import LOCAL, SEED, SIZES, client_data, largest_difference, ragged_clients, twin
 from twins import fit as fit_on
 
 import fedlib
 from fedlib import Key
-from fedlib.algorithms import Ditto, FedAvg, FedRep, FineTunedFedAvg, LGFedAvg
+from fedlib.algorithms import Ditto, FedRep, FineTunedFedAvg, LGFedAvg
 from fedlib.params import row
 
 ROUNDS, COHORT = 4, 3
@@ -138,29 +138,6 @@ def test_a_new_client_trains_from_the_servers_model(case, clients):
         v = {k: trained(module, v[k], NEW[k], k, Key(11, t), **training(w)) for k in NEW}
     served = fedlib.new_clients(algorithm, result, client_data(NEW), rounds=2, seed=11)
     assert rows_differ(held(algorithm, served), v.values()) <= 1e-10
-
-
-# --- costs ------------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(("kind", "settings", "epochs"), [(Ditto, {}, 4), (FedRep, {"head_epochs": 3}, 5)])
-def test_ditto_and_fedrep_train_twice(kind, settings, epochs, clients):
-    """And FedRep sends the representation alone, with its weight; Ditto a model, as `test_costs` says."""
-    history, start = fit(kind, clients, **settings)[1].history, twin("MLP")[0]
-    size = 8 * count({n: p for n, p in start.items() if kind is Ditto or n.startswith("dense1.")})
-    assert (history[["bytes_down", "bytes_up"]] == [COHORT * size, COHORT * (size + 8)]).all(axis=None)
-    cohorts = [sum(len(clients[k][0]) for k in cohort(clients, COHORT, key)) for key in KEYS[:ROUNDS]]
-    assert history["examples"].tolist() == [epochs * n for n in cohorts]
-    assert kind is FedRep or (history["flops"] == history["examples"] * 3 * 2 * (36 * 8 + 8 * 4)).all()
-
-
-def test_fine_tuning_uses_no_bytes_and_no_client_is_slow(clients):
-    _, tuned = fit(FineTunedFedAvg, clients, rounds=T + 2, stragglers=0.9, **TUNED)
-    _, plain = fit(FedAvg, clients, rounds=T, stragglers=0.9)
-    columns, flops = ["bytes_down", "bytes_up", "examples", "flops"], 3 * sum(SIZES) * 3 * 2 * (36 * 8 + 8 * 4)
-    history, first = tuned.history, plain.history[columns].to_numpy().tolist()
-    assert history[columns].to_numpy().tolist() == first + [[0, 0, 3 * sum(SIZES), flops]] * 2
-    assert history["flops (fine-tuning)"].fillna(0).tolist() == [0] * T + [flops] * 2
 
 
 # --- the rounds of fine-tuning ----------------------------------------------------------------------------------------

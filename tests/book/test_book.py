@@ -87,17 +87,6 @@ def test_an_address_that_is_not_githubs_is_explained(fork):
     assert "Traceback" not in run.stderr
 
 
-def test_a_new_address_reaches_every_place():
-    new = "https://github.com/someone/else"
-    text = 'clone("https://github.com/ORG/fedlib", x) https://github.com/ORG/fedlib.git (https://github.com/ORG/fedlib)'
-    assert badges.with_address(text, new) == f'clone("{new}", x) {new}.git ({new})'
-    assert badges.with_address("https://github.com/ORG/fedlib/actions/x.svg", new) == f"{new}/actions/x.svg"
-    assert badges.with_address("https://ORG.github.io/fedlib/book", new) == "https://someone.github.io/else/book"
-    colab = "https://colab.research.google.com/github/{}/blob/main/x.ipynb"
-    assert badges.with_address(colab.format("ORG/fedlib"), new) == colab.format("someone/else")
-    assert badges.with_address("https://github.com/actions/checkout", new) == "https://github.com/actions/checkout"
-
-
 def test_readme_names_commands_that_exist():
     makefile = (ROOT / "Makefile").read_text(encoding="utf8")
     for name in ("README.md", "CONTRIBUTING.md", "book/setup.md"):

@@ -94,25 +94,6 @@ def test_equation_4_by_hand(layers):
     close(net(params, x, w_d, real), by_hand(net, params, x, w_d, real))
 
 
-def test_padding_does_not_count():
-    net = CelebANet(SMALL, 3, ALL)
-    params = {name: p.requires_grad_() for name, p in moved(net.init(0)).items()}
-    x, y, w_d = normal(4, 2, 11, 9), torch.tensor([0, 1, 1, 0]), weights(4, 3)
-
-    def step(x, y, w_d):
-        real = (torch.arange(len(x)) < 3).to(x)
-        out = net(params, x, w_d, real)
-        return out[:3], torch.autograd.grad(cross_entropy(out, y, real), list(params.values()))
-
-    out, gradients = step(x, y, w_d)
-    rows = [0, 1, 2, 0, 0]
-    changed, same = step(torch.cat([x[:3], 99 * normal(2, 2, 11, 9, seed=5)]), y[rows], w_d[rows])
-    close(changed, out)
-    for a, b in zip(same, gradients, strict=True):
-        close(a, b)
-    assert (net(params, x, w_d)[:3] - out).abs().max() > 1e-3
-
-
 @LAYERS
 def test_a_stack_of_clients_equals_one_after_another(layers):
     """Different parameters, rows and padding for each client; one client has no real row at all."""

@@ -69,22 +69,6 @@ def test_goes_on_where_it_stopped(experiment, monkeypatch):
     assert done[-1] == 1, "other settings begin anew"
 
 
-def test_a_part_outlives_changes_of_arms_that_it_does_not_depend_on(tmp_path):
-    """It depends on the arm that it is named after, or on those that it names, or on all."""
-    path, count = tmp_path / "99_x.json", iter(range(99))
-
-    def parts(**probe):
-        keep = running.Keep(path, {}, probe)
-        found = [keep(name, lambda: next(count)) for name in ("a", "b", "all")]
-        found += [keep(f"part of {arms}", lambda: next(count), arms=arms) for arms in ("a", "ab", "abc")]
-        assert keep.seconds == sum(keep.took.values()) and len(keep.took) == 6
-        return found
-
-    assert parts(a=[1.0], b=[2.0]) == [0, 1, 2, 3, 4, 5]
-    assert parts(a=[1.0], b=[2.0], c=[3.0]) == [0, 1, 6, 3, 4, 7], "c is new"
-    assert parts(a=[1.0], b=[2.5], c=[3.0]) == [0, 8, 9, 3, 10, 11]
-
-
 def test_an_arm_is_measured_alone(tmp_path, monkeypatch):
     """A new arm makes no result stale, and leaves the figures of the others as they are; so does one that moved."""
     monkeypatch.setattr(running, "ROOT", tmp_path)
@@ -111,18 +95,6 @@ def test_an_arm_is_measured_alone(tmp_path, monkeypatch):
     arms["d"] = [4.0]
     experiment = dataclasses.replace(experiment, settings={"rounds": 1})
     assert figures() == {"b": 8, "c": 9, "d": 10}, "other settings begin anew"
-
-
-def test_the_same_numbers_written_otherwise_are_not_stale(experiment, monkeypatch):
-    running.run(experiment)
-    means = fedavg.cluster_means
-
-    def moved_elsewhere(sums, previous):  # a comment, another name, another place
-        answer = means(sums, previous=previous)
-        return {name: p + 0 for name, p in answer.items()}
-
-    monkeypatch.setattr(fedavg, "cluster_means", moved_elsewhere)
-    assert running.state(experiment) == "current"
 
 
 def test_other_weights_make_exactly_what_averages_stale(experiment, monkeypatch):

@@ -12,7 +12,6 @@ import fedlib
 from book.experiments import fedcg_femnist as chapter
 from book.experiments.cfl_variants import RELATIVE
 from book.experiments.worlds import EXACT, LowRank
-from fedlib import Key
 from fedlib.algorithms import FedCG
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.models import CNN
@@ -123,42 +122,6 @@ def test_the_papers_settings(here):
     assert algorithm.net.classifier.channels == (32, 64) and algorithm.net.classifier.pooled
     assert algorithm.gcn.weights == "bottleneck" and algorithm.gcn.relu and algorithm.beta == 0.5
     assert type(algorithm) is FedCG and paper["fraction"] == [0.6, 0.2, 0.2]
-
-
-def test_visits_are_equal(here):
-    runs = {name: chapter.method(settings(), here, name, 0.1, 20)[1:] for name in chapter.METHODS}
-    assert {rounds * cohort for rounds, cohort in runs.values()} == {60} and runs[RELATIVE][1] == 6
-
-
-@pytest.mark.parametrize("name", ["FedAvg", "FedCG, paper, D = 2", RELATIVE, "FedCG, told one domain"])
-def test_a_run_goes_on_from_its_checkpoint(here, checkpoints, monkeypatch, name):
-    whole, fit, told = chapter.run(settings(), name, 0, 0.1, 6, here=here), chapter.fedlib.fit, []
-    assert not list(checkpoints.iterdir()), "it is gone when the run is done"
-
-    def watched(*args, callbacks, checkpoint, **more):
-        first = not list(checkpoints.iterdir())
-
-        def stop(t, state, record):
-            told.append(t)
-            if first and t == args[3] - 1:
-                raise KeyboardInterrupt
-
-        every = chapter.Checkpoint(checkpoint.path, every_rounds=1)
-        return fit(*args, callbacks=[*callbacks, stop], checkpoint=every, **more)
-
-    monkeypatch.setattr(chapter.fedlib, "fit", watched)
-    with pytest.raises(KeyboardInterrupt):
-        chapter.run(settings(), name, 0, 0.1, 6, here=here)
-    assert len(list(checkpoints.iterdir())) == 1
-    stopped = len(told)
-    again = chapter.run(settings(), name, 0, 0.1, 6, here=here)
-    assert told[stopped] > 1 and {**again, "seconds": 0} == {**whole, "seconds": 0}
-
-
-def test_domains_drawn_at_random(here):
-    w = chapter.drawn(here.train, Key(3), 4)
-    assert w.shape == (*here.train.index.shape, 4) and torch.equal(w.sum(-1), torch.ones(here.train.index.shape))
-    assert not torch.equal(w, chapter.drawn(here.train, Key(4), 4)) and (w.mean((0, 1)) > 0.1).all()
 
 
 def test_rates_are_chosen_by_validation_writers(here, checkpoints, monkeypatch):

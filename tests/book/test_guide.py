@@ -40,26 +40,6 @@ assert all(torch.equal(longer[name], whole[name]) for name in whole), "a resumed
 print(json.dumps({"code": int(code), "fedlib": fedlib.__file__, "others": others, "ends": ends}))
 """
 
-TOGETHER = """
-import test_apfl as page
-from fedlib.engines import processes
-processes.start()
-alone = page.fit(page.APFL, "dense")[1].state
-together = page.fit(lambda *a, **k: processes.over_processes(page.APFL(*a, **k)), "dense")[1].state
-for field in ("models", "own"):
-    for name, p in getattr(alone, field).items():
-        assert (p - getattr(together, field)[name]).abs().max() <= 1e-12
-print("the same over processes", flush=True)
-processes.stop()
-"""
-
-LEAVES = """
-import test_apfl as page
-from fedlib.engines import flower
-algorithm, *_ = page.fit(page.APFL, "dense")
-start = page.models.Model(page.network("dense")).params
-print(*flower.leaves_client(algorithm, start, page.clients(list(page.CLIENTS)))["name"])
-"""
 
 FOLLOW = """
 import json
@@ -140,14 +120,6 @@ def test_named_files_and_commands_exist():
     assert "tests/book/test_results_are_fresh.py" in PAGE and (ROOT / "tests/book/test_results_are_fresh.py").exists()
 
 
-def test_a_change_that_does_not_fit_is_noticed():
-    assert changed("a\nb\n", " a\n+c", "f") == "a\nc\nb\n" and changed("a\nb\n", "-a\n+c", "f") == "c\nb\n"
-    assert changed("a\nb\n", "-a", "f") == "b\n"
-    for text in ("b\n", "a\na\n"):
-        with pytest.raises(AssertionError, match="adapt the page"):
-            changed(text, " a\n+c", "f")
-
-
 def test_ones_own_folder(mine):
     """The first part: an empty folder, and a Python that can import nothing of the project but fedlib."""
     said = followed_by(FOLLOW_ALONE, cwd=mine, path=mine.parent / "site")
@@ -156,17 +128,6 @@ def test_ones_own_folder(mine):
     # What the page says of the figure.
     apfl, fedavg, alone = (mean(said["ends"][name]) for name in ("APFL", "FedAvg", "LocalOnly"))
     assert min(apfl, fedavg) - alone > 0.02 and abs(apfl - fedavg) < 0.04
-
-
-def test_it_runs_over_processes(mine):
-    (mine / "together.py").write_text(TOGETHER, encoding="utf8")
-    torchrun = ("-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "together.py")
-    assert python(*torchrun, cwd=mine, path=mine.parent / "site").count("the same over processes") == 2
-
-
-def test_the_own_model_never_leaves_its_client(mine):
-    sent = python("-c", LEAVES, cwd=mine, path=mine.parent / "site").splitlines()[-1].split()
-    assert sent and all(name.startswith(("sum", "log/")) or name == "place" for name in sent)
 
 
 @followed

@@ -12,7 +12,6 @@ from fedlib import algorithms, datasets, extensions
 from tools import badges, notebooks
 
 ROOT = notebooks.ROOT
-STORED = sorted((ROOT / "book/results").glob("*.json"))
 
 
 def text(page):
@@ -70,23 +69,6 @@ def test_the_reference_has_every_algorithm():
     modules = [import_module(name) for name in REFERENCE.modules_of(ROOT, "fedlib.algorithms")]
     assert {name for module in modules for name in module.__all__} >= set(algorithms.__all__)
     assert REFERENCE.chapters_of(algorithms.fedavg) == ["01"]
-
-
-def test_a_page_of_the_reference_appears_and_goes_with_its_module(tmp_path):
-    library = tmp_path / "fedlib"
-    (library / "folder").mkdir(parents=True)
-    (tmp_path / "book").mkdir()
-    (library / "__init__.py").write_text('__all__ = ["one"]')
-    (library / "one.py").write_text('__all__ = ["f"]')
-    (library / "private.py").write_text("x = 1")
-    (library / "folder/__init__.py").write_text("")
-    (library / "folder/two.py").write_text('__all__ = ["g"]')
-    app = SimpleNamespace(srcdir=tmp_path)
-    REFERENCE.write_pages(app, None)
-    assert {p.name for p in (tmp_path / "book/api").iterdir()} == {"fedlib.one.md", "fedlib.folder.two.md"}
-    (library / "one.py").unlink()
-    REFERENCE.write_pages(app, None)
-    assert [p.name for p in (tmp_path / "book/api").iterdir()] == ["fedlib.folder.two.md"]
 
 
 def test_the_atlas_has_every_algorithm():

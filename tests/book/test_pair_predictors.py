@@ -42,16 +42,6 @@ def test_repeats():
     assert math.isnan(chapter.repeat_auc([[1, 2], [2, 1]]))
 
 
-def test_the_bound_from_agreement():
-    """The best guess for a pair that gains with chance p, against what two runs agree on."""
-    random = np.random.RandomState(0)
-    p = random.uniform(size=2000)
-    agreement = chapter.sign_agreement(random.uniform(size=(20, 2000)) - 1 + p)
-    assert np.maximum(p, 1 - p).mean() <= (1 + math.sqrt(2 * agreement - 1)) / 2 + 0.01
-    same = chapter.sign_agreement(random.uniform(size=(20, 2000)) - 0.2)
-    assert pytest.approx((1 + math.sqrt(2 * same - 1)) / 2, abs=0.01) == 0.8
-
-
 # ---- distances ----
 
 

@@ -79,13 +79,3 @@ def test_each_package_asked_for_is_listed_and_no_other():
 def test_each_row_has_a_licence_and_an_address():
     for row in licences.rows(PAGE).values():
         assert re.fullmatch(r"\| \[[\w.-]+\]\(https://\S+\) \| [\w, ]+ \| \w[^|]+ \|\n", row), row
-
-
-def test_the_list_follows_what_is_asked_for(monkeypatch):
-    monkeypatch.setattr(licences, "requires", lambda _: ["absent>=1", "numpy>=1", 'NumPy>=2; extra == "book"'])
-    absent = "| [absent](https://absent.org) | library | MIT |\n"
-    page = licences.with_rows(f"Before\n{licences.HEAD}{absent}| [left](https://left.org) | book | MIT |\n\nAfter")
-    assert page.startswith(f"Before\n{licences.HEAD}{absent}| [numpy](https://numpy.org) | library, book | BSD-3")
-    assert page.endswith(" |\n\nAfter") and "left.org" not in page
-    with pytest.raises(SystemExit, match="absent is not installed"):
-        licences.with_rows(f"{licences.HEAD}\n")

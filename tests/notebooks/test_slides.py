@@ -10,10 +10,6 @@ import pytest
 from tools import notebooks, slides
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 3"><circle r="1"/></svg>'
-DRAWING = (
-    '<figure class="fedlib" data-fedlib="moves"><style>p {}</style><svg viewBox="0 0 3 3"></svg>'
-    "<figcaption>It rolls.</figcaption><details>Numbers.</details><script>roll()</script></figure>"
-)
 TABLE = (
     "<style>p {}</style><table><thead><tr><th>radius</th></tr></thead><tbody><tr><td>1 ± 0</td></tr></tbody></table>"
 )
@@ -95,68 +91,6 @@ def test_a_deck_has_all_parts(chapter):
         "<strong>Build.</strong> Round it is. Is it? </p>" in exercises.replace("</p>", " </p>")
         and "<strong>Read on.</strong>" in exercises
     )
-
-
-def test_what_is_long_goes_on_on_another_slide(chapter, monkeypatch):
-    """Of the functions, the shortest are left out; no paragraph is cut, and no table leaves the words before it."""
-    monkeypatch.setattr(slides, "CODE", 10)
-    monkeypatch.setattr(slides, "LINES", 4)
-    algorithm = [plain(s) for s in sections(chapter) if "The algorithm" in s]
-    assert ["def two(a):" in s for s in algorithm] == ["three" not in s for s in algorithm] == [True, False]
-    assert all(f"<small>{i}/2</small>" in s for i, s in enumerate(algorithm, 1)) and "def one" not in "".join(algorithm)
-    assert slides._pages("One two.\n\nThree.\n\nFour.", 3) == ["One two.\n\nThree.", "Four."]
-    assert slides._pages("One.\n\n| a |\n| - |\n\nand $x$.\n\nTwo.", 1) == ["One.\n\n| a |\n| - |\n\nand $x$.", "Two."]
-    assert slides._pages("So\n\n$$x$$\n\nTwo.", slides.EQUATION) == ["So\n\n$$x$$", "Two."]
-    rows = [f"| {i} |\n" for i in range(slides.ROWS + 1)]
-    first, second = slides._pages(f"A table.\n\n| a |\n| - |\n{''.join(rows)}", 9)
-    assert first.count("\n| ") == second.count("\n| ") == 2 + len(rows) / 2
-
-
-def test_the_idea_has_its_drawings_and_the_words_around_them(chapter):
-    """A figure that moves stands still; words that are too many for the figure's slide go before it."""
-    new = nbformat.v4
-    output = new.new_output("execute_result", {"text/html": DRAWING})
-    cells = [new.new_markdown_cell("## The idea in a picture\n\nA circle has no corner.")]
-    told = new.new_notebook(cells=[chapter.cells[0], *cells, *chapter.cells[1:]])
-    assert "no corner" in sections(told)[2]
-    cells += [new.new_code_cell("draw", outputs=[output]), new.new_markdown_cell("In the upper half, an arc.")]
-    told = new.new_notebook(cells=[chapter.cells[0], *cells, *chapter.cells[1:]])
-    idea = sections(told)[2]
-    assert idea.index("no corner") < idea.index('<svg viewBox="0 0 3 3">') < idea.index("It rolls.")
-    assert "upper half" in sections(told)[3] and "What do you see?" not in idea
-    assert "roll()" not in idea and "Numbers" not in idea and 'class="beside"' in idea
-    cells[0].source += " many" * slides.ABOVE
-    before, idea = sections(told)[2:4]
-    assert "no corner" in before and "no corner" not in idea and "<small>2/3</small>" in idea
-
-
-def test_a_function_that_the_idea_names_is_shown(chapter):
-    new = nbformat.v4
-    cells = [new.new_markdown_cell("## The idea in a picture\n\nA line (by `bent`) meets itself.")]
-    cells += [new.new_code_cell("def bent():\n    pass\n\n\ndef other():\n    pass")]
-    told = sections(new.new_notebook(cells=[chapter.cells[0], *cells, *chapter.cells[1:]]))
-    assert "A line meets itself." in told[2]
-    (algorithm,) = (plain(s) for s in told if "The algorithm" in s)
-    assert algorithm.index("def bent") < algorithm.index("Now.") < algorithm.index("def one")
-    assert "other" not in algorithm
-
-
-def test_a_set_up_without_a_question_is_above_the_figure(chapter):
-    chapter.cells[4].source = "## Experiment: a circle\n\nIt has a radius."
-    figure = sections(chapter)[4]
-    assert figure.index("It has a radius.") < figure.index("What do you see?") and "guess" not in figure
-
-
-def test_the_answer_is_what_to_see_or_what_follows():
-    assert slides._seen("**What to see.** All.\n\nMore.", False) == ("All.", "More.")
-    assert slides._seen("In short.", False) == ("In short.", "")
-    assert slides._seen("In short.", True) == ("", "In short."), "it leads to the question that follows"
-    assert slides._seen("**A rule** is next.", False) == ("", "**A rule** is next.")
-    assert slides._question("One.\n\n**Predict.** Two?\n\nThree.") == ("One.\n\nThree.", "Two?")
-
-
-def test_links_lead_to_published_pages(chapter):
-    assert re.findall(r'<a href="([^"]+)"', slides.deck(chapter)) == [f"{notebooks.ADDRESS}book/atlas.html"]
 
 
 def test_a_deck_asks_nobody_for_anything(chapter):

@@ -73,28 +73,6 @@ def test_copies_hold_no_solution(notebook):
     nbformat.validate(copied)
 
 
-def test_a_copy_runs_anywhere(notebook):
-    """Its set-up is the chapter's own: on Colab it fetches the book, elsewhere it finds a clone or an installed one."""
-    chapter, copied = (nb.cells[i].source for nb, i in ((notebook, 1), (student.marked(notebook), 0)))
-    assert chapter == copied and "ROOT" not in "".join(c.source for c in notebook.cells if c.cell_type == "code")
-
-
-def test_every_exercise_has_a_level():
-    with pytest.raises(ValueError, match="dance.*no level; add"):
-        print(exercises.Exercise("1", "dance", "", None, None, None).level)
-    kinds = [k for some in exercises.LEVELS.values() for k in some]
-    assert len(set(kinds)) == len(kinds) and set(exercises.POINTS) == set(exercises.LEVELS)
-
-
-def test_make_student_writes_whole_files(tmp_path, capsys, monkeypatch):
-    monkeypatch.setattr(notebooks, "paths", lambda: PATHS[:1])
-    student.main(tmp_path)
-    name = PATHS[0].stem
-    found = {p.relative_to(tmp_path).as_posix() for p in tmp_path.rglob("*") if p.is_file()}
-    assert found == {f"{name}.ipynb", f"source/{name}/{name}.ipynb", "nbgrader_config.py"}
-    assert str(tmp_path) in capsys.readouterr().out
-
-
 def test_some_exercises(tmp_path):
     student.main(tmp_path)
     student.main(tmp_path, ["1.2", "4.1"])
