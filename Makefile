@@ -108,9 +108,6 @@ fold: $(READY)  ## fold the cells with a title in the book, on Colab and in Jupy
 lines:  ## the lines of code of the library
 	$(PYTHON) -m tools.lines
 
-licences: $(READY)  ## list the packages that the project asks for in book/licences.md
-	$(PY) -m tools.licences
-
 # The committed notebooks have the links of the executed ones.
 links: $(READY)  ## ask every address that the pages name whether it is still there
 	$(VENV)/bin/jupyter-book build . --all --path-output _build/links --builder linkcheck
@@ -153,4 +150,4 @@ $(HTML): $(RUN) $(PAGES) $(LIB) $(READY)
 	$(VENV)/bin/jupyter-book build . --all -W -n --keep-going --quiet
 	@$(PY) -m tools.downloads
 
-.PHONY: help book page pages test differential data-test flower-test site-test results paper bench bench-peers bench-gpu student pdf slides golden mutants badges fold lines licences links figures serve clean
+.PHONY: help book page pages test differential data-test flower-test site-test results paper bench bench-peers bench-gpu student pdf slides golden mutants badges fold lines links figures serve clean

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from importlib.metadata import requires
 from pathlib import Path
 
-from . import badges, notebooks, slides, student, teaching
+from . import badges, notebooks, slides, student
 
 OUT = notebooks.ROOT / "_build/html/downloads"
 BOOK_ONLY = ("jupyter-book", "sphinx", "myst", "django", "papermill", "nbformat")  # what builds pages, runs no chapter
@@ -65,7 +65,7 @@ def archives(out: Path = OUT) -> None:
         archive(out, name, {**files, "README.txt": say, "requirements.txt": requirements()})
 
 
-def main(out: Path = OUT, executed: Path = teaching.EXECUTED) -> None:
+def main(out: Path = OUT, executed: Path = notebooks.EXECUTED) -> None:
     """Write all downloads but the PDFs."""
     archives(out)
     slides.write(executed, out / "slides")

@@ -20,10 +20,9 @@ GUIDE_FIGURE = "apfl.svg"
 
 def cut(chapter: str, cell: str) -> str:
     """A figure of an executed chapter as SVG, with a note on where it comes from."""
-    path = notebooks.ROOT / f"_build/executed/notebooks/{chapter}.ipynb"
-    if not path.exists():
-        raise SystemExit(f"{path} is not there: type make book first")
-    drawn = [svg for c in notebooks.read(path).cells if c.id == cell for svg in notebooks.shown(c, "image/svg+xml")]
+    drawn = [
+        svg for c in notebooks.executed(chapter).cells if c.id == cell for svg in notebooks.shown(c, "image/svg+xml")
+    ]
     if len(drawn) != 1:
         raise SystemExit(f"chapter {chapter} has no cell {cell!r} with a figure: name another one in tools/figures.py")
     head, mark, rest = drawn[0].partition("<svg ")

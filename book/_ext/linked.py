@@ -1,4 +1,4 @@
-"""Sphinx extension: in a chapter's text, the names of other chapters and of papers are links.
+"""In a chapter's text, the names of other chapters and of papers are links.
 
 "Chapter 5" leads to that chapter, "Li et al. (2020)" and "Li et al., 2020" to the entry ``li2020`` of the bibliography.
 On Colab they are plain words, so a notebook needs no addresses.
@@ -50,9 +50,3 @@ def ancestors(node):
     """Parent, its parent, and so on."""
     while node := node.parent:
         yield node
-
-
-def setup(app):
-    """Connect the extension."""
-    app.connect("doctree-resolved", link)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,13 +1,13 @@
-"""Sphinx extension: links to a place in a chapter, and tables that are made of data files and of the library.
+"""Links to a place in a chapter, and tables that are made of data files and of the library.
 
 ``{chapter}`10_fedcg_graph#Why``` leads to the heading "Why" of that notebook, or to the cell whose id is given: to its
 figure if it draws one, else to the heading above it. ``paper-map`` is the table of one paper in ``book/paper``,
 ``data-sets`` the table of the data sets that fedlib knows, ``stored`` a table of a stored result. What is not there is
 a warning, so the build fails.
 
-On the teaching pages ``minutes-table`` shows how long each chapter takes; ``hours-table`` shows how many hours a
-student needs; ``exercise-table`` lists the exercises of the chapter it names; ``deck-links`` and ``pdf-links`` lead to
-the downloads.
+On the first page ``front-map`` is the map of the book, and ``front-figure`` the interactive figure of a chapter in
+plain words, such as ``06_cfl#slider``. On the teaching pages ``minutes-table`` shows how long each chapter takes;
+``hours-table`` shows how many hours a student needs; ``exercise-table`` lists the exercises of the chapter it names.
 """
 
 import re
@@ -15,10 +15,12 @@ from pathlib import Path
 
 import pandas as pd
 from docutils import nodes
-from sphinx.roles import XRefRole
 from sphinx.util.nodes import make_refnode
 
-from book._ext.directives import directive, shares
+from book import figures, results
+from book._ext.directives import shares
+from book.experiments import faces
+from fedlib import datasets
 from tools import notebooks, teaching
 
 HEADINGS = re.compile(r"^#+ (.+)$", re.M)
@@ -104,9 +106,6 @@ def paper_map(page, paper):
 
 def data_sets(page):
     """What fedlib's data sets state about themselves."""
-    from book.experiments import faces
-    from fedlib import datasets
-
     every = {f"`{name}`": datasets.stats(name) for name in datasets.names()} | {"CelebA": faces.STATS}
     body = []
     for name, s in every.items():
@@ -124,13 +123,11 @@ def labelled(text):
     return label or name, name
 
 
-def stored(page, result, rows, scores, at=None):
+def stored(page, result, *, rows, scores, at=None):
     """Means of a stored result, with their intervals: for rows at a place of its figures, or at its top, some scores.
 
     The names of rows and of scores are separated by semicolons. ``NAME | LABEL`` shows a row or a score under a label.
     """
-    from book import results
-
     rows, scores = (dict(map(labelled, re.split(r"; *", names))) for names in (rows, scores))
     top = [at] if at else []
     means = results.table(result, {label: (*top, r) for label, r in rows.items()}, scores)
@@ -140,7 +137,7 @@ def stored(page, result, rows, scores, at=None):
 
 def minutes_table(page):
     """Minutes, exercises and points of each chapter."""
-    page.reads(*notebooks.paths(), *(teaching.EXECUTED / path.name for path in notebooks.paths()))
+    page.reads(*notebooks.paths(), *(notebooks.EXECUTED / path.name for path in notebooks.paths()))
     return page.markdown(*teaching.minutes_table())
 
 
@@ -157,28 +154,15 @@ def exercise_table(page, chapter):
     return page.markdown(*teaching.exercise_table(path))
 
 
-def links(page):
-    """Links to one download for each chapter, named by its number: to a deck, or to a PDF."""
-    home = "../" * page.env.docname.count("/") + "downloads"
-    found = {path.stem: f"chapter {int(path.stem[:2])}" for path in notebooks.paths()}
-    place, hidden = "slides/{}.html", ""
-    if page.name == "pdf-links":
-        found["book"] = "the whole book"
-        place, hidden = "{}.pdf", " hidden"  # until `make pdf` has printed them
-    links = ", ".join(f'<a href="{home}/{place.format(stem)}">{words}</a>' for stem, words in found.items())
-    return page.html(f'<p class="{page.name}"{hidden}>{links}</p>')
+def front_map(page):
+    """The map of the book."""
+    return page.html(figures.who_shares_what().html)
 
 
-def setup(app):
-    """Connect the extension."""
-    app.add_role("chapter", XRefRole())
-    app.add_directive("paper-map", directive(paper_map, 1))
-    app.add_directive("data-sets", directive(data_sets))
-    app.add_directive("stored", directive(stored, 1, ["at", "rows", "scores"]))
-    app.add_directive("minutes-table", directive(minutes_table))
-    app.add_directive("hours-table", directive(hours_table))
-    app.add_directive("exercise-table", directive(exercise_table, 1))
-    app.add_directive("deck-links", directive(links))
-    app.add_directive("pdf-links", directive(links))
-    app.connect("missing-reference", resolve)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+def front_figure(page, place):
+    """The interactive figure of a chapter, for those who have read nothing yet; nothing where it has not been run."""
+    name, _, place = place.partition("#")
+    done = notebooks.EXECUTED / f"{name}.ipynb"
+    cells = notebooks.read(done).cells if done.exists() else ()
+    shown = [text for cell in cells if cell.id == place for text in notebooks.shown(cell, "text/html")]
+    return page.html(figures.split_front(shown[0]).html) if shown else []

@@ -1,4 +1,4 @@
-"""Sphinx extension: how pages are found and opened: a button to Colab, a description, a map of the site, a page 404.
+"""How pages are found and opened: a button to Colab, a description, a map of the site, a page 404.
 
 sphinxext-opengraph alone would take the first 200 characters as the description, whatever stands there. The map and the
 page 404 have eight lines and three, for which no further package is asked.
@@ -25,7 +25,7 @@ def button(app, doctree):
         link = escape(badges.colab(chapter, badges.repository()))
         html = f'<p class="run-in-colab"><a class="external" href="{link}">Run in Colab</a></p>'
         title.parent.insert(title.parent.index(title) + 1, nodes.raw("", html, format="html"))
-        if synonyms := WORDS["chapters"].get(chapter, {}).get("synonyms"):
+        if synonyms := WORDS["synonyms"].get(chapter):
             doctree += nodes.meta("", name="keywords", content=synonyms)
 
 
@@ -67,12 +67,3 @@ def write_sitemap(app, error):
     urls = "".join(f"<url><loc>{escape(page)}</loc></url>\n" for page in pages)
     head = '<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n'
     Path(app.outdir, "sitemap.xml").write_text(f"{head}{urls}</urlset>\n", encoding="utf8")
-
-
-def setup(app):
-    """Connect the extension."""
-    app.connect("doctree-read", button)
-    app.connect("html-page-context", describe, priority=400)
-    app.connect("html-collect-pages", not_found)
-    app.connect("build-finished", write_sitemap)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
