@@ -102,7 +102,7 @@ mutants: $(READY)  ## change the code of a round bit by bit, to see that the tes
 badges:  ## write the repository's address from _config.yml into badges, set-up cells and pages
 	$(PYTHON) -m tools.badges
 
-fold: $(READY)  ## fold the cells with a title in the book, on Colab and in JupyterLab, and make room for answers
+fold: $(READY)  ## fold the cells with a title in the book, on Colab and in JupyterLab
 	$(PY) -m tools.fold
 
 lines:  ## the lines of code of the library

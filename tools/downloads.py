@@ -68,7 +68,7 @@ def archives(out: Path = OUT) -> None:
 def main(out: Path = OUT, executed: Path = notebooks.EXECUTED) -> None:
     """Write all downloads but the PDFs."""
     archives(out)
-    slides.write(executed, out / "slides")
+    slides.main(executed, out / "slides")
 
 
 if __name__ == "__main__":

@@ -2,7 +2,7 @@
 
 After its text an exercise has three cells: the folded solution, an empty cell for the student's answer, and a check. In
 this order nothing needs a switch: whoever runs all cells gets the solution, and then, in its place, what stands in the
-answer. `tools.fold` writes the empty cells.
+answer.
 """
 
 import re
@@ -65,11 +65,6 @@ class Exercise:
     def points(self) -> int:
         """What a right answer is worth."""
         return POINTS[self.level]
-
-
-def empty(number: str) -> str:
-    """What stands in the cell for an answer."""
-    return f"# Your answer to exercise {number}"
 
 
 def of(notebook: Any) -> list[Exercise]:

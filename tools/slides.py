@@ -260,16 +260,11 @@ def _figure(cell: Any, before: str, guessed: bool, seen: str) -> str:
     return f'{_words(before) if before else ""}<div class="{"beside" if ratio < WIDE else "under"}">{figure}</div>'
 
 
-def write(executed: Path, out: Path) -> None:
-    """Write the decks of all chapters."""
+def main(executed: Path = notebooks.EXECUTED, out: Path = OUT) -> None:
+    """Write the decks of all chapters, which have been run, and say where they are."""
     out.mkdir(parents=True, exist_ok=True)
     for path in notebooks.paths():
         (out / f"{path.stem}.html").write_text(deck(notebooks.executed(path.stem, executed)), encoding="utf8")
-
-
-def main(executed: Path = notebooks.EXECUTED, out: Path = OUT) -> None:
-    """Write the decks of all chapters that have been run, and say where they are."""
-    write(executed, out)
     print(f"The slides are {out}/*.html; open one in a browser, and print it for a PDF.")
 
 

@@ -41,12 +41,7 @@ def link(app, doctree, docname):
         )
         return doc not in (None, "", docname) and (lambda shown: make_refnode(app.builder, docname, doc, anchor, shown))
 
+    closed = {id(text) for node in doctree.findall() if isinstance(node, CLOSED) for text in node.findall(nodes.Text)}
     for text in [*doctree.findall(nodes.Text)]:
-        if NAMED.search(text) and not any(isinstance(a, CLOSED) for a in ancestors(text)):
+        if NAMED.search(text) and id(text) not in closed:
             text.parent.replace(text, [part for part in parts_of(text.astext(), place) if part.astext()])
-
-
-def ancestors(node):
-    """Parent, its parent, and so on."""
-    while node := node.parent:
-        yield node

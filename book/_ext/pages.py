@@ -27,8 +27,8 @@ HEADINGS = re.compile(r"^#+ (.+)$", re.M)
 
 
 def rows_of(path):
-    """Rows of a CSV file as dictionaries of texts."""
-    return pd.read_csv(path, dtype=str, na_filter=False).to_dict("records")
+    """Rows of a CSV file, of texts."""
+    return pd.read_csv(path, dtype=str, na_filter=False)
 
 
 def find(cells, place):
@@ -84,23 +84,17 @@ def in_words(test):
 
 def paper_map(page, paper):
     """Where each equation, figure and table of one paper stands."""
-    folder = Path(page.env.srcdir, "book/paper")
-    targets = {}
-    for line in rows_of(folder / "map.csv"):
-        targets.setdefault((line["paper"], line["kind"], line["number"]), []).append(line)
-    body = []
-    for item in rows_of(folder / "inventory.csv"):
-        kind, number = item["kind"], item["number"]
-        if item["paper"] != paper:
-            continue
-        name = f"equation in {item['place']}" if number.startswith("u") else f"{kind} {number}"
-        what = f"**{name[0].upper()}{name[1:]}.** {item['what'][0].upper()}{item['what'][1:]}"
-        for line in targets[paper, kind, number]:
-            where = f"{line['how']}: {{chapter}}`{line['chapter']}`. {line['note']}"
-            names = ", ".join(map(function, line["target"].split()))
-            tests = "; ".join(map(in_words, line["test"].split()))
-            body.append([what, where, f"{names} {'tested in ' if tests else ''}{tests}"])
-            what = None
+    inventory, places = (rows_of(Path(page.env.srcdir, f"book/paper/{name}.csv")) for name in ("inventory", "map"))
+    body, above = [], None
+    for line in inventory.merge(places).query("paper == @paper").to_dict("records"):
+        number = line["number"]
+        name = f"equation in {line['place']}" if number.startswith("u") else f"{line['kind']} {number}"
+        what = f"**{name[0].upper()}{name[1:]}.** {line['what'][0].upper()}{line['what'][1:]}"
+        where = f"{line['how']}: {{chapter}}`{line['chapter']}`. {line['note']}"
+        names = ", ".join(map(function, line["target"].split()))
+        tests = "; ".join(map(in_words, line["test"].split()))
+        body.append([None if what == above else what, where, f"{names} {'tested in ' if tests else ''}{tests}"])
+        above = what
     return [page.table(["In the paper", "In the book", "Function and test"], body, (36, 30, 34))]
 
 

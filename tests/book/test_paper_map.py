@@ -10,7 +10,7 @@ from tools import notebooks
 
 ROOT = notebooks.ROOT
 pages = SimpleNamespace(**runpy.run_path(str(ROOT / "book/_ext/pages.py")))
-INVENTORY, MAP = (pages.rows_of(ROOT / f"book/paper/{name}.csv") for name in ("inventory", "map"))
+INVENTORY, MAP = (pages.rows_of(ROOT / f"book/paper/{name}.csv").to_dict("records") for name in ("inventory", "map"))
 HOW = {"implemented", "measured", "redrawn", "told in text"}
 
 
