@@ -15,7 +15,8 @@ ROOT = badges.ROOT
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf8"))
 EXECUTED = ROOT / "_build/executed/notebooks"
 ADDRESS = CONFIG["html"]["baseurl"]
-TEMPLATES = jinja2.Environment(loader=jinja2.FileSystemLoader(ROOT / "tools"), keep_trailing_newline=True)
+FOLDERS = jinja2.FileSystemLoader([ROOT / "tools", ROOT / "book/_static"])
+TEMPLATES = jinja2.Environment(loader=FOLDERS, keep_trailing_newline=True)
 
 
 def paths() -> list[Path]:

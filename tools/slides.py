@@ -101,11 +101,9 @@ def deck(notebook: Any) -> str:
     slides += [("Recap", _words(recap)), *_texts("Exercises", f"{points}\n\n{ahead}")]
     script = (files("mathjax") / "static/mathjax/es5/tex-svg.js").read_text(encoding="utf8")
     packed = base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
-    headings = [heading for heading, _ in slides]
-    about = {"title": title, "slides": slides, "headings": headings}
-    faces = (notebooks.ROOT / "book/_static/typefaces.css").read_text(encoding="utf8")
-    inside = {"faces": faces, "mathjax": packed, "inline": _markdown.renderInline}
-    return notebooks.TEMPLATES.get_template("slides.html").render(about | inside)
+    return notebooks.TEMPLATES.get_template("slides.html").render(
+        title=title, slides=slides, mathjax=packed, inline=_markdown.renderInline
+    )
 
 
 def _part(pattern: str, text: str, name: str) -> str:

@@ -51,16 +51,14 @@ def minutes_table(executed: Path = notebooks.EXECUTED) -> list[str]:
     return table(["Chapter", "To read, about", "To run", "Exercises", "Points"], rows)
 
 
-def hours(path: Path) -> list[float]:
-    """What a chapter takes a student: hours to read, in class, and for the exercises at home."""
-    notebook = notebooks.read(path)
-    points = sum(e.points for e in exercises.of(notebook))
-    return [minutes_to_read(notebook) / 60, CLASS / 60, max(0, POINT * points - IN_CLASS) / 60]
-
-
 def hours_table() -> list[str]:
-    """Lines of a Markdown table with a row for each chapter, and a last one for all of them."""
-    chapters = {link(path): hours(path) for path in notebooks.paths()}
+    """Lines of a Markdown table with a row for each chapter, and a last one for all of them: what a student needs."""
+    chapters = {}
+    for path in notebooks.paths():
+        notebook = notebooks.read(path)
+        points = sum(e.points for e in exercises.of(notebook))
+        home = max(0, POINT * points - IN_CLASS) / 60
+        chapters[link(path)] = [minutes_to_read(notebook) / 60, CLASS / 60, home]
     total = [sum(parts) for parts in zip(*chapters.values(), strict=True)]
     rows = [[name, *(f"{part:.1f} h" for part in [*parts, sum(parts)])] for name, parts in chapters.items()]
     rows.append(["All chapters", *(f"{part:.0f} h" for part in [*total, sum(total)])])

@@ -21,7 +21,6 @@ def setup(app):
     app.connect("missing-reference", executed.plain, priority=900)
     for change in (drawn.draw, linked.link, together.keep):
         app.connect("doctree-resolved", change)
-    app.connect("html-collect-pages", published.not_found)
     app.connect("html-page-context", published.describe, priority=400)
     app.connect("html-page-context", reference.without_edit_button, priority=900)
     app.connect("build-finished", published.write_sitemap)

@@ -33,7 +33,7 @@ def rows_of(path):
 
 def find(cells, place):
     """The heading at or above a place, which is a heading or the id of a cell, and the figure that the cell draws."""
-    above = None
+    above = ""
     for cell in cells:
         headings = HEADINGS.findall(cell["source"]) if cell["cell_type"] == "markdown" else []
         if place in headings:
@@ -41,7 +41,7 @@ def find(cells, place):
         if cell["id"] == place:
             return (headings or [above])[0], cell["metadata"].get("mystnb", {}).get("figure", {}).get("name")
         above = (headings or [above])[-1]
-    return None
+    return "", None
 
 
 def resolve(app, env, node, contnode):
@@ -50,13 +50,10 @@ def resolve(app, env, node, contnode):
     doc = next((doc for doc in (f"notebooks/{name}", f"book/{name}") if doc in env.found_docs), None)
     if node["reftype"] != "chapter" or doc is None:
         return None
-    found = place, None
-    if place and doc.startswith("notebooks/"):
-        found = find(notebooks.read(Path(env.doc2path(doc))).cells, place)
-        if found is None:
-            return None
     title = env.titles[doc].astext().replace("’", "'")
-    heading, figure = found[0] or title, found[1]
+    heading, figure = place or title, None
+    if place and doc.startswith("notebooks/"):
+        heading, figure = find(notebooks.read(Path(env.doc2path(doc))).cells, place)
     links = reversed([*env.tocs[doc].findall(nodes.reference)])
     anchors = {a.astext().replace("’", "'"): a["anchorname"][1:] for a in links}  # Sphinx has made the quotes round
     # A figure without a label has not been drawn: its chapter has not been run.

@@ -13,14 +13,9 @@ import re
 from importlib import import_module
 from pathlib import Path
 
+from book._ext.directives import WORDS
+
 PAGE = "# {name}\n\n```{{module-page}} {name}\n```\n"
-MEMBERS = {  # where not all public names are for readers
-    "fedlib.chance": "in_training",
-    "fedlib.convolutions": "conv2d, WAYS",
-    "fedlib.progress_bar": "progress",
-    "fedlib.recurrent": "GRU, LSTM, RNN",
-}
-HIDDEN = {"fedlib.algorithm": "optimizer"}
 CHAPTERS = re.compile(r"[Cc]hapters? (\d\d(?:(?:, | and )\d\d)*)")
 
 
@@ -71,8 +66,8 @@ def module_page(page, name):
     return page.markdown(
         "```{eval-rst}",
         f".. automodule:: {name}",
-        f"   :members: {MEMBERS.get(name, '')}",
-        f"   :exclude-members: {HIDDEN.get(name, '')}",
+        f"   :members: {WORDS['members'].get(name, '')}",
+        f"   :exclude-members: {WORDS['hidden members'].get(name, '')}",
         "   :show-inheritance:",
         "```",
         f"\nIn the book: {', '.join(links)}." if links else "",

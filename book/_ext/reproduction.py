@@ -35,20 +35,6 @@ def cells(table):
     return table.reset_index().astype(str).to_numpy().tolist()
 
 
-def counts():
-    """Head and body of the table of verdicts on results, a row for each paper, and a sentence on the settings."""
-    rows = verdicts.read()
-    results, settings = rows[rows["method"] != "data"], rows[rows["method"] == "data"]
-    found = pd.crosstab(results["paper"].map(NAMES), results["verdict"], margins=True, margins_name="all")
-    found = found.reindex(columns=[*verdicts.WORDS, "all"], fill_value=0)
-    used, other, unread = ((settings["verdict"] == word).sum() for word in verdicts.SETTING)
-    told = (
-        f"{len(settings)} more rows are no results but settings, which the papers state of their data. "
-        f"Of these, {used} are as in the paper in our runs, {other} are not, and {unread} belong to data that we lack."
-    )
-    return ["", *found], cells(found), told
-
-
 def beside(paper, table, dataset=None):
     """Head, body and widths of a published table, with the names of the result files behind it.
 
@@ -120,9 +106,17 @@ def figure_3(page, *, caption, alt):
 
 
 def verdict_counts(page):
-    """How often each verdict was given, and the sentence on settings."""
-    head, body, told = counts()
-    return [shown(page, head, body, shares(16, len(head) - 1)), page.inline(told)]
+    """How often each verdict on results was given, a row for each paper, and a sentence on the settings."""
+    rows = verdicts.read()
+    results, settings = rows[rows["method"] != "data"], rows[rows["method"] == "data"]
+    found = pd.crosstab(results["paper"].map(NAMES), results["verdict"], margins=True, margins_name="all")
+    found = found.reindex(columns=[*verdicts.WORDS, "all"], fill_value=0)
+    used, other, unread = ((settings["verdict"] == word).sum() for word in verdicts.SETTING)
+    told = (
+        f"{len(settings)} more rows are no results but settings, which the papers state of their data. "
+        f"Of these, {used} are as in the paper in our runs, {other} are not, and {unread} belong to data that we lack."
+    )
+    return [shown(page, ["", *found], cells(found), shares(16, found.shape[1])), page.inline(told)]
 
 
 def readings(page):

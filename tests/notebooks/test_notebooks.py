@@ -189,7 +189,7 @@ def test_exercises_have_hints_solutions_and_checks(path, notebook):
         assert wrong, f"exercise {e.number} needs a wrong answer in wrong_answers.py"
         assert all(edited(e.solution.source, old, new) != e.solution.source for _, old, new, _ in wrong)
     (text,) = [c.source for c in notebook.cells if c.id == "exercises"]
-    assert exercises.READING in text, "each chapter says so in the words of tools/exercises.py"
+    assert exercises.READING in text, "each chapter says so in the words of tools/exercises.yml"
 
 
 def test_in_a_run_of_all_cells_an_answer_counts_and_not_the_solution(notebook):
