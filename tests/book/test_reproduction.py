@@ -2,18 +2,17 @@
 
 import re
 import runpy
-import sys
 from types import SimpleNamespace
 
 import pytest
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
+from book._ext import directives
 from book.experiments import verdicts
 from tools import notebooks
 
 ROOT = notebooks.ROOT
-sys.path.append(str(ROOT / "book/_ext"))
 EXTENSION = SimpleNamespace(**runpy.run_path(str(ROOT / "book/_ext/reproduction.py")))
 PAGES = ROOT / "book/reproduction"
 DIRECTIVE = re.compile(r"```\{beside-ours\} (\w+) (\w+)\n(?::dataset: (\w+)\n)?```")
@@ -80,9 +79,11 @@ def built(tmp_path_factory):
     page = "# A page\n\n```{verdict-counts}\n```\n\n```{beside-ours} cfl figure3\n```\n\n```{readings}\n```\n"
     page += "\n```{figure-3}\n:caption: What is seen.\n:alt: Two panels.\n```\n"
     (source / "index.md").write_text(page, encoding="utf8")
-    settings, out = {"extensions": ["myst_parser", "reproduction"], "html_theme": "basic"}, source / "out"
+    settings, out = {"extensions": ["myst_parser"], "html_theme": "basic"}, source / "out"
+    shown = (getattr(EXTENSION, name) for name in ("beside_ours", "figure_3", "verdict_counts", "readings"))
     with docutils_namespace():
         app = Sphinx(source, None, out, source / "trees", "html", settings, status=None, warningiserror=True)
+        directives.add(app, *shown)
         app.build()
     return app, re.sub(r"\s+", " ", (out / "index.html").read_text(encoding="utf8"))
 
