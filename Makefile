@@ -102,14 +102,11 @@ mutants: $(READY)  ## change the code of a round bit by bit, to see that the tes
 badges:  ## write the repository's address from _config.yml into badges, set-up cells and pages
 	$(PYTHON) -m tools.badges
 
-fold: $(READY)  ## fold the cells with a title in the book, on Colab and in JupyterLab, and make room for answers
+fold: $(READY)  ## fold the cells with a title in the book, on Colab and in JupyterLab
 	$(PY) -m tools.fold
 
 lines:  ## the lines of code of the library
 	$(PYTHON) -m tools.lines
-
-licences: $(READY)  ## list the packages that the project asks for in book/licences.md
-	$(PY) -m tools.licences
 
 # The committed notebooks have the links of the executed ones.
 links: $(READY)  ## ask every address that the pages name whether it is still there
@@ -153,4 +150,4 @@ $(HTML): $(RUN) $(PAGES) $(LIB) $(READY)
 	$(VENV)/bin/jupyter-book build . --all -W -n --keep-going --quiet
 	@$(PY) -m tools.downloads
 
-.PHONY: help book page pages test differential data-test flower-test site-test results paper bench bench-peers bench-gpu student pdf slides golden mutants badges fold lines licences links figures serve clean
+.PHONY: help book page pages test differential data-test flower-test site-test results paper bench bench-peers bench-gpu student pdf slides golden mutants badges fold lines links figures serve clean

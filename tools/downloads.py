@@ -11,16 +11,14 @@ slides/NN_slug.html
 ``make pdf`` adds the PDFs.
 """
 
-import re
 import zipfile
 from collections.abc import Iterator
 from importlib.metadata import requires
 from pathlib import Path
 
-from . import badges, notebooks, slides, student, teaching
+from . import badges, notebooks, slides, student
 
 OUT = notebooks.ROOT / "_build/html/downloads"
-BOOK_ONLY = ("jupyter-book", "sphinx", "myst", "django", "papermill", "nbformat")  # what builds pages, runs no chapter
 STARTER, PAPERS = (notebooks.ROOT / name for name in badges.BESIDE)
 FOLDERS = ("fedlib", "book/figures", "book/experiments", "book/results")
 BESIDE = ("book/results.py", "book/paper/published.csv", "LICENSE", "LICENSE-TEXT")
@@ -36,10 +34,8 @@ def library() -> Iterator[Path]:
 
 def requirements() -> str:
     """What the library and the chapters need, without the tools that make pages of them."""
-    lines = (notebooks.ROOT / "requirements.txt").read_text(encoding="utf8").splitlines()
-    chapters = [
-        line.split("#")[0].strip() for line in lines if re.match(r"\w", line) and not line.startswith(BOOK_ONLY)
-    ]
+    text = (notebooks.ROOT / "requirements.txt").read_text(encoding="utf8").partition("# What the chapters need")[2]
+    chapters = [line.split("#")[0].strip() for line in text.splitlines()[1:]]
     own = [r for r in requires("fedlib-book") or [] if "extra ==" not in r]
     return "\n".join(sorted({*own, *chapters})) + "\n"
 
@@ -65,10 +61,10 @@ def archives(out: Path = OUT) -> None:
         archive(out, name, {**files, "README.txt": say, "requirements.txt": requirements()})
 
 
-def main(out: Path = OUT, executed: Path = teaching.EXECUTED) -> None:
+def main(out: Path = OUT, executed: Path = notebooks.EXECUTED) -> None:
     """Write all downloads but the PDFs."""
     archives(out)
-    slides.write(executed, out / "slides")
+    slides.main(executed, out / "slides")
 
 
 if __name__ == "__main__":

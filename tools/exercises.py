@@ -2,29 +2,20 @@
 
 After its text an exercise has three cells: the folded solution, an empty cell for the student's answer, and a check. In
 this order nothing needs a switch: whoever runs all cells gets the solution, and then, in its place, what stands in the
-answer. `tools.fold` writes the empty cells.
+answer.
 """
 
 import re
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
-READING = (
-    "Try each before you open the solution. In the notebook, each exercise has three cells: the folded solution, an "
-    "empty one for your answer, and a check. When all cells run, your answer comes after the solution and takes its "
-    "place; as long as you write nothing, the check tries the solution."
-)
+import yaml
+
 STUB = "# YOUR CODE HERE\nraise NotImplementedError()"  # what nbgrader leaves of a solution
 
-# The words in brackets after "Exercise 1", by what they ask of a student.
-LEVELS = {
-    "recall": ("recall", "predict"),
-    "apply": ("build", "count", "one step of balance", "replay", "without the matrix"),
-    "analyse": ("attack", "derive", "explore", "find the mistake", "prove it in code", "think"),
-    "project": ("a small project", "project"),
-}
-GOES_ON = {"1.3": "1.2"}  # exercises that use the answer of another
-POINTS = {"recall": 1, "apply": 2, "analyse": 3, "project": 4}
+_WORDS = yaml.safe_load(Path(__file__).with_name("exercises.yml").read_text(encoding="utf8"))
+READING, WRITING, LEVELS, POINTS, GOES_ON = (_WORDS[k] for k in ("reading", "writing", "levels", "points", "goes_on"))
 
 
 @dataclass(frozen=True)
@@ -59,17 +50,12 @@ class Exercise:
         for level, kinds in LEVELS.items():
             if self.kind in kinds:
                 return level
-        raise ValueError(f"exercise {self.number} ({self.kind}) has no level; add {self.kind!r} to tools/exercises.py")
+        raise ValueError(f"exercise {self.number} ({self.kind}) has no level; add {self.kind!r} to tools/exercises.yml")
 
     @property
     def points(self) -> int:
         """What a right answer is worth."""
         return POINTS[self.level]
-
-
-def empty(number: str) -> str:
-    """What stands in the cell for an answer."""
-    return f"# Your answer to exercise {number}"
 
 
 def of(notebook: Any) -> list[Exercise]:

@@ -18,16 +18,12 @@ README_FIGURE = ("06_cfl", "fig-3")  # chapter, cell
 GUIDE_FIGURE = "apfl.svg"
 
 
-def cut(chapter: str, cell: str) -> str:
-    """A figure of an executed chapter as SVG, with a note on where it comes from."""
-    path = notebooks.ROOT / f"_build/executed/notebooks/{chapter}.ipynb"
-    if not path.exists():
-        raise SystemExit(f"{path} is not there: type make book first")
-    drawn = [svg for c in notebooks.read(path).cells if c.id == cell for svg in notebooks.shown(c, "image/svg+xml")]
-    if len(drawn) != 1:
-        raise SystemExit(f"chapter {chapter} has no cell {cell!r} with a figure: name another one in tools/figures.py")
-    head, mark, rest = drawn[0].partition("<svg ")
-    return f"{head}<!-- notebooks/{chapter}.ipynb, cell {cell} -->\n{mark}{rest}"
+def of_the_readme() -> bytes:
+    """A figure of an executed chapter, with a note on where it comes from."""
+    chapter, name = README_FIGURE
+    (cell,) = (c for c in notebooks.executed(chapter).cells if c.id == name)
+    head, mark, rest = notebooks.shown(cell, "image/svg+xml")[0].partition("<svg ")
+    return f"{head}<!-- notebooks/{chapter}.ipynb, cell {name} -->\n{mark}{rest}".encode()
 
 
 def of_the_guide() -> bytes:
@@ -46,10 +42,10 @@ def of_the_guide() -> bytes:
 
 def main() -> None:
     """Draw both, and say where they are."""
-    readme = cut(*README_FIGURE).encode()  # first: it may have to refuse
-    for path, data in ((STATIC / "readme.svg", readme), (STATIC / GUIDE_FIGURE, of_the_guide())):
-        path.write_bytes(data)
-        print(f"wrote {path.relative_to(notebooks.ROOT)}, {len(data) / 1000:.0f} kB")
+    for name, draw in {"readme.svg": of_the_readme, GUIDE_FIGURE: of_the_guide}.items():
+        data = draw()
+        (STATIC / name).write_bytes(data)
+        print(f"wrote book/_static/{name}, {len(data) / 1000:.0f} kB")
 
 
 if __name__ == "__main__":

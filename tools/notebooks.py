@@ -13,8 +13,10 @@ from . import badges
 
 ROOT = badges.ROOT
 CONFIG = yaml.safe_load((ROOT / "_config.yml").read_text(encoding="utf8"))
+EXECUTED = ROOT / "_build/executed/notebooks"
 ADDRESS = CONFIG["html"]["baseurl"]
-TEMPLATES = jinja2.Environment(loader=jinja2.FileSystemLoader(ROOT / "tools"), keep_trailing_newline=True)
+FOLDERS = jinja2.FileSystemLoader([ROOT / "tools", ROOT / "book/_static"])
+TEMPLATES = jinja2.Environment(loader=FOLDERS, keep_trailing_newline=True)
 
 
 def paths() -> list[Path]:
@@ -25,6 +27,20 @@ def paths() -> list[Path]:
 def read(path: Path) -> Any:
     """A notebook in today's format."""
     return nbformat.read(path, as_version=4)
+
+
+def executed(name: str, folder: Path = EXECUTED) -> Any:
+    """The executed copy of a chapter.
+
+    Raises
+    ------
+    FileNotFoundError
+        The chapter has not been run.
+    """
+    path = folder / f"{name}.ipynb"
+    if not path.exists():
+        raise FileNotFoundError(f"{name} has not been run: there is no {path}; type `make book` first")
+    return read(path)
 
 
 def code_cells(notebook: Any) -> list[Any]:

@@ -27,6 +27,8 @@ logging.getLogger("pypdf").setLevel(logging.ERROR)  # it warns of a size in Chro
 BROWSERS = ("chromium", "chromium-browser", "google-chrome")
 QUIET = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-background-networking")
 TITLE, AUTHOR, ADDRESS = notebooks.CONFIG["title"], notebooks.CONFIG["author"], notebooks.ADDRESS
+TEMPLATE = notebooks.TEMPLATES.get_template("pdf.html")
+FRONT = {"title": TITLE, "author": AUTHOR, "address": ADDRESS, "html": HTML.as_uri(), "release": badges.release()}
 READY = Path(__file__).with_name("pdf.js").read_text(encoding="utf8")
 
 
@@ -37,13 +39,17 @@ def contents(toc: Path = notebooks.ROOT / "_toc.yml") -> dict[str, list[str]]:
 
 
 def printer(browser: Page, folder: Path) -> Callable[..., PdfReader]:
-    """A function that prints a page of the book, or with what pdf.html needs, the front or the numbers of sheets."""
+    """A function that prints a page of the book.
+
+    With what pdf.html needs, it prints the front, for titles (`names`) and first sheets (`starts`), or the numbers of
+    some `sheets`.
+    """
 
     def printed(name: str, **needs: Any) -> PdfReader:
         source, path = HTML / f"{name}.html", folder / f"{name.replace('/', '-')}.pdf"
         if needs:
             source = path.with_suffix(".html")
-            source.write_text(front(**needs), encoding="utf8")
+            source.write_text(TEMPLATE.render(FRONT | {"parts": contents()} | needs), encoding="utf8")
         browser.goto(source.as_uri())
         browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS])
         browser.pdf(path=path, prefer_css_page_size=True, tagged=True, outline=not needs)
@@ -68,19 +74,6 @@ def title(pdf: PdfReader) -> str:
     return str((pdf.metadata or {}).get("/Title", "")).partition(" \N{EM DASH} ")[0]
 
 
-def front(**needs: Any) -> str:
-    """The cover and the contents, for titles (`names`) and first sheets (`starts`); or numbers for some `sheets`."""
-    logo, release = (notebooks.ROOT / "book/_static/logo.svg").as_uri(), badges.release()
-    about = {"title": TITLE, "author": AUTHOR, "address": ADDRESS, "release": release, "parts": contents()}
-    return notebooks.TEMPLATES.get_template("pdf.html").render(html=HTML.as_uri(), logo=logo, **about, **needs)
-
-
-def number(pdf: PdfWriter, numbers: PdfReader, skip: int = 0) -> None:
-    """Put numbers below the pages, but for some at the front."""
-    for page, below in zip(pdf.pages[skip:], numbers.pages, strict=False):
-        page.merge_page(below)
-
-
 def lead_inside(book: PdfWriter, starts: dict[str, int]) -> None:
     """Let links to pages that the book has lead there; `starts` are the first sheets of its pages."""
     for sheet in book.pages:
@@ -94,8 +87,10 @@ def lead_inside(book: PdfWriter, starts: dict[str, int]) -> None:
                 link[NameObject("/Dest")] = ArrayObject(place)
 
 
-def save(pdf: PdfWriter, path: Path, name: str) -> None:
-    """Write a PDF with its title and authors."""
+def save(pdf: PdfWriter, path: Path, name: str, numbers: PdfReader, skip: int = 0) -> None:
+    """Write a PDF with its title and authors, and with numbers below its pages, but for some at the front."""
+    for page, below in zip(pdf.pages[skip:], numbers.pages, strict=False):
+        page.merge_page(below)
     pdf.metadata = {"/Title": name, "/Author": AUTHOR}
     pdf.write(path)
 
@@ -128,12 +123,9 @@ def main(out: Path = downloads.OUT) -> None:
         for page, pdf in each.items():
             book.append(pdf)
             if page.startswith("notebooks/"):
-                chapter = PdfWriter(pdf)
-                number(chapter, numbers)
-                save(chapter, out / f"{Path(page).name}.pdf", title(pdf))
+                save(PdfWriter(pdf), out / f"{Path(page).name}.pdf", title(pdf), numbers)
         lead_inside(book, {page: start + len(first.pages) for page, start in starts.items()})
-        number(book, numbers, len(first.pages))
-        save(book, out / "book.pdf", TITLE)
+        save(book, out / "book.pdf", TITLE, numbers, len(first.pages))
     print(f"The PDFs are {out}/*.pdf.")
 
 

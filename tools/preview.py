@@ -30,12 +30,6 @@ def chapter(number: str) -> Path:
     return found[0]
 
 
-def contents(path: Path) -> str:
-    """The table of contents of a book with one chapter."""
-    files = "".join(f"  - file: {page}\n" for page in ALONG)
-    return f"format: jb-book\nroot: notebooks/{path.stem}\nchapters:\n{files}"
-
-
 def main(*numbers: str) -> None:
     """Build the preview of one chapter, or of the whole book, and say where it is."""
     out, page, more = OUT, "book/index", []
@@ -44,7 +38,8 @@ def main(*numbers: str) -> None:
         out, page = OUT / path.stem, f"notebooks/{path.stem}"
         out.mkdir(parents=True, exist_ok=True)
         toc = out / "_toc.yml"
-        toc.write_text(contents(path), encoding="utf8")
+        along = "".join(f"  - file: {page}\n" for page in ALONG)
+        toc.write_text(f"format: jb-book\nroot: notebooks/{path.stem}\nchapters:\n{along}", encoding="utf8")
         more = ["--toc", toc]
     program = Path(sys.executable).with_name("jupyter-book")
     command = [program, "build", notebooks.ROOT, "--path-output", out, *more, "--quiet"]

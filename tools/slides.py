@@ -17,7 +17,6 @@ import base64
 import gzip
 import html
 import re
-import sys
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -29,9 +28,8 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from book._ext.drawn import inlined
-from book._ext.selfhost import typefaces
 
-from . import notebooks, teaching
+from . import notebooks
 
 OUT = notebooks.ROOT / "_build/slides"
 WORDS, BESIDE, ABOVE = 150, 110, 45  # on a slide of text, beside a figure without an answer, and above a figure
@@ -103,10 +101,9 @@ def deck(notebook: Any) -> str:
     slides += [("Recap", _words(recap)), *_texts("Exercises", f"{points}\n\n{ahead}")]
     script = (files("mathjax") / "static/mathjax/es5/tex-svg.js").read_text(encoding="utf8")
     packed = base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
-    headings = [heading for heading, _ in slides]
-    about = {"title": title, "slides": slides, "headings": headings}
-    inside = {"faces": typefaces(), "mathjax": packed, "inline": _markdown.renderInline}
-    return notebooks.TEMPLATES.get_template("slides.html").render(about | inside)
+    return notebooks.TEMPLATES.get_template("slides.html").render(
+        title=title, slides=slides, mathjax=packed, inline=_markdown.renderInline
+    )
 
 
 def _part(pattern: str, text: str, name: str) -> str:
@@ -261,19 +258,11 @@ def _figure(cell: Any, before: str, guessed: bool, seen: str) -> str:
     return f'{_words(before) if before else ""}<div class="{"beside" if ratio < WIDE else "under"}">{figure}</div>'
 
 
-def write(executed: Path, out: Path) -> None:
-    """Write the decks of all chapters."""
+def main(executed: Path = notebooks.EXECUTED, out: Path = OUT) -> None:
+    """Write the decks of all chapters, which have been run, and say where they are."""
     out.mkdir(parents=True, exist_ok=True)
     for path in notebooks.paths():
-        done = executed / path.name
-        if not done.exists():
-            sys.exit(f"{path.stem} has not been run: there is no {done}; type `make book` first")
-        (out / f"{path.stem}.html").write_text(deck(notebooks.read(done)), encoding="utf8")
-
-
-def main(executed: Path = teaching.EXECUTED, out: Path = OUT) -> None:
-    """Write the decks of all chapters that have been run, and say where they are."""
-    write(executed, out)
+        (out / f"{path.stem}.html").write_text(deck(notebooks.executed(path.stem, executed)), encoding="utf8")
     print(f"The slides are {out}/*.html; open one in a browser, and print it for a PDF.")
 
 

@@ -18,14 +18,7 @@ import nbformat
 from . import exercises, notebooks, teaching
 
 OUT = notebooks.ROOT / "_build/student"
-CONFIG = """c = get_config()
-c.CourseDirectory.course_id = "fedlib"
-c.Execute.timeout = 1800  # seconds for a cell: chapters train networks
-"""
-WRITING = (
-    "Write each answer in place of the two lines below its question. The cell after it checks your answer.\n"
-    "While you work, `preset` may be `smoke`, at the top: the chapter then runs in seconds."
-)
+CONFIG = Path(__file__).with_name("nbgrader_config.txt").read_text(encoding="utf8")
 
 
 def marked(notebook: Any) -> Any:
@@ -51,7 +44,7 @@ def marked(notebook: Any) -> Any:
         _mark(exercise.solution, solution=True)
         _mark(exercise.check, grade=True, locked=True, points=exercise.points)
     for cell in found.cells:
-        cell.source = cell.source.replace(exercises.READING, WRITING)
+        cell.source = cell.source.replace(exercises.READING, exercises.WRITING)
     return found
 
 
@@ -95,11 +88,6 @@ def chosen(path: Path, only: Collection[str] = ()) -> Any:
     return notebook
 
 
-def numbers() -> dict[str, Path]:
-    """All exercises, such as "4.1", and the chapter of each."""
-    return {teaching.number(p, e): p for p in notebooks.paths() for e in exercises.of(notebooks.read(p))}
-
-
 def files(only: Collection[str] = ()) -> dict[str, str]:
     """Names and texts of the copies of all chapters, or of those that have one of some exercises.
 
@@ -108,7 +96,7 @@ def files(only: Collection[str] = ()) -> dict[str, str]:
     SystemExit
         There is no such exercise; says which there are.
     """
-    there = numbers()
+    there = {teaching.number(p, e): p for p in notebooks.paths() for e in exercises.of(notebooks.read(p))}
     if unknown := sorted(set(only) - set(there)):
         sys.exit(f"there is no exercise {', '.join(unknown)}; there are {', '.join(there)}")
     found = {"nbgrader_config.py": CONFIG}

@@ -1,6 +1,5 @@
 """The tables of the teaching pages, computed from the chapters: minutes, exercises, points, mistakes."""
 
-import json
 import re
 import runpy
 from pathlib import Path
@@ -10,7 +9,6 @@ from . import exercises, notebooks
 
 WORDS, LINES = 75, 40  # of text, and of code, that we suppose a student reads in a minute
 CLASS, IN_CLASS, POINT = 90, 20, 15  # minutes of a class, those of it for exercises, and for each point of an exercise
-EXECUTED = notebooks.ROOT / "_build/executed/notebooks"
 
 
 def size(notebook) -> tuple[int, int]:
@@ -32,20 +30,6 @@ def minutes_to_read(notebook) -> int:
     return 5 * round((words / WORDS + lines / LINES) / 5)
 
 
-def minutes_to_run(path: Path, executed: Path = EXECUTED) -> float:
-    """How long the run took that the pages show, as papermill measured it.
-
-    Raises
-    ------
-    FileNotFoundError
-        If the chapter has not been run.
-    """
-    done = executed / path.name
-    if not done.exists():
-        raise FileNotFoundError(f"no executed copy {done}; `make book` makes it")
-    return json.loads(done.read_text(encoding="utf8"))["metadata"]["papermill"]["duration"] / 60
-
-
 def table(head: list[str], rows: list[list[Any]]) -> list[str]:
     """Lines of a Markdown table."""
     return [f"| {' | '.join(map(str, row))} |" for row in (head, ["---"] * len(head), *rows)]
@@ -56,27 +40,25 @@ def link(path: Path) -> str:
     return f"{{doc}}`/notebooks/{path.stem}`"
 
 
-def minutes_table(executed: Path = EXECUTED) -> list[str]:
-    """Lines of a Markdown table with a row for each chapter."""
+def minutes_table(executed: Path = notebooks.EXECUTED) -> list[str]:
+    """Lines of a Markdown table with a row for each chapter; papermill has measured the run that the pages show."""
     rows = []
     for path in notebooks.paths():
-        notebook = notebooks.read(path)
+        notebook, run = notebooks.read(path), notebooks.executed(path.stem, executed).metadata.papermill.duration / 60
         asked = exercises.of(notebook)
-        read, run = f"{minutes_to_read(notebook)} min", f"{minutes_to_run(path, executed):.1f} min"
-        rows.append([link(path), read, run, len(asked), sum(e.points for e in asked)])
+        times = f"{minutes_to_read(notebook)} min", f"{run:.1f} min"
+        rows.append([link(path), *times, len(asked), sum(e.points for e in asked)])
     return table(["Chapter", "To read, about", "To run", "Exercises", "Points"], rows)
 
 
-def hours(path: Path) -> list[float]:
-    """What a chapter takes a student: hours to read, in class, and for the exercises at home."""
-    notebook = notebooks.read(path)
-    points = sum(e.points for e in exercises.of(notebook))
-    return [minutes_to_read(notebook) / 60, CLASS / 60, max(0, POINT * points - IN_CLASS) / 60]
-
-
 def hours_table() -> list[str]:
-    """Lines of a Markdown table with a row for each chapter, and a last one for all of them."""
-    chapters = {link(path): hours(path) for path in notebooks.paths()}
+    """Lines of a Markdown table with a row for each chapter, and a last one for all of them: what a student needs."""
+    chapters = {}
+    for path in notebooks.paths():
+        notebook = notebooks.read(path)
+        points = sum(e.points for e in exercises.of(notebook))
+        home = max(0, POINT * points - IN_CLASS) / 60
+        chapters[link(path)] = [minutes_to_read(notebook) / 60, CLASS / 60, home]
     total = [sum(parts) for parts in zip(*chapters.values(), strict=True)]
     rows = [[name, *(f"{part:.1f} h" for part in [*parts, sum(parts)])] for name, parts in chapters.items()]
     rows.append(["All chapters", *(f"{part:.0f} h" for part in [*total, sum(total)])])

@@ -1,5 +1,6 @@
 """What the extensions beside this file share: a directive is a function that shows what it computes on a page."""
 
+import inspect
 from pathlib import Path
 
 import yaml
@@ -60,7 +61,10 @@ def shares(first, others):
     return [first, *[(100 - first) // others] * others]
 
 
-def directive(show, arguments=0, options=()):
-    """A directive that shows the nodes which `show` returns for the page, the arguments and the options."""
-    settings = {"show": show, "required_arguments": arguments, "option_spec": dict.fromkeys(options, str)}
-    return type(show.__name__, (Page,), settings)
+def add(app, *functions):
+    """Add a directive for each function, under its name, with its arguments; those after * are options."""
+    for show in functions:
+        _, *given = inspect.signature(show).parameters.values()
+        options = {each.name: str for each in given if each.kind is each.KEYWORD_ONLY}
+        own = {"show": show, "required_arguments": len(given) - len(options), "option_spec": options}
+        app.add_directive(show.__name__.replace("_", "-"), type(show.__name__, (Page,), own))

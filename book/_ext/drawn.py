@@ -1,4 +1,4 @@
-"""Sphinx extension: SVG figures become part of their page, drawn in the page's own ink, on light and on dark ground.
+"""SVG figures become part of their page, drawn in the page's own ink, on light and on dark ground.
 
 What is black, white or grey follows the page: black turns into the colour of its text, white into that of its
 background, a grey into the mixture of both. The colours of fedlib's palette are lighter on dark ground (custom.css).
@@ -21,6 +21,7 @@ from itertools import pairwise
 from pathlib import Path
 
 from docutils import nodes
+from matplotlib.colors import is_color_like, to_rgb
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
 from PIL import Image  # comes with Matplotlib
@@ -30,13 +31,12 @@ from fedlib.plotting import COLOURS
 SVG = "{http://www.w3.org/2000/svg}"
 LINK = "{http://www.w3.org/1999/xlink}href"
 INK, PAPER = "currentColor", "var(--figure-paper)"
-NAMED = {"white": "#ffffff", "black": "#000000"}
-GREY_FILL, GREY_LINE = 16, 40  # how far the channels of a grey may lie apart, of 255: pale blue is a fill's own colour
+GREY_LINE = 40  # how far the channels of a grey may lie apart, of 255
+SPANS = {"fill": 16, "stroke": GREY_LINE}  # pale blue is a fill's own colour
 PALETTE = {colour.lower() for colour in COLOURS[:-1]}  # without black
 WHITE = 240  # of 255: an image is drawn on white if each channel of its lightest colour comes to this
 DROPPED = {ET.Comment, *(f"{SVG}{name}" for name in ("metadata", "style", "title"))}
 LARGER = 1.15  # so that Source Sans has the letters of Matplotlib's DejaVu Sans, and hardly another width
-PAINTED = {f"{SVG}{name}" for name in ("path", "rect", "image")}
 NUMBER = r"-?\d*\.?\d+(?:e-?\d+)?"
 ET.register_namespace("", SVG[1:-1])
 ET.register_namespace("xlink", LINK[1:-5])
@@ -59,25 +59,17 @@ def restyle(element, style):
 
 def on_page(colour, span):
     """A colour as the page draws it; a colour that is neither grey nor of the palette as it is."""
-    colour = NAMED.get(colour, colour)
     if colour in PALETTE:
         return f"var(--c{colour[1:]}, {colour})"
-    if not re.fullmatch(r"#[0-9a-fA-F]{6}", colour or ""):
+    if colour == "none" or not is_color_like(colour):  # such as a gradient
         return colour
-    channels = [int(colour[i : i + 2], 16) for i in (1, 3, 5)]
+    channels = [round(255 * channel) for channel in to_rgb(colour)]
     if max(channels) - min(channels) > span:
         return colour
     ink = round(100 - sum(channels) / 7.65)
     if ink in (0, 100):
         return INK if ink else PAPER
     return f"color-mix(in srgb, {INK} {ink}%, {PAPER})"
-
-
-def is_data(colour, span=GREY_FILL):
-    """Whether a colour is none of the page's."""
-    return colour in PALETTE or (
-        on_page(colour, span) == NAMED.get(colour, colour) and colour not in (None, "none", INK)
-    )
 
 
 def on_white(image):
@@ -87,30 +79,19 @@ def on_white(image):
 
 
 def moved(element):
-    """How far an element is moved to the right and down; nothing where it is not."""
+    """How far an element is moved to the right and down."""
     found = re.search(rf"translate\(({NUMBER})[ ,]+({NUMBER})\)", element.get("transform", ""))
-    return [float(n) for n in found.groups()] if found else []
+    return [float(n) for n in found.groups()] if found else [float(element.get(at, 0)) for at in "xy"]
 
 
-def box(element):
-    """Left, top, right and bottom of what a path or an image covers; None where it is placed by a transformation."""
-    transform = element.get("transform", "")
-    if element.tag == f"{SVG}path":
-        numbers = [float(n) for n in re.findall(NUMBER, element.get("d", ""))]
-        xs, ys = numbers[::2], numbers[1::2]
-        return (min(xs), min(ys), max(xs), max(ys)) if ys and not transform else None
-    x, y, width, height = (float(re.match(NUMBER, element.get(k, "0"))[0]) for k in ("x", "y", "width", "height"))
-    if "scale(1 -1)" in transform:  # Matplotlib's images stand on their head
-        _, down = moved(element) or (0, 0)
-        y = -y - height - down
-    return x, y, x + width, y + height
-
-
-def place_of(text):
-    """About the middle of a text of Matplotlib's, or where another text begins."""
-    x, y = moved(text) or [float(text.get(at, 0)) for at in "xy"]
+def stands_on(image, text):
+    """Whether the middle of a text of Matplotlib's lies on an image."""
+    x, y, width, height = (float(re.match(NUMBER, image.get(k, "0"))[0]) for k in ("x", "y", "width", "height"))
+    if "scale(1 -1)" in image.get("transform", ""):  # Matplotlib's images stand on their head
+        y = -y - height - moved(image)[1]
+    left, top = moved(text)
     across = "rotate" not in text.get("transform", "")
-    return x + across * float(text.get("textLength", 0)) / 2, y - 3
+    return 0 <= left + across * float(text.get("textLength", 0)) / 2 - x <= width and 0 <= top - 3 - y <= height
 
 
 def lettered(root):
@@ -145,42 +126,18 @@ def write(text, said):
             span.text, risen = re.sub(r"^[_^]\{?|\}$", "", piece) if size < 1 else piece, height
 
 
-def recolour(element, covered, whole):
-    """Give an element and those in it the colours of the page; `covered` collects what has been painted so far."""
-    if element.tag in (f"{SVG}defs", f"{SVG}clipPath"):
-        return
+def recolour(element, images):
+    """Give an element the colours of the page; a text that stands on an image keeps its own."""
     style = styles_of(element)
     if element.tag == f"{SVG}text":
-        recolour_text(element, style, covered)
-        return
-    if element.tag in PAINTED and style.get("fill") != "none":
-        area = box(element)
-        if area and float(style.get("opacity", 1)) * float(style.get("fill-opacity", 1)) >= 0.5:
-            ground = element.get("class") if element.tag == f"{SVG}image" else style.get("fill")
-            covered.append((area, element.tag == f"{SVG}image" or is_data(ground), ground))
-            if area == whole and on_page(style.get("fill"), GREY_FILL) == PAPER:
-                style["fill"] = "none"  # the ground of the figure
-    for name, span in (("fill", GREY_FILL), ("stroke", GREY_LINE)):
-        if name in style:
-            style[name] = on_page(style[name], span)
-    restyle(element, style)
-    for child in element:
-        recolour(child, covered, whole)
-
-
-def recolour_text(element, style, covered):
-    """Give a text the colour of the page, unless it stands on data."""
-    place = place_of(element)
-    style.setdefault("fill", "#000000")
-    under = [on for (x0, y0, x1, y1), *on in covered if place and x0 <= place[0] <= x1 and y0 <= place[1] <= y1]
-    data, ground = under[-1] if under else (False, None)
-    if ground == "page-ground":
-        element.set("class", ground)
-    elif ground in PALETTE and style["fill"] == "#ffffff":
-        style["fill"] = PAPER
-    elif not data:
-        style["fill"] = on_page(style["fill"], GREY_LINE)
-        element.set("class", "ink")
+        style.setdefault("fill", "#000000")
+        grounds = [image.get("class") for image in images if stands_on(image, element)] or ["ink"]
+        if grounds[-1]:
+            element.set("class", grounds[-1])
+        if grounds[-1] == "ink":
+            style["fill"] = on_page(style["fill"], GREY_LINE)
+    else:
+        style |= {name: on_page(style[name], span) for name, span in SPANS.items() if name in style}
     restyle(element, style)
 
 
@@ -206,16 +163,14 @@ def inlined(svg, name, alt, classes=()):
     for parent in [*root.iter()]:
         for child in [c for c in parent if c.tag in DROPPED]:
             parent.remove(child)
-    left, top, width, height = (float(n) for n in root.get("viewBox").split())
-    for child in root.iterfind(".//{*}defs//*[@style]"):
-        restyle(child, {k: on_page(v, GREY_LINE) for k, v in styles_of(child).items()})
     images = [*root.iter(f"{SVG}image")]
     if any(map(on_white, images)):  # all of them, so that a matrix and the bar of its colours stay alike
         for image in images:
             image.set("class", "page-ground")
-    covered = []
-    for child in root:
-        recolour(child, covered, (left, top, left + width, top + height))
+    for element in root.iterfind(".//*"):
+        recolour(element, images)
+    for ground in root.iterfind(".//*[@id='patch_1']/"):  # of the whole figure
+        restyle(ground, styles_of(ground) | {"fill": "none"})
     root.attrib |= {
         "fill": INK,
         "stroke-linejoin": "round",  # Matplotlib's style sheet would hold for the whole page
@@ -243,9 +198,3 @@ def draw(app, doctree, docname):
         if path.suffix == ".svg" and path.is_file():
             svg = inlined(path.read_text(encoding="utf8"), f"f{number}", image.get("alt", ""), image["classes"])
             image.replace_self(nodes.raw("", f'<div class="drawing"><div>{svg}</div></div>', format="html"))
-
-
-def setup(app):
-    """Connect the extension."""
-    app.connect("doctree-resolved", draw)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""Sphinx extension: in a chapter's text, the names of other chapters and of papers are links.
+"""In a chapter's text, the names of other chapters and of papers are links.
 
 "Chapter 5" leads to that chapter, "Li et al. (2020)" and "Li et al., 2020" to the entry ``li2020`` of the bibliography.
 On Colab they are plain words, so a notebook needs no addresses.
@@ -41,18 +41,7 @@ def link(app, doctree, docname):
         )
         return doc not in (None, "", docname) and (lambda shown: make_refnode(app.builder, docname, doc, anchor, shown))
 
+    closed = {id(text) for node in doctree.findall() if isinstance(node, CLOSED) for text in node.findall(nodes.Text)}
     for text in [*doctree.findall(nodes.Text)]:
-        if NAMED.search(text) and not any(isinstance(a, CLOSED) for a in ancestors(text)):
+        if NAMED.search(text) and id(text) not in closed:
             text.parent.replace(text, [part for part in parts_of(text.astext(), place) if part.astext()])
-
-
-def ancestors(node):
-    """Parent, its parent, and so on."""
-    while node := node.parent:
-        yield node
-
-
-def setup(app):
-    """Connect the extension."""
-    app.connect("doctree-resolved", link)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -1,4 +1,4 @@
-"""Sphinx extension: figures are numbered by chapter, as Figure 4.2; on a page that is no chapter they count from 1.
+"""Figures are numbered by chapter, as Figure 4.2; on a page that is no chapter they count from 1.
 
 Sphinx numbers by the place in the table of contents, where parts and pages without a number stand between chapters.
 Figures that a reader can move have a caption and a number as well; the map of the book has none.
@@ -32,10 +32,3 @@ def number(app, env):
         for kind, numbers in kinds.items():
             kinds[kind] = {name: (*first, i) for i, name in enumerate(numbers, 1)}
     return []
-
-
-def setup(app):
-    """Connect the extension."""
-    app.connect("doctree-read", frame)
-    app.connect("env-get-updated", number, priority=900)  # Sphinx's own numbering has 500
-    return {"version": "2", "parallel_read_safe": True, "parallel_write_safe": True}

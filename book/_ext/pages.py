@@ -1,13 +1,13 @@
-"""Sphinx extension: links to a place in a chapter, and tables that are made of data files and of the library.
+"""Links to a place in a chapter, and tables that are made of data files and of the library.
 
 ``{chapter}`10_fedcg_graph#Why``` leads to the heading "Why" of that notebook, or to the cell whose id is given: to its
 figure if it draws one, else to the heading above it. ``paper-map`` is the table of one paper in ``book/paper``,
 ``data-sets`` the table of the data sets that fedlib knows, ``stored`` a table of a stored result. What is not there is
 a warning, so the build fails.
 
-On the teaching pages ``minutes-table`` shows how long each chapter takes; ``hours-table`` shows how many hours a
-student needs; ``exercise-table`` lists the exercises of the chapter it names; ``deck-links`` and ``pdf-links`` lead to
-the downloads.
+On the first page ``front-map`` is the map of the book, and ``front-figure`` the interactive figure of a chapter in
+plain words, such as ``06_cfl#slider``. On the teaching pages ``minutes-table`` shows how long each chapter takes;
+``hours-table`` shows how many hours a student needs; ``exercise-table`` lists the exercises of the chapter it names.
 """
 
 import re
@@ -15,23 +15,25 @@ from pathlib import Path
 
 import pandas as pd
 from docutils import nodes
-from sphinx.roles import XRefRole
 from sphinx.util.nodes import make_refnode
 
-from book._ext.directives import directive, shares
+from book import figures, results
+from book._ext.directives import shares
+from book.experiments import faces
+from fedlib import datasets
 from tools import notebooks, teaching
 
 HEADINGS = re.compile(r"^#+ (.+)$", re.M)
 
 
 def rows_of(path):
-    """Rows of a CSV file as dictionaries of texts."""
-    return pd.read_csv(path, dtype=str, na_filter=False).to_dict("records")
+    """Rows of a CSV file, of texts."""
+    return pd.read_csv(path, dtype=str, na_filter=False)
 
 
 def find(cells, place):
     """The heading at or above a place, which is a heading or the id of a cell, and the figure that the cell draws."""
-    above = None
+    above = ""
     for cell in cells:
         headings = HEADINGS.findall(cell["source"]) if cell["cell_type"] == "markdown" else []
         if place in headings:
@@ -39,7 +41,7 @@ def find(cells, place):
         if cell["id"] == place:
             return (headings or [above])[0], cell["metadata"].get("mystnb", {}).get("figure", {}).get("name")
         above = (headings or [above])[-1]
-    return None
+    return "", None
 
 
 def resolve(app, env, node, contnode):
@@ -48,13 +50,10 @@ def resolve(app, env, node, contnode):
     doc = next((doc for doc in (f"notebooks/{name}", f"book/{name}") if doc in env.found_docs), None)
     if node["reftype"] != "chapter" or doc is None:
         return None
-    found = place, None
-    if place and doc.startswith("notebooks/"):
-        found = find(notebooks.read(Path(env.doc2path(doc))).cells, place)
-        if found is None:
-            return None
     title = env.titles[doc].astext().replace("’", "'")
-    heading, figure = found[0] or title, found[1]
+    heading, figure = place or title, None
+    if place and doc.startswith("notebooks/"):
+        heading, figure = find(notebooks.read(Path(env.doc2path(doc))).cells, place)
     links = reversed([*env.tocs[doc].findall(nodes.reference)])
     anchors = {a.astext().replace("’", "'"): a["anchorname"][1:] for a in links}  # Sphinx has made the quotes round
     # A figure without a label has not been drawn: its chapter has not been run.
@@ -82,31 +81,22 @@ def in_words(test):
 
 def paper_map(page, paper):
     """Where each equation, figure and table of one paper stands."""
-    folder = Path(page.env.srcdir, "book/paper")
-    targets = {}
-    for line in rows_of(folder / "map.csv"):
-        targets.setdefault((line["paper"], line["kind"], line["number"]), []).append(line)
-    body = []
-    for item in rows_of(folder / "inventory.csv"):
-        kind, number = item["kind"], item["number"]
-        if item["paper"] != paper:
-            continue
-        name = f"equation in {item['place']}" if number.startswith("u") else f"{kind} {number}"
-        what = f"**{name[0].upper()}{name[1:]}.** {item['what'][0].upper()}{item['what'][1:]}"
-        for line in targets[paper, kind, number]:
-            where = f"{line['how']}: {{chapter}}`{line['chapter']}`. {line['note']}"
-            names = ", ".join(map(function, line["target"].split()))
-            tests = "; ".join(map(in_words, line["test"].split()))
-            body.append([what, where, f"{names} {'tested in ' if tests else ''}{tests}"])
-            what = None
+    inventory, places = (rows_of(Path(page.env.srcdir, f"book/paper/{name}.csv")) for name in ("inventory", "map"))
+    body, above = [], None
+    for line in inventory.merge(places).query("paper == @paper").to_dict("records"):
+        number = line["number"]
+        name = f"equation in {line['place']}" if number.startswith("u") else f"{line['kind']} {number}"
+        what = f"**{name[0].upper()}{name[1:]}.** {line['what'][0].upper()}{line['what'][1:]}"
+        where = f"{line['how']}: {{chapter}}`{line['chapter']}`. {line['note']}"
+        names = ", ".join(map(function, line["target"].split()))
+        tests = "; ".join(map(in_words, line["test"].split()))
+        body.append([None if what == above else what, where, f"{names} {'tested in ' if tests else ''}{tests}"])
+        above = what
     return [page.table(["In the paper", "In the book", "Function and test"], body, (36, 30, 34))]
 
 
 def data_sets(page):
     """What fedlib's data sets state about themselves."""
-    from book.experiments import faces
-    from fedlib import datasets
-
     every = {f"`{name}`": datasets.stats(name) for name in datasets.names()} | {"CelebA": faces.STATS}
     body = []
     for name, s in every.items():
@@ -124,13 +114,11 @@ def labelled(text):
     return label or name, name
 
 
-def stored(page, result, rows, scores, at=None):
+def stored(page, result, *, rows, scores, at=None):
     """Means of a stored result, with their intervals: for rows at a place of its figures, or at its top, some scores.
 
     The names of rows and of scores are separated by semicolons. ``NAME | LABEL`` shows a row or a score under a label.
     """
-    from book import results
-
     rows, scores = (dict(map(labelled, re.split(r"; *", names))) for names in (rows, scores))
     top = [at] if at else []
     means = results.table(result, {label: (*top, r) for label, r in rows.items()}, scores)
@@ -140,7 +128,7 @@ def stored(page, result, rows, scores, at=None):
 
 def minutes_table(page):
     """Minutes, exercises and points of each chapter."""
-    page.reads(*notebooks.paths(), *(teaching.EXECUTED / path.name for path in notebooks.paths()))
+    page.reads(*notebooks.paths(), *(notebooks.EXECUTED / path.name for path in notebooks.paths()))
     return page.markdown(*teaching.minutes_table())
 
 
@@ -157,28 +145,15 @@ def exercise_table(page, chapter):
     return page.markdown(*teaching.exercise_table(path))
 
 
-def links(page):
-    """Links to one download for each chapter, named by its number: to a deck, or to a PDF."""
-    home = "../" * page.env.docname.count("/") + "downloads"
-    found = {path.stem: f"chapter {int(path.stem[:2])}" for path in notebooks.paths()}
-    place, hidden = "slides/{}.html", ""
-    if page.name == "pdf-links":
-        found["book"] = "the whole book"
-        place, hidden = "{}.pdf", " hidden"  # until `make pdf` has printed them
-    links = ", ".join(f'<a href="{home}/{place.format(stem)}">{words}</a>' for stem, words in found.items())
-    return page.html(f'<p class="{page.name}"{hidden}>{links}</p>')
+def front_map(page):
+    """The map of the book."""
+    return page.html(figures.who_shares_what().html)
 
 
-def setup(app):
-    """Connect the extension."""
-    app.add_role("chapter", XRefRole())
-    app.add_directive("paper-map", directive(paper_map, 1))
-    app.add_directive("data-sets", directive(data_sets))
-    app.add_directive("stored", directive(stored, 1, ["at", "rows", "scores"]))
-    app.add_directive("minutes-table", directive(minutes_table))
-    app.add_directive("hours-table", directive(hours_table))
-    app.add_directive("exercise-table", directive(exercise_table, 1))
-    app.add_directive("deck-links", directive(links))
-    app.add_directive("pdf-links", directive(links))
-    app.connect("missing-reference", resolve)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+def front_figure(page, place):
+    """The interactive figure of a chapter, for those who have read nothing yet; nothing where it has not been run."""
+    name, _, place = place.partition("#")
+    done = notebooks.EXECUTED / f"{name}.ipynb"
+    cells = notebooks.read(done).cells if done.exists() else ()
+    shown = [text for cell in cells if cell.id == place for text in notebooks.shown(cell, "text/html")]
+    return page.html(figures.split_front(shown[0]).html) if shown else []

@@ -1,13 +1,12 @@
-"""Sphinx extension: how pages are found and opened: a button to Colab, a description, a map of the site, a page 404.
+"""How pages are found and opened: a button to Colab, a description, a map of the site.
 
 sphinxext-opengraph alone would take the first 200 characters as the description, whatever stands there. The map and the
-page 404 have eight lines and three, for which no further package is asked.
+page 404 are templates in book/_templates, for which no further package is asked.
 """
 
 import re
 from html import escape
 from pathlib import Path
-from urllib.parse import urlsplit
 
 from docutils import nodes
 
@@ -25,7 +24,7 @@ def button(app, doctree):
         link = escape(badges.colab(chapter, badges.repository()))
         html = f'<p class="run-in-colab"><a class="external" href="{link}">Run in Colab</a></p>'
         title.parent.insert(title.parent.index(title) + 1, nodes.raw("", html, format="html"))
-        if synonyms := WORDS["chapters"].get(chapter, {}).get("synonyms"):
+        if synonyms := WORDS["synonyms"].get(chapter):
             doctree += nodes.meta("", name="keywords", content=synonyms)
 
 
@@ -52,27 +51,9 @@ def describe(app, pagename, templatename, context, doctree):
         context["metatags"] += f'<meta name="description" content="{escape(text)}" />\n'
 
 
-def not_found(app):
-    """What GitHub shows under an address that is not there, in whatever folder: hence the base of its links."""
-    base = f'<base href="{urlsplit(app.config.html_baseurl).path}404.html">'
-    body = "<h1>Page not found</h1><p>Nothing lies at this address. Search, or choose a page from the contents.</p>"
-    yield "404", {"title": "Page not found", "body": body, "metatags": base}, "page.html"
-
-
 def write_sitemap(app, error):
     """List the addresses of all pages in sitemap.xml, as search engines ask for it."""
-    if error or app.builder.format != "html":
-        return
-    pages = sorted(app.config.html_baseurl + app.builder.get_target_uri(doc) for doc in app.env.found_docs)
-    urls = "".join(f"<url><loc>{escape(page)}</loc></url>\n" for page in pages)
-    head = '<?xml version="1.0" encoding="UTF-8"?>\n<urlset xmlns="http://www.sitemaps.org/schemas/sitemap/0.9">\n'
-    Path(app.outdir, "sitemap.xml").write_text(f"{head}{urls}</urlset>\n", encoding="utf8")
-
-
-def setup(app):
-    """Connect the extension."""
-    app.connect("doctree-read", button)
-    app.connect("html-page-context", describe, priority=400)
-    app.connect("html-collect-pages", not_found)
-    app.connect("build-finished", write_sitemap)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    if not error and app.builder.format == "html":
+        pages = sorted(app.config.html_baseurl + app.builder.get_target_uri(doc) for doc in app.env.found_docs)
+        text = app.builder.templates.render("sitemap.xml", {"pages": pages})
+        Path(app.outdir, "sitemap.xml").write_text(text, encoding="utf8")

@@ -1,4 +1,4 @@
-"""Sphinx extension: the reference of the library, a page for each module.
+"""The reference of the library, a page for each module.
 
 Before Sphinx looks which pages there are, each module of fedlib with public names gets a file in ``book/api`` (ignored
 by git), which consists of its title and the directive ``module-page``: its docstrings and its chapters. A new file of
@@ -13,16 +13,9 @@ import re
 from importlib import import_module
 from pathlib import Path
 
-from book._ext.directives import directive
+from book._ext.directives import WORDS
 
 PAGE = "# {name}\n\n```{{module-page}} {name}\n```\n"
-MEMBERS = {  # where not all public names are for readers
-    "fedlib.chance": "in_training",
-    "fedlib.convolutions": "conv2d, WAYS",
-    "fedlib.progress_bar": "progress",
-    "fedlib.recurrent": "GRU, LSTM, RNN",
-}
-HIDDEN = {"fedlib.algorithm": "optimizer"}
 CHAPTERS = re.compile(r"[Cc]hapters? (\d\d(?:(?:, | and )\d\d)*)")
 
 
@@ -73,8 +66,8 @@ def module_page(page, name):
     return page.markdown(
         "```{eval-rst}",
         f".. automodule:: {name}",
-        f"   :members: {MEMBERS.get(name, '')}",
-        f"   :exclude-members: {HIDDEN.get(name, '')}",
+        f"   :members: {WORDS['members'].get(name, '')}",
+        f"   :exclude-members: {WORDS['hidden members'].get(name, '')}",
         "   :show-inheritance:",
         "```",
         f"\nIn the book: {', '.join(links)}." if links else "",
@@ -99,12 +92,3 @@ def without_edit_button(app, pagename, templatename, context, doctree):
         for group in context.get("header_buttons", ()):
             if "buttons" in group:
                 group["buttons"] = [b for b in group["buttons"] if b.get("label") != "source-edit-button"]
-
-
-def setup(app):
-    """Connect the extension."""
-    app.add_directive("module-page", directive(module_page, 1))
-    app.add_directive("modules", directive(modules, 1))
-    app.connect("config-inited", write_pages, priority=100)  # before the table of contents is read
-    app.connect("html-page-context", without_edit_button, priority=900)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

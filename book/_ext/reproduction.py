@@ -1,4 +1,4 @@
-"""Sphinx extension: the figures that the papers print beside ours, with verdicts, made when the book is built.
+"""The figures that the papers print beside ours, with verdicts, made when the book is built.
 
 ``verdict-counts`` counts the verdicts of each paper, ``beside-ours`` is one published table of a paper, ``figure-3``
 draws the whole of CFL's Figure 3, and ``readings`` counts what becomes of FedSGCNN's Table 5 when its score is read
@@ -16,7 +16,7 @@ import numpy as np
 import pandas as pd
 
 from book import results
-from book._ext.directives import WORDS, directive, shares
+from book._ext.directives import WORDS, shares
 from book._ext.drawn import inlined
 from book.experiments import cfl_figure3, verdicts
 from fedlib import plotting
@@ -33,26 +33,6 @@ def plain(text):
 def cells(table):
     """The rows of a data frame as texts, each with its name at the front."""
     return table.reset_index().astype(str).to_numpy().tolist()
-
-
-def counts():
-    """Head and body of the table of verdicts on results, a row for each paper, and a sentence on the settings."""
-    rows = verdicts.read()
-    results, settings = rows[rows["method"] != "data"], rows[rows["method"] == "data"]
-    found = pd.crosstab(results["paper"].map(NAMES), results["verdict"], margins=True, margins_name="all")
-    found = found.reindex(columns=[*verdicts.WORDS, "all"], fill_value=0)
-    used, other, unread = ((settings["verdict"] == word).sum() for word in verdicts.SETTING)
-    told = (
-        f"{len(settings)} more rows are no results but settings, which the papers state of their data. "
-        f"Of these, {used} are as in the paper in our runs, {other} are not, and {unread} belong to data that we lack."
-    )
-    return ["", *found], cells(found), told
-
-
-def readings():
-    """Head and body of the table of readings."""
-    found = verdicts.readings()
-    return ["Read as", *found], cells(found)
 
 
 def beside(paper, table, dataset=None):
@@ -97,14 +77,14 @@ def shown(page, head, body, widths, files=()):
     return page.table(head, body, widths)
 
 
-def beside_ours(page, paper, table, dataset=None):
+def beside_ours(page, paper, table, *, dataset=None):
     """One published table beside ours, and below it where ours comes from."""
     *parts, files = beside(paper, table, dataset)
     below = [page.inline("Ours: " + ", ".join(f"`{f}`" for f in files) + ".")] if files else []
     return [shown(page, *parts, files), *below]
 
 
-def figure_3(page, caption, alt):
+def figure_3(page, *, caption, alt):
     """Accuracy and cosines of the first seed of CFL's Figure 3, drawn as there."""
     run = results.load("cfl_figure3")["figures"][cfl_figure3.DRAWN]["0"]
     page.reads(verdicts.RESULTS / "cfl_figure3.json")
@@ -126,21 +106,20 @@ def figure_3(page, caption, alt):
 
 
 def verdict_counts(page):
-    """How often each verdict was given, and the sentence on settings."""
-    head, body, told = counts()
-    return [shown(page, head, body, shares(16, len(head) - 1)), page.inline(told)]
+    """How often each verdict on results was given, a row for each paper, and a sentence on the settings."""
+    rows = verdicts.read()
+    results, settings = rows[rows["method"] != "data"], rows[rows["method"] == "data"]
+    found = pd.crosstab(results["paper"].map(NAMES), results["verdict"], margins=True, margins_name="all")
+    found = found.reindex(columns=[*verdicts.WORDS, "all"], fill_value=0)
+    used, other, unread = ((settings["verdict"] == word).sum() for word in verdicts.SETTING)
+    told = (
+        f"{len(settings)} more rows are no results but settings, which the papers state of their data. "
+        f"Of these, {used} are as in the paper in our runs, {other} are not, and {unread} belong to data that we lack."
+    )
+    return [shown(page, ["", *found], cells(found), shares(16, found.shape[1])), page.inline(told)]
 
 
-def readings_table(page):
+def readings(page):
     """How often each verdict is given to FedSGCNN's Table 5, for each reading of its score."""
-    head, body = readings()
-    return [shown(page, head, body, shares(40, len(head) - 1), ["fedsgcnn_paper.json"])]
-
-
-def setup(app):
-    """Connect the extension."""
-    app.add_directive("beside-ours", directive(beside_ours, 2, ["dataset"]))
-    app.add_directive("figure-3", directive(figure_3, 0, ["caption", "alt"]))
-    app.add_directive("verdict-counts", directive(verdict_counts))
-    app.add_directive("readings", directive(readings_table))
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}
+    found = verdicts.readings()
+    return [shown(page, ["Read as", *found], cells(found), shares(40, found.shape[1]), ["fedsgcnn_paper.json"])]

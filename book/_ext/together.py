@@ -1,4 +1,4 @@
-"""Sphinx extension: no line begins with the comma or the bracket that follows a formula.
+"""No line begins with the comma or the bracket that follows a formula.
 
 To a browser a formula is a box, before and after which a line may end.
 """
@@ -27,9 +27,3 @@ def keep(app, doctree, docname):
             box = nodes.inline("", "", classes=["together"])
             parent.replace(formula, box)
             box += [nodes.Text(first), formula, nodes.Text(last)]
-
-
-def setup(app):
-    """Connect the extension."""
-    app.connect("doctree-resolved", keep)
-    return {"version": "1", "parallel_read_safe": True, "parallel_write_safe": True}

@@ -7,6 +7,8 @@ import sys
 from importlib import import_module
 from types import SimpleNamespace
 
+import yaml
+
 from book.experiments import running
 from fedlib import algorithms, datasets, extensions
 from tools import badges, notebooks
@@ -44,6 +46,29 @@ def test_what_is_cited_is_in_the_bibliography():
         assert there <= keys, f"{path.relative_to(ROOT)} cites {sorted(there - keys)}: enter it in book/references.bib"
         cited |= there
     assert len(cited) > 20
+
+
+def test_the_first_page_and_the_readme_show_the_same_numbers():
+    shown = re.findall(r"<dt>(.+?)</dt><dd>(.+?)</dd>", text("index"))
+    listed = re.findall(r"^- \*\*(.+?)\*\* (.+)$", (ROOT / "README.md").read_text(encoding="utf8"), re.M)
+    assert len(shown) == 3 and shown == [(number, words.replace("'", "’")) for number, words in listed]
+
+
+def test_the_first_page_has_a_card_for_each_chapter():
+    """With a small picture and a question, in the parts of the contents."""
+    parts = yaml.safe_load((ROOT / "_toc.yml").read_text(encoding="utf8"))["parts"]
+    found = re.findall(r"^```\{rubric\} (.+)$|^\{doc\}`/(notebooks/.+)`\n\n(.+\?)$", text("index"), re.M)
+    assert [part or page for part, page, _ in found] == [
+        name
+        for part in parts
+        if part["chapters"][0]["file"].startswith("notebooks/")
+        for name in (part["caption"], *(each["file"] for each in part["chapters"]))
+    ]
+    assert re.findall(r"\{include\} cards/(.+)\.html", text("index")) == [path.stem for path in notebooks.paths()]
+    for path in notebooks.paths():
+        card = (ROOT / f"book/cards/{path.stem}.html").read_text(encoding="utf8")
+        assert card.startswith('<div class="picture" aria-hidden="true"><svg ') and "<text" not in card
+        assert len(card) < 40_000 and f'id="card{path.stem[:2]}-' in card and "#000000" not in card
 
 
 REFERENCE = SimpleNamespace(**runpy.run_path(str(ROOT / "book/_ext/reference.py")))

@@ -10,7 +10,7 @@ from tools import notebooks
 
 ROOT = notebooks.ROOT
 pages = SimpleNamespace(**runpy.run_path(str(ROOT / "book/_ext/pages.py")))
-INVENTORY, MAP = (pages.rows_of(ROOT / f"book/paper/{name}.csv") for name in ("inventory", "map"))
+INVENTORY, MAP = (pages.rows_of(ROOT / f"book/paper/{name}.csv").to_dict("records") for name in ("inventory", "map"))
 HOW = {"implemented", "measured", "redrawn", "told in text"}
 
 
@@ -40,7 +40,7 @@ def place_exists(chapter):
     stem, _, place = chapter.partition("#")
     notebook, page = ROOT / f"notebooks/{stem}.ipynb", ROOT / f"book/{stem}.md"
     if notebook.exists():
-        return not place or pages.find(notebooks.read(notebook).cells, place) is not None
+        return not place or pages.find(notebooks.read(notebook).cells, place)[0]
     return page.exists() and (not place or place in pages.HEADINGS.findall(page.read_text(encoding="utf8")))
 
 

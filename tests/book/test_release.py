@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from tools import badges, licences
+from tools import badges
 from tools.notebooks import ROOT
 
 SCHEMAS = {
@@ -16,7 +16,7 @@ SCHEMAS = {
     "dependabot": [".github/dependabot.yml"],
     "github-issue-config": [".github/ISSUE_TEMPLATE/config.yml"],
 }
-PAGE = licences.PAGE.read_text(encoding="utf8")
+ROW = re.compile(r"^\| \[([\w.-]+)\]\(https://\S+\) \| ([\w, ]+) \| \w[^|]+ \|$", re.M)
 
 
 def check(schema, *files):
@@ -70,12 +70,13 @@ def test_a_wrong_citation_is_noticed(tmp_path):
 
 
 def test_each_package_asked_for_is_listed_and_no_other():
-    """If not: make licences."""
-    assert {name: row.split(" | ")[1] for name, row in licences.rows(PAGE).items()} == {
-        name: ", ".join(users) for name, users in licences.needed().items()
-    }
-
-
-def test_each_row_has_a_licence_and_an_address():
-    for row in licences.rows(PAGE).values():
-        assert re.fullmatch(r"\| \[[\w.-]+\]\(https://\S+\) \| [\w, ]+ \| \w[^|]+ \|\n", row), row
+    """With who asks for it, an address and a licence. A new package needs a row in book/licences.md."""
+    project = (ROOT / "pyproject.toml").read_text(encoding="utf8")
+    asked = {"library": re.findall(r'"(.+?)"', re.search(r"^dependencies = (.+)$", project, re.M)[1])}
+    for user, folder in {"book": "", "tests": "tests/", "Flower": "flower-"}.items():
+        asked[user] = (ROOT / f"{folder}requirements.txt").read_text(encoding="utf8").splitlines()
+    needed = {(re.match(r"[\w.-]+", line)[0], user) for user in asked for line in asked[user] if line[:1].isalpha()}
+    table = (ROOT / "book/licences.md").read_text(encoding="utf8").partition("| Package | Needed by | Licence |")[2]
+    listed = [row.groups() for row in ROW.finditer(table)]
+    assert [name for name, _ in listed] == sorted({name for name, _ in needed})
+    assert {(name, user) for name, users in listed for user in users.split(", ")} == needed

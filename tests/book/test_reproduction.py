@@ -2,18 +2,17 @@
 
 import re
 import runpy
-import sys
 from types import SimpleNamespace
 
 import pytest
 from sphinx.application import Sphinx
 from sphinx.util.docutils import docutils_namespace
 
+from book._ext import directives
 from book.experiments import verdicts
 from tools import notebooks
 
 ROOT = notebooks.ROOT
-sys.path.append(str(ROOT / "book/_ext"))
 EXTENSION = SimpleNamespace(**runpy.run_path(str(ROOT / "book/_ext/reproduction.py")))
 PAGES = ROOT / "book/reproduction"
 DIRECTIVE = re.compile(r"```\{beside-ours\} (\w+) (\w+)\n(?::dataset: (\w+)\n)?```")
@@ -35,7 +34,8 @@ def test_each_published_figure_stands_on_its_papers_page_once():
 
 
 def test_the_count_is_that_of_the_results_alone():
-    head, body, told = EXTENSION.counts()
+    page = SimpleNamespace(reads=lambda *_: None, table=lambda head, body, _: (head, body), inline=str)
+    (head, body), told = EXTENSION.verdict_counts(page)
     rows = verdicts.read()
     results = rows[rows["method"] != "data"]
     assert head[1:-1] == list(verdicts.WORDS)
@@ -48,8 +48,8 @@ def test_the_count_is_that_of_the_results_alone():
 
 
 def test_the_readings_are_those_of_the_file():
-    head, body = EXTENSION.readings()
-    assert head[1:] == list(verdicts.WORDS[:-1]) and len(body) == len(verdicts.READINGS)
+    found = verdicts.readings()
+    assert [*found] == list(verdicts.WORDS[:-1]) and len(found) == len(verdicts.READINGS)
 
 
 def test_every_metric_and_labelled_row_has_words():
@@ -79,9 +79,11 @@ def built(tmp_path_factory):
     page = "# A page\n\n```{verdict-counts}\n```\n\n```{beside-ours} cfl figure3\n```\n\n```{readings}\n```\n"
     page += "\n```{figure-3}\n:caption: What is seen.\n:alt: Two panels.\n```\n"
     (source / "index.md").write_text(page, encoding="utf8")
-    settings, out = {"extensions": ["myst_parser", "reproduction"], "html_theme": "basic"}, source / "out"
+    settings, out = {"extensions": ["myst_parser"], "html_theme": "basic"}, source / "out"
+    shown = (getattr(EXTENSION, name) for name in ("beside_ours", "figure_3", "verdict_counts", "readings"))
     with docutils_namespace():
         app = Sphinx(source, None, out, source / "trees", "html", settings, status=None, warningiserror=True)
+        directives.add(app, *shown)
         app.build()
     return app, re.sub(r"\s+", " ", (out / "index.html").read_text(encoding="utf8"))
 

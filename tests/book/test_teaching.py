@@ -61,6 +61,12 @@ def test_every_chapter_has_its_table():
     assert re.findall(r"\{exercise-table\} (\w+)", text("grading")) == [p.stem for p in PATHS]
 
 
+def test_every_chapter_can_be_downloaded():
+    decks = re.findall(r"/slides/(\w+)\.html\">chapter (\d+)<", text("index"))
+    assert decks == [(p.stem, str(n)) for p, n in zip(PATHS, NUMBERS, strict=True)]
+    assert re.findall(r"/downloads/(\w+)\.pdf\"", text("index")) == [*(p.stem for p in PATHS), "book"]
+
+
 def test_numbers_in_the_text():
     outcomes = text("outcomes")
     assert f"{teaching.WORDS} words of text and {teaching.LINES} lines of code" in outcomes
@@ -85,8 +91,9 @@ def test_syllabi(page):
 
 
 def test_minutes_table(tmp_path):
+    run = {"metadata": {"papermill": {"duration": 90}}, "cells": [], "nbformat": 4, "nbformat_minor": 5}
     for path in PATHS:
-        (tmp_path / path.name).write_text(json.dumps({"metadata": {"papermill": {"duration": 90}}}), encoding="utf8")
+        (tmp_path / path.name).write_text(json.dumps(run), encoding="utf8")
     head, rule, *rows = teaching.minutes_table(tmp_path)
     assert head.count("|") == rule.count("|") and len(rows) == len(PATHS)
     for path, row in zip(PATHS, rows, strict=True):

@@ -1,7 +1,6 @@
 """Every chapter keeps the contract and runs from a clean kernel with small parameters."""
 
 import ast
-import copy
 import re
 
 import nbformat
@@ -180,7 +179,7 @@ def test_exercises_have_hints_solutions_and_checks(path, notebook):
         lines = e.solution.source.splitlines()
         assert e.solution.id == f"solution-{e.number}" and "hide-cell" in e.solution.metadata.tags
         assert (lines[1], lines[-1]) == ("### BEGIN SOLUTION", "### END SOLUTION")
-        assert (e.answer.id, e.answer.source) == (f"answer-{e.number}", exercises.empty(e.number)), "run make fold"
+        assert (e.answer.id, e.answer.source) == (f"answer-{e.number}", f"# Your answer to exercise {e.number}")
         assert e.answer.metadata == {"tags": ["answer"]}
         assert e.check.id == f"check-{e.number}" and "assert " in e.check.source, "a check follows the answer"
         asserts = [node for node in ast.walk(ast.parse(e.check.source)) if isinstance(node, ast.Assert)]
@@ -190,21 +189,7 @@ def test_exercises_have_hints_solutions_and_checks(path, notebook):
         assert wrong, f"exercise {e.number} needs a wrong answer in wrong_answers.py"
         assert all(edited(e.solution.source, old, new) != e.solution.source for _, old, new, _ in wrong)
     (text,) = [c.source for c in notebook.cells if c.id == "exercises"]
-    assert exercises.READING in text, "make fold writes it"
-
-
-def test_fold_makes_room_for_answers_once_and_keeps_them():
-    def cell(id, source, *tags):
-        return {"cell_type": "code", "id": id, "source": [source], "metadata": {"tags": [*tags]}}
-
-    text = cell("exercises", "## Exercises\n\nTry each before lunch.\n\n**Exercise 1")
-    cells = [text, cell("solution-1", "y = 3", "solution"), cell("check-1", "assert y == 3"), cell("recap", "y")]
-    found = fold.with_answers(copy.deepcopy(cells))
-    assert [c["id"] for c in found] == ["exercises", "solution-1", "answer-1", "check-1", "recap"]
-    assert "".join(found[0]["source"]) == f"## Exercises\n\n{exercises.READING}\n\n**Exercise 1"
-    assert found[2]["source"] == ["# Your answer to exercise 1"]
-    found[2]["source"] = ["y = 4"]
-    assert fold.with_answers(copy.deepcopy(found)) == found, "what a student wrote stays"
+    assert exercises.READING in text, "each chapter says so in the words of tools/exercises.yml"
 
 
 def test_in_a_run_of_all_cells_an_answer_counts_and_not_the_solution(notebook):

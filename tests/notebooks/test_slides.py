@@ -113,7 +113,7 @@ def test_a_chapter_without_figures_or_parts_is_refused(chapter):
 
 
 def test_every_chapter_is_made_and_a_missing_run_is_named(chapter, tmp_path, monkeypatch, capsys):
-    with pytest.raises(SystemExit, match="make book"):
+    with pytest.raises(FileNotFoundError, match="make book"):
         slides.main(tmp_path, tmp_path / "out")
     monkeypatch.setattr(notebooks, "paths", lambda: [tmp_path / "01_circles.ipynb"])
     nbformat.write(chapter, tmp_path / "01_circles.ipynb")

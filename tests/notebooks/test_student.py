@@ -60,7 +60,7 @@ def test_copies_hold_no_solution(notebook):
     text = nbformat.writes(copied)
     for hidden in ("SOLUTION", "hide-cell", "colab-badge", "](../book", exercises.READING):
         assert hidden not in text
-    assert student.WRITING in "\n".join(c.source for c in copied.cells)
+    assert exercises.WRITING in "\n".join(c.source for c in copied.cells)
     marks = {c.id: c.metadata.nbgrader for c in copied.cells if "nbgrader" in c.metadata}
     for e in exercises.of(notebook):
         (stub,) = [c for c in copied.cells if c.id == e.solution.id]
