@@ -28,6 +28,7 @@ from pygments.formatters import HtmlFormatter
 from pygments.lexers import PythonLexer
 
 from book._ext.drawn import inlined
+from book._ext.selfhost import typefaces
 
 from . import notebooks
 
@@ -102,7 +103,7 @@ def deck(notebook: Any) -> str:
     script = (files("mathjax") / "static/mathjax/es5/tex-svg.js").read_text(encoding="utf8")
     packed = base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
     return notebooks.TEMPLATES.get_template("slides.html").render(
-        title=title, slides=slides, mathjax=packed, inline=_markdown.renderInline
+        title=title, slides=slides, faces=typefaces(), mathjax=packed, inline=_markdown.renderInline
     )
 
 

@@ -13,6 +13,7 @@ def setup(app):
     add(app, pages.minutes_table, pages.hours_table, pages.exercise_table, reference.module_page, reference.modules)
     add(app, reproduction.beside_ours, reproduction.figure_3, reproduction.verdict_counts, reproduction.readings)
     app.connect("config-inited", reference.write_pages, priority=100)  # before the table of contents is read
+    app.connect("builder-inited", selfhost.write_typefaces)
     app.connect("source-read", executed.swap)
     app.connect("doctree-read", numbered.frame)
     app.connect("doctree-read", published.button)

@@ -9,8 +9,9 @@ STATIC = ROOT / "_build/html/_static"
 PAGE = ROOT / "book/licences.md"
 NAMED = PAGE.read_text(encoding="utf8").partition("## What these pages ship")[2].partition("\n## ")[0].lower()
 PACKAGES = "sphinx sphinx-book-theme pydata-sphinx-theme myst-nb sphinx-copybutton sphinx-design sphinx-exercise"
-PACKAGES = f"{PACKAGES} sphinx-proof sphinx-togglebutton django-static-mathjax".split()
-WRITTEN = {"pygments.css"}  # from the colours of Pygments
+PACKAGES = f"{PACKAGES} sphinx-proof sphinx-togglebutton django-static-mathjax"
+PACKAGES = f"{PACKAGES} font-source-sans-pro font-source-serif-pro".split()
+WRITTEN = {"pygments.css", "typefaces.css"}  # from the colours of Pygments, and from letters of the two typefaces
 
 
 def test_every_script_style_sheet_and_font_comes_with_a_package_that_is_named():
