@@ -102,9 +102,9 @@ def deck(notebook: Any) -> str:
     slides += [("Recap", _words(recap)), *_texts("Exercises", f"{points}\n\n{ahead}")]
     script = (files("mathjax") / "static/mathjax/es5/tex-svg.js").read_text(encoding="utf8")
     packed = base64.b64encode(gzip.compress(script.encode(), mtime=0)).decode()
-    return notebooks.TEMPLATES.get_template("slides.html").render(
-        title=title, slides=slides, faces=typefaces(), mathjax=packed, inline=_markdown.renderInline
-    )
+    logo = base64.b64encode((notebooks.ROOT / "book/_static/logo.svg").read_bytes()).decode()
+    inside = {"faces": typefaces(), "mathjax": packed, "logo": logo, "inline": _markdown.renderInline}
+    return notebooks.TEMPLATES.get_template("slides.html").render(title=title, slides=slides, **inside)
 
 
 def _part(pattern: str, text: str, name: str) -> str:
@@ -189,9 +189,9 @@ def _table(output: str) -> str:
 
 
 def _drawing(cell: Any) -> str:
-    """A drawing, or a figure that moves, as it stands before its script runs; the map of the book is none."""
+    """A drawing, or a figure that moves, as it stands before its script runs; the map and the playground are none."""
     shown = [re.sub(r"<(script|details).*?</\1>", "", h, flags=re.S) for h in notebooks.shown(cell, "text/html")]
-    return next((h for h in shown if re.match(r'<figure class="fedlib" data-fedlib="(?!places).*<svg', h, re.S)), "")
+    return next((h for h in shown if re.match(r'<figure class="fedlib" data-fedlib="(?!places|playground).*<svg', h, re.S)), "")
 
 
 def _by_hand(notebook: Any) -> list[str]:
@@ -211,10 +211,11 @@ def _by_hand(notebook: Any) -> list[str]:
                     words *= section != "By hand"
     while sum(f.count("\n") + 2 for _, f in functions) > CODE and len(functions) > 1:
         functions.remove(min(functions, key=lambda f: f[1].count("\n")))
-    colours = HtmlFormatter(noclasses=True, nowrap=True, style="xcode")
+    colours = HtmlFormatter(noclasses=True, nowrap=True, style="a11y-high-contrast-light")
     slides, room = list[str](), 0
     for words, function in functions:
-        before, lines = _words(NAMED.sub("", words)), words.count("\n") + function.count("\n") + 3
+        told = len(words.split()) // 14 + 2 * words.count("$$")  # lines of text, and an equation counts as four
+        before, lines = _words(NAMED.sub("", words)), told + function.count("\n") + 3
         slides += [""] * (lines > room)
         room = (LINES if lines > room else room) - lines
         slides[-1] += f"{before}<pre>{highlight(function, PythonLexer(), colours)}</pre>"
