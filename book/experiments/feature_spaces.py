@@ -18,7 +18,7 @@ from torch import Tensor
 
 import fedlib
 from book.experiments import running, tabular
-from book.experiments.worlds import ON_CPU, Rows, claims_of, enter, seeds_of
+from book.experiments.worlds import ON_CPU, Rows, enter, seeds_of
 from fedlib import Key, evaluation, models, statistics
 from fedlib.algorithm import Algorithm
 from fedlib.algorithms import FedAvg, LGFedAvg, LocalOnly
@@ -454,50 +454,6 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
 # ---- what is asked ----
 
 
-def claims() -> dict[str, Any]:
-    """Sentence -> where the larger figure stands, and the smaller one."""
-    asked = {}
-    for where in (f"{name}, {codes}" for name in SETTINGS["shipped"] for codes in CODES):
-        for better, worse in (
-            ("LG-FedAvg", "standalone"),
-            ("LG-FedAvg", "FedAvg by position"),
-            ("LG-FedAvg", "FedAvg by name"),
-            ("LG-FedAvg", "LG-FedAvg, shuffled targets"),
-            ("LG-FedAvg", "LG-FedAvg, warmed up"),
-            ("LG-FedAvg, warmed up", "standalone"),
-            ("FedAvg by position", "standalone"),
-        ):
-            sentence = f"{where}: {better} beats {worse.removeprefix('LG-FedAvg, ')}".replace("_", " ")
-            asked[sentence] = f"{where}: {better}", f"{where}: {worse}", "chosen"
-    for better, worse in (
-        ("centroid", "no MMD"),
-        ("weight decay, no MMD", "no MMD"),
-        ("centroid, weight 20", "no MMD"),
-        ("all pairs", "centroid"),
-        ("centroid", "mean"),
-    ):
-        asked[f"space: {better} beats {worse}"] = f"space: {better}", f"space: {worse}", "R2"
-    plain, other = "space: no MMD", "MMD^2, other group"
-    asked["space: MMD of other groups is smaller with the centroid"] = plain, "space: centroid", other
-    asked["space: the spread is smaller with weight 20"] = plain, "space: centroid, weight 20", "spread"
-    for what in ("pooled", "cut", "median"):
-        for kind, better, worse in (
-            ("groups", "LG-FedAvg", "standalone"),
-            ("groups", "true groups", "LG-FedAvg"),
-            ("groups", "true groups", "random groups"),
-            ("groups", "LG-FedAvg + MMD", "LG-FedAvg"),
-            ("groups", "true groups + MMD", "true groups"),
-            ("random columns", "LG-FedAvg", "standalone"),
-            ("random columns", "LG-FedAvg + MMD", "LG-FedAvg"),
-            ("random columns", "LG-FedAvg", "FedAvg by position"),
-        ):
-            sentence = f"Boston, {kind}, {what}: {better} beats {worse}"
-            asked[sentence] = f"{kind}: {better}", f"{kind}: {worse}", what
-    for weight in (0.5, 2):
-        asked[f"Boston, sweep, best round: weight {weight} beats 0"] = f"weight {weight}", "weight 0", "max"
-    return claims_of(asked)
-
-
 # ---- does the code still do the same? ----
 
 
@@ -543,7 +499,5 @@ def probe() -> running.Probe:
 
 
 PRESETS = {
-    "full": running.Experiment(
-        "feature_spaces", SETTINGS, measure, probe, ("diabetes", "breast_cancer", "boston"), claims()
-    )
+    "full": running.Experiment("feature_spaces", SETTINGS, measure, probe, ("diabetes", "breast_cancer", "boston"))
 }

@@ -29,7 +29,7 @@ from scipy.optimize import linear_sum_assignment
 
 import fedlib
 from book.experiments import running
-from book.experiments.worlds import claims_of, enter, loss_of, rounded, seeds_of
+from book.experiments.worlds import enter, loss_of, rounded, seeds_of
 from fedlib import ClientData, datasets, models, partition
 from fedlib.algorithms import FedAvg, LocalOnly
 from fedlib.params import row
@@ -235,27 +235,9 @@ PAPER = SETTINGS | {
     "most rounds": 2000,
     "seeds": 3,
 }
-OWN_STARTS, SKEWED = "average, own starts", "skew: two digits each"
-CLAIMS = {
-    "averaging from a common start beats each network": ("average, same start", "a network", "accuracy"),
-    "averaging from two starts is worse than each network": ("a network", OWN_STARTS, "accuracy"),
-    "matching hidden units helps the average of two starts": (f"{OWN_STARTS}, matched", OWN_STARTS, "accuracy"),
-    "label skew slows FedAvg": ("skew: IID", SKEWED, "first rounds"),
-    "with all clients in each round the accuracy swings less": (SKEWED, f"{SKEWED}, all clients", "step"),
-}
-
-
-def asked(settings: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The claims, and those on the rounds to each target."""
-    found = dict(CLAIMS)
-    for where in (place(name, target) for name in PARTITIONS for target in settings["targets"][name]):
-        score = f"rounds, {where}"
-        found[f"{where}: FedSGD needs more rounds than FedAvg"] = "FedSGD", "FedAvg, E = 1", score
-        found[f"{where}: one epoch needs more rounds than five"] = "FedAvg, E = 1", "FedAvg, E = 5", score
-    return claims_of(found)
 
 
 PRESETS = {
-    "full": running.Experiment("fedavg", SETTINGS, measure, probe, data=("mnist5k",), claims=asked(SETTINGS)),
-    "paper": running.Experiment("fedavg_paper", PAPER, measure, probe, data=("mnist",), claims=asked(PAPER)),
+    "full": running.Experiment("fedavg", SETTINGS, measure, probe, data=("mnist5k",)),
+    "paper": running.Experiment("fedavg_paper", PAPER, measure, probe, data=("mnist",)),
 }

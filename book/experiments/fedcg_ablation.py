@@ -395,40 +395,9 @@ RATES = SETTINGS | {
 }
 
 
-def claims(*told_by: str) -> dict[str, Any]:
-    """What each part of the graph adds, one changed at a time; a part's effect is a mean over sets of the others."""
-    asked: dict[str, Any] = {}
-    for who, regime, place, score in product(told_by, SETTINGS["regimes"], PLACES, ("accuracy", "rarest")):
-        at = f"{regime}, {place}, {who}"
-        here, late = f"{at}, {score}", f"{score}, late"
-        pairs = [(p, "no graph") for p in PARTS if (p,) in {arm.parts for arm in WHO[who]}]
-        if who == "known":
-            everything = " + ".join(PARTS)
-            pairs += [("no graph", "FedAvg"), (everything, "FedAvg"), (everything, "no graph"), ("A + W", "no graph")]
-            pairs += [(f"{a}, equal start", "no graph, equal start") for a in ("A", everything)]
-        asked |= {f"{here}: {a} beats {b}": ((at, a, late), (at, b, late)) for a, b in pairs}
-        for p in PARTS:
-            if who == "one domain" and p == "A":
-                continue
-            asked[f"{here}: {p} adds"] = (at, f"effect of {p}", late), 0.0
-            asked[f"{here}: {p} adds at round 100"] = (at, f"effect of {p}", f"{score}, 100"), 0.0
-    return asked
-
-
-def claims_of_rates() -> dict[str, Any]:
-    """What each part adds if every arm has a rate of its own, and the whole graph."""
-    asked: dict[str, Any] = {}
-    for regime, place, horizon in product(RATES["regimes"], RATES["places"], RATES["horizons"]):
-        at, score = f"{regime}, {place}", f"accuracy, {horizon}"
-        pairs = [(" + ".join(PARTS), "no graph"), ("no graph", "FedAvg"), *((p, "no graph") for p in PARTS)]
-        asked |= {f"{at}, {horizon} rounds: {a} beats {b}": ((at, a, score), (at, b, score)) for a, b in pairs}
-        asked |= {f"{at}, {horizon} rounds: {p} adds": ((at, f"effect of {p}", score), 0.0) for p in PARTS}
-    return asked
-
-
 DATA = ("mnist5k", "fashion_mnist")
 PRESETS = {
-    "full": running.Experiment("fedcg_ablation", SETTINGS, measure, probe, DATA, claims("known")),
-    "others": running.Experiment("fedcg_ablation_others", OTHERS, measure, probe_others, DATA, claims(*OTHERS["who"])),
-    "rates": running.Experiment("fedcg_ablation_rates", RATES, measure_rates, probe, DATA, claims_of_rates()),
+    "full": running.Experiment("fedcg_ablation", SETTINGS, measure, probe, DATA),
+    "others": running.Experiment("fedcg_ablation_others", OTHERS, measure, probe_others, DATA),
+    "rates": running.Experiment("fedcg_ablation_rates", RATES, measure_rates, probe, DATA),
 }

@@ -22,7 +22,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fedlib
-from book.experiments.worlds import Rows, claims_of, enter, loss_of, quiet
+from book.experiments.worlds import Rows, enter, loss_of, quiet
 from fedlib import ClientData, Key, models
 from fedlib.algorithms import ClusteredKMeans, FedCG
 from fedlib.algorithms.fedcg import FedCGState, occupancy
@@ -420,29 +420,8 @@ SETTINGS: dict[str, Any] = {
     "student": 100,
     "seeds": [100, 101, 102, 103, 104],
 }
-STUDENT, AVERAGED = "held out: student", "held out: student, averaged"
-EM, NO_CLASS, K_MEANS = "EM: in full", "EM: no class", "mend: k-means on clients, linear"
-CLAIMS = claims_of(
-    {
-        "training samples: EM beats k-means on clients": ("mend: federated EM", K_MEANS, "NMI"),
-        "training samples: EM without labels beats it too": (NO_CLASS, "mend: perfect clustering of clients", "NMI"),
-        "training samples: Sinkhorn beats the arg max": ("mend: sinkhorn", "mend: argmax", "NMI"),
-        "EM: own shares beat one prior": (EM, "EM: one prior for all", "NMI"),
-        "EM: tempered beats temperature 1": (EM, "EM: temperature 1", "NMI"),
-        "EM: with classes beats without": (EM, NO_CLASS, "NMI"),
-        "EM: the evidence of four domains beats that of five": (EM, "EM: D = 5", "evidence"),
-        "held out: EM's student beats that of k-means": ("student of EM", "student of k-means", "alone"),
-    }
-)
-CLAIMS |= {
-    "held out: the student gains by its client's shares": ((STUDENT, OWN), (STUDENT, NOTHING)),
-    "held out: ... by shares guessed without labels": ((STUDENT, GUESSED), (STUDENT, NOTHING)),
-    "held out, guessed shares: averaging the student helps": ((AVERAGED, GUESSED), (STUDENT, GUESSED)),
-    "held out, own shares: averaging the student helps": ((AVERAGED, OWN), (STUDENT, OWN)),
-    "held out, own shares: student beats the mixture": ((STUDENT, OWN), ("held out: mixture, no labels", OWN)),
-}
 PAPER = {"examples": 4000, "held out": 1000, "clients": 40, "literal": 100, "cohort": 10, "seeds": [0]}
 PRESETS = {
-    "full": running.Experiment("fedcg_domains", SETTINGS, measure, probe, ("mnist5k",), CLAIMS),
+    "full": running.Experiment("fedcg_domains", SETTINGS, measure, probe, ("mnist5k",)),
     "paper": running.Experiment("fedcg_domains_paper", PAPER, measure_paper, probe_recipe, ("mnist5k",)),
 }

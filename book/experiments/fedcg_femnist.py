@@ -47,7 +47,7 @@ from torch.func import functional_call
 import fedlib
 from book.experiments import faces, running
 from book.experiments.cfl_variants import RELATIVE, RelativeCFL
-from book.experiments.worlds import EXACT, EqualStart, LowRank, beats, checkpoints, enter, loss_of, quiet
+from book.experiments.worlds import EXACT, EqualStart, LowRank, checkpoints, enter, loss_of, quiet
 from book.experiments.worlds import femnist as characters
 from fedlib import Algorithm, ClientData, Key, Params, Result, evaluation, models, partition
 from fedlib.algorithms import IFCA, FedAvg, FedAvgM, FedCG, FedProx, Scaffold
@@ -383,14 +383,8 @@ def probe(rows: Sequence[str] = FULL["methods"]) -> running.Probe:
     return numbers
 
 
-FOUR, FOUR_SLOW, ONE_SLOW = "FedCG, book, D = 4", "FedCG, book, D = 4 at 0.03", "FedCG, book, D = 1 at 0.03"
-PAPERS = "FedCG, paper, D = 4"
-ASKED = [(method, "FedAvg") for method in METHODS[1:]] + [(PAPERS, b) for b in (*CONTROLS, *RIVALS)]
-ASKED += [(FOUR, b) for b in (PAPERS, ONE_SLOW, FOUR_SLOW, *CONTROLS, *RIVALS)] + [(FOUR_SLOW, ONE_SLOW)]
-CLAIMS = beats(ASKED, "accuracy")
-
 PRESETS = {
-    "full": running.Experiment("fedcg_femnist", FULL, measure, probe, data=("femnist300",), claims=CLAIMS),
+    "full": running.Experiment("fedcg_femnist", FULL, measure, probe, data=("femnist300",)),
     "paper": running.Experiment(
         "fedcg_femnist_paper", PAPER, measure, lambda: probe(PAPER["methods"]), data=("femnist300",)
     ),

@@ -15,7 +15,7 @@ import pandas as pd
 
 import fedlib
 from book.experiments import running
-from book.experiments.worlds import EXACT, Rows, claims_of, enter, loss_of, rounded, seeds_of
+from book.experiments.worlds import EXACT, Rows, enter, loss_of, rounded, seeds_of
 from fedlib import Algorithm, ClientData, Result, datasets, evaluation, models, partition, plotting, statistics
 from fedlib.algorithms import FedAvg, FedProx, LocalOnly, Scaffold
 from fedlib.params import broadcast, mix, norm, sub
@@ -267,30 +267,6 @@ def probe_writers() -> running.Probe:
     return found | {"the deal": [label_distance(data[0]), gradient_dissimilarity(data[0], start)]}
 
 
-START, SCORE, JUMPS = "first twenty rounds", "chosen by validation", "jumps"
-ON_LABEL_SKEW = {  # what is asked of FedAvg and its two remedies
-    "SCAFFOLD starts faster than FedAvg: same rate": ("SCAFFOLD, lr 0.1", "FedAvg, lr 0.1", START),
-    "SCAFFOLD starts faster than FedAvg: own rates": ("SCAFFOLD", "FedAvg", START),
-    "SCAFFOLD beats FedAvg: same rate": ("SCAFFOLD, lr 0.1", "FedAvg, lr 0.1", SCORE),
-    "SCAFFOLD beats FedAvg: own rates": ("SCAFFOLD", "FedAvg", SCORE),
-    "SCAFFOLD beats FedAvg: own rates, equal bytes": ("SCAFFOLD, half the rounds", "FedAvg", SCORE),
-    "SCAFFOLD ends higher than FedAvg: own rates": ("SCAFFOLD", "FedAvg", "last ten rounds"),
-    "FedProx beats FedAvg: same rate": ("FedProx, lr 0.1, mu 0.1", "FedAvg, lr 0.1", SCORE),
-    "FedProx beats FedAvg: own rates": ("FedProx", "FedAvg", SCORE),
-    "FedAvg jumps more than SCAFFOLD: same rate": ("FedAvg, lr 0.1", "SCAFFOLD, lr 0.1", JUMPS),
-    "FedAvg jumps more than SCAFFOLD: own rates": ("FedAvg", "SCAFFOLD", JUMPS),
-    "clients alone beat FedAvg on their own digits": ("alone", "FedAvg", "mean"),
-}
-ON_WRITERS = {  # what is asked of natural clients
-    "FedAvg beats clients alone": ("FedAvg", "alone", "pooled"),
-    "FedAvg serves the worst tenth better": ("FedAvg", "alone", "worst decile"),
-    "FedAvg serves new writers better": ("FedAvg", "alone", "new writers"),
-    "SCAFFOLD beats FedAvg": ("SCAFFOLD", "FedAvg", SCORE),
-    "FedProx beats FedAvg": ("FedProx", "FedAvg", SCORE),
-    "gradients of writers differ more than by chance": ("the deal", "IID control", "gradient dissimilarity"),
-}
-
-
 def under(name: str, of_part: Mapping[str, Any]) -> dict[str, Any]:
     """What belongs to one of two parts, with its name before it."""
     return {f"{name}, {key}": value for key, value in of_part.items()}
@@ -307,17 +283,13 @@ def probe_both() -> running.Probe:
 
 
 PRESETS = {
-    "full": running.Experiment("heterogeneity", SETTINGS, measure, probe, ("mnist5k",), claims_of(ON_LABEL_SKEW)),
-    "writers": running.Experiment(
-        "heterogeneity_writers", WRITERS, measure_writers, probe_writers, ("mnist10k",), claims_of(ON_WRITERS)
-    ),
+    "full": running.Experiment("heterogeneity", SETTINGS, measure, probe, ("mnist5k",)),
+    "writers": running.Experiment("heterogeneity_writers", WRITERS, measure_writers, probe_writers, ("mnist10k",)),
     "paper": running.Experiment(
         "heterogeneity_paper",
         PAPER,
         measure_both,
         probe_both,
         ("qmnist",),
-        under("label skew", claims_of(ON_LABEL_SKEW, "label skew"))
-        | under("writers", claims_of(ON_WRITERS, "writers")),
     ),
 }

@@ -14,7 +14,7 @@ same writers what three times the rounds change, and a longer list of rates for 
 
 import json
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -25,7 +25,7 @@ import torch
 import fedlib
 from book.experiments import running
 from book.experiments.cfl_variants import OURS, SteppedSplitHalfCFL
-from book.experiments.worlds import beats, enter, loss_of, rounded, small_digits
+from book.experiments.worlds import enter, loss_of, rounded, small_digits
 from book.experiments.worlds import small_characters as characters
 from fedlib import Algorithm, ClientData, Result, evaluation, models, partition, statistics
 from fedlib.algorithms import IFCA, Ditto, FedAvg, FedEM, FedRep, FineTunedFedAvg, LGFedAvg, LocalOnly
@@ -514,43 +514,10 @@ def probe() -> running.Probe:
     return found
 
 
-TUNED, SCORES = "FedAvg, fine-tuned", ("own", "all classes", "new")
-CLUSTERS = (OURS, "IFCA", "FedEM")
-
-
-def by_each_score(pairs: Iterable[tuple[str, str]], kind: str, label: str = "") -> dict[str, Any]:
-    """The claims that one method beats another in a federation."""
-    found = {}
-    for score in SCORES:
-        found |= beats(pairs, score, kind, label=f"{label}{score}: ")
-    return found
-
-
-def claims_of(kind: str) -> dict[str, Any]:
-    """What is asked of a federation."""
-    pairs = [(other, "FedAvg") for other in (TUNED, "Ditto", "FedRep", *CLUSTERS)] + [(TUNED, "alone")]
-    pairs += [(other, TUNED) for other in ("Ditto", "FedRep", *CLUSTERS, f"{OURS}, fine-tuned", "IFCA, fine-tuned")]
-    if kind == "label names":
-        ours = "true groups, fine-tuned"
-        pairs += [("true groups", TUNED), (ours, TUNED), (ours, "true groups")]
-    return by_each_score(pairs, kind, f"{kind}, ")
-
-
-LATER = (
-    (TUNED, "FedAvg"),
-    (f"{TUNED} at the same rate", "FedAvg"),
-    (TUNED, f"{TUNED} at the same rate"),
-    ("IFCA", "FedAvg"),
-    ("IFCA", TUNED),
-    ("IFCA, fine-tuned", TUNED),
-)
-BOTH, FEMNIST = claims_of("label skew") | claims_of("label names"), ("femnist300",)
 PRESETS = {
-    "full": running.Experiment("personal_models", SETTINGS, measure, probe, ("mnist5k",), BOTH, by_arm=True),
+    "full": running.Experiment("personal_models", SETTINGS, measure, probe, ("mnist5k",), by_arm=True),
     "writers": running.Experiment(
-        "personal_models_writers", WRITERS, measure, probe_methods, FEMNIST, claims_of("writers"), by_arm=True
+        "personal_models_writers", WRITERS, measure, probe_methods, ("femnist300",), by_arm=True
     ),
-    "longer": running.Experiment(
-        "personal_models_longer", LONGER, measure_longer, probe_longer, FEMNIST, by_each_score(LATER, "writers")
-    ),
+    "longer": running.Experiment("personal_models_longer", LONGER, measure_longer, probe_longer, ("femnist300",)),
 }

@@ -38,7 +38,7 @@ from fedlib.server.distance_clusters import dbscan, linkage, same_sizes
 
 from . import feature_spaces as spaces
 from . import fedsgcnn as chapter  # its worlds and gains
-from .worlds import beats, enter
+from .worlds import enter
 
 Settings = Mapping[str, Any]
 Scores = dict[str, float]
@@ -317,21 +317,11 @@ def probe_distances() -> running.Probe:
     return {name: [float(d.square().sum()), *judged[name].values()] for name, d in found.items()}
 
 
-METHODS = ("standalone", "LG-FedAvg", "random groups")
-FOUND = ("cosine, 100 epochs", "hand-made numbers, ridge", "Siamese GCN, paper", "pFedGraph")
-FOUND += ("CFL, one cut", "CFL, one cut, then from the start")
-AGAINST = [("true groups", b) for b in (*METHODS, *FOUND, "Siamese GCN, book")]
-AGAINST += [("Siamese GCN, book", b) for b in (*METHODS, *FOUND, "shuffled gains, book")]
-AGAINST += [(a, "LG-FedAvg") for a in (*FOUND, "standalone")] + [(a, "standalone") for a in FOUND]
-CLAIMS: dict[str, Any] = {}
-for where in (f"dose {dose:g}" for dose in SETTINGS["doses"]):
-    CLAIMS |= beats(AGAINST, "R2", where, label=f"{where}, R2: ")
-
 NEEDED = ("clients", "trainers", "rows", "features", "validation", "repeats", "snapshots")
 LENGTHS = {name: SETTINGS[name] for name in NEEDED} | {"doses": [0.5, 1.0], "seeds": list(range(200, 240))}
 measure_lengths = functools.partial(measure, table=told_apart)
 PRESETS = {
-    "full": running.Experiment("planted_transfer", SETTINGS, measure, probe, ("breast_cancer",), CLAIMS),
+    "full": running.Experiment("planted_transfer", SETTINGS, measure, probe, ("breast_cancer",)),
     "lengths": running.Experiment(
         "planted_transfer_lengths", LENGTHS, measure_lengths, probe_distances, ("breast_cancer",)
     ),
