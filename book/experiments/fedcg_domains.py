@@ -279,7 +279,7 @@ def mixtures(here: graph.World, seed: int) -> Rows:
 
 def answers(rule: FedCG, state: Any, data: ClientData, own_shares: bool = True, dtype: Any = torch.float32) -> Tensor:
     """The student's weights of the domains for each sample, 0 for padding."""
-    return graph.students_weights(graph.Run(rule, state, {}), data, own_shares, dtype)
+    return graph.students_weights(rule, state, data, own_shares, dtype)
 
 
 def train_student(here: graph.World, teacher: Any, rounds: int, seed: int) -> tuple[FedCG, Any, Any]:
