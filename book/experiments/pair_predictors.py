@@ -43,19 +43,6 @@ def between(pairs: Tensor, clients: Tensor) -> Tensor:
     return torch.isin(pairs, clients).all(1)
 
 
-def sign_agreement(gain: ArrayLike) -> float:
-    """Share of (pair, two repeats) in which the repeats of `gain` (R, P) agree whether the pair gains; 0 is no gain.
-
-    If a pair gains in a share p of all runs, two runs agree with chance p^2 + (1 - p)^2, and the best guess of one who
-    does not know the start is right with chance max(p, 1 - p): about (1 + sqrt(2 a - 1)) / 2 with an agreement of a.
-    """
-    gain = np.atleast_2d(np.asarray(gain, float))
-    first, second = np.triu_indices(len(gain), 1)
-    real = ~np.isnan(gain[first] + gain[second])
-    agree = (gain[first] > 0) == (gain[second] > 0)
-    return float(agree[real].mean()) if real.any() else float("nan")
-
-
 def auc(negative: np.ndarray, distance: np.ndarray) -> float:
     """Chance that a negative pair is farther than a positive one, ties counting half; NaN without one of the two."""
     if negative.all() or not negative.any():
@@ -80,13 +67,11 @@ def fit_threshold(distance: ArrayLike, negative: ArrayLike) -> float:
 def pair_scores(negative: ArrayLike, distance: ArrayLike, threshold: float) -> Scores:
     """How well a distance tells negative pairs (gain <= 0) from positive ones; a pair above the threshold is negative.
 
-    The balanced accuracy is the mean of the accuracies on negative and on positive pairs; no threshold enters the AUC.
+    No threshold enters the AUC.
     """
     negative, distance = np.asarray(negative), np.asarray(distance, float)
     right = (distance > threshold) == negative
-    both = negative.any() and not negative.all()
-    balanced = (right[negative].mean() + right[~negative].mean()) / 2 if both else float("nan")
-    return {"accuracy": float(right.mean()), "balanced_accuracy": float(balanced), "auc": auc(negative, distance)}
+    return {"accuracy": float(right.mean()), "auc": auc(negative, distance)}
 
 
 def majority_pairs(negative_train: ArrayLike, negative_test: ArrayLike) -> float:
