@@ -4,7 +4,7 @@ Each method is run with every setting of its grid, and validation examples choos
 deals the digits, splits each client's into 60 % training, 20 % validation and 20 % test, and draws the start.
 
 Preset ``full`` has 5,000 digits and 50 clients, Dirichlet 0.1; ``writers`` 54 writers of MNIST, and needs mnist10k, see
-`fedlib.datasets`. ``paper`` is both on QMNIST with up to 500 writers and wants a GPU.
+`fedlib.datasets`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -56,7 +56,7 @@ def row_name(name: str, given: Mapping[str, float]) -> str:
 
 def label_skew(settings: Settings, seed: int) -> Split:
     """Digits dealt by a Dirichlet distribution."""
-    arrays = datasets.load(settings["data"], download=settings["data"] == "qmnist")
+    arrays = datasets.load(settings["data"])
     order = np.random.RandomState(settings["seed"]).permutation(len(arrays.x))[: settings["examples"]]
     x, y = arrays.x[order], arrays.y[order]
     dealt = partition.dirichlet(y, settings["clients"], alpha=0.1, seed=seed, min_rows=10)
@@ -65,10 +65,9 @@ def label_skew(settings: Settings, seed: int) -> Split:
 
 def writers_of(settings: Settings, seed: int) -> tuple[Split, Split, tuple[ClientData, ClientData]]:
     """Writers of training digits; writers of test digits, in halves; all digits by writer, and dealt at random."""
-    digits = datasets.load(settings["data"], download=settings["data"] == "qmnist")
-    most = settings["writers"]
-    dealt = partition.by_user(digits.writer, most, min_rows=30, seed=seed)
-    unseen = partition.by_user(digits.writer_test, most, min_rows=30, seed=seed)
+    digits = datasets.load(settings["data"])
+    dealt = partition.by_user(digits.writer, min_rows=30, seed=seed)
+    unseen = partition.by_user(digits.writer_test, min_rows=30, seed=seed)
     known = [p.clients(digits.x, digits.y, classes=10) for p in dealt.split(FRACTIONS, seed=seed)]
     new = [p.clients(digits.x_test, digits.y_test, classes=10) for p in unseen.split((0.5, 0.5), seed=seed)]
     held = np.concatenate(dealt.rows)
@@ -198,15 +197,14 @@ def method_on_writers(settings: Settings, name: str, seed: int, alone: Mapping[s
 # ---- the experiments ----
 
 
-def measured(settings: Settings, keep: running.Keep, alone: Any, method: Any, before: str = "") -> dict[str, Any]:
+def measured(settings: Settings, keep: running.Keep, alone: Any, method: Any) -> dict[str, Any]:
     """Row -> score -> seed -> number; what is kept is a method with one seed."""
     figures: dict[str, Any] = {}
     for seed in seeds_of(settings):
-        by_themselves = keep(f"{before}alone, seed {seed}", alone, settings, seed)
+        by_themselves = keep(f"alone, seed {seed}", alone, settings, seed)
         enter(figures, seed, by_themselves["rows"])
         for name in METHODS:
-            part = f"{before}{name}, seed {seed}"
-            enter(figures, seed, keep(part, method, settings, name, seed, by_themselves["clients"]))
+            enter(figures, seed, keep(f"{name}, seed {seed}", method, settings, name, seed, by_themselves["clients"]))
     return figures
 
 
@@ -218,14 +216,6 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
 def measure_writers(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Natural clients."""
     return measured(settings, keep, alone_as_writers, method_on_writers)
-
-
-def measure_both(settings: Settings, keep: running.Keep) -> dict[str, Any]:
-    """Label skew and natural clients of one data set."""
-    return {
-        "label skew": measured(settings, keep, alone_on_label_skew, method_on_label_skew, "label skew, "),
-        "writers": measured(settings, keep, alone_as_writers, method_on_writers, "writers, "),
-    }
 
 
 def small(writers: bool) -> tuple[ClientData, ClientData]:
@@ -267,29 +257,11 @@ def probe_writers() -> running.Probe:
     return found | {"the deal": [label_distance(data[0]), gradient_dissimilarity(data[0], start)]}
 
 
-def under(name: str, of_part: Mapping[str, Any]) -> dict[str, Any]:
-    """What belongs to one of two parts, with its name before it."""
-    return {f"{name}, {key}": value for key, value in of_part.items()}
-
-
 SETTINGS = {"data": "mnist5k", "examples": 5000, "clients": 50, "cohort": 5, "rounds": 60, "seeds": 5, "seed": 0}
-WRITERS = {"data": "mnist10k", "writers": None, "cohort": 5, "rounds": 60, "seeds": 5, "seed": 0}
-PAPER = SETTINGS | {"data": "qmnist", "examples": 60000, "writers": 500, "rounds": 200, "seeds": 3}
-
-
-def probe_both() -> running.Probe:
-    """The probes of both parts."""
-    return under("label skew", probe()) | under("writers", probe_writers())
+WRITERS = {"data": "mnist10k", "cohort": 5, "rounds": 60, "seeds": 5, "seed": 0}
 
 
 PRESETS = {
     "full": running.Experiment("heterogeneity", SETTINGS, measure, probe, ("mnist5k",)),
     "writers": running.Experiment("heterogeneity_writers", WRITERS, measure_writers, probe_writers, ("mnist10k",)),
-    "paper": running.Experiment(
-        "heterogeneity_paper",
-        PAPER,
-        measure_both,
-        probe_both,
-        ("qmnist",),
-    ),
 }
