@@ -31,7 +31,6 @@ PROBED: dict[str, dict[str, float]] = {name: {"lr": 0.1} for name in (*METHODS, 
     "FedProx": {"lr": 0.1, "mu": 0.1}
 }
 FRACTIONS = (0.6, 0.2, 0.2)
-NEW_WRITER_ROUNDS = 10  # local training of a new client that is alone
 
 Settings = dict[str, Any]
 Run = tuple[dict[str, float], Algorithm, Result]
@@ -63,17 +62,15 @@ def label_skew(settings: Settings, seed: int) -> Split:
     return [p.clients(x, y, classes=10) for p in dealt.split(FRACTIONS, seed=seed)]
 
 
-def writers_of(settings: Settings, seed: int) -> tuple[Split, Split, tuple[ClientData, ClientData]]:
-    """Writers of training digits; writers of test digits, in halves; all digits by writer, and dealt at random."""
+def writers_of(settings: Settings, seed: int) -> tuple[Split, tuple[ClientData, ClientData]]:
+    """Writers of digits; all their digits by writer, and dealt at random."""
     digits = datasets.load(settings["data"])
     dealt = partition.by_user(digits.writer, min_rows=30, seed=seed)
-    unseen = partition.by_user(digits.writer_test, min_rows=30, seed=seed)
     known = [p.clients(digits.x, digits.y, classes=10) for p in dealt.split(FRACTIONS, seed=seed)]
-    new = [p.clients(digits.x_test, digits.y_test, classes=10) for p in unseen.split((0.5, 0.5), seed=seed)]
     held = np.concatenate(dealt.rows)
     x, y = digits.x[held], digits.y[held]
     shuffled = partition.iid(y, len(dealt.rows), seed).clients(x, y, classes=10)
-    return known, new, (dealt.clients(digits.x, digits.y, classes=10), shuffled)
+    return known, (dealt.clients(digits.x, digits.y, classes=10), shuffled)
 
 
 # ---- what is measured ----
@@ -167,14 +164,10 @@ def method_on_label_skew(settings: Settings, name: str, seed: int, alone: Mappin
 
 
 def alone_as_writers(settings: Settings, seed: int) -> dict[str, Any]:
-    """Writers alone, those known and those that are new; and how unlike writers are, beside a random deal."""
-    known, (own, asked), deals = writers_of(settings, seed)
+    """Writers alone; and how unlike writers are, beside a random deal."""
+    known, deals = writers_of(settings, seed)
     by_client = accuracy_alone(settings, known, seed)
-    algorithm = algorithm_of("alone", {"lr": 0.1})
-    anything = fedlib.fit(algorithm, model.init(seed), known[0], 1, seed=seed, progress=False)
-    enrolled = fedlib.new_clients(algorithm, anything, own, rounds=NEW_WRITER_ROUNDS, seed=seed)
-    new = evaluation.pooled(fedlib.evaluate(algorithm, enrolled, asked))["accuracy"]
-    rows = {"alone": row_of_clients(pd.DataFrame(by_client)) | {"new writers": new}}
+    rows = {"alone": row_of_clients(pd.DataFrame(by_client))}
     for name, deal in zip(("the deal", "IID control"), deals, strict=True):
         rows[name] = {
             "label distance": label_distance(deal),
@@ -184,13 +177,11 @@ def alone_as_writers(settings: Settings, seed: int) -> dict[str, Any]:
 
 
 def method_on_writers(settings: Settings, name: str, seed: int, alone: Mapping[str, list[float]]) -> Rows:
-    """A method as validation chooses, for its writers and for new ones."""
-    known, (own, asked), _ = writers_of(settings, seed)
+    """A method as validation chooses."""
+    known, _ = writers_of(settings, seed)
     _, algorithm, result = chosen_by_validation(runs_of(settings, known, name, seed), settings["rounds"])
-    enrolled = fedlib.new_clients(algorithm, result, own)
     row = scores_of_clients(algorithm, result, known[2], pd.DataFrame(alone))
     row["chosen by validation"] = statistics.readings(result.history)["test"]["chosen by validation"]
-    row["new writers"] = evaluation.pooled(fedlib.evaluate(algorithm, enrolled, asked))["accuracy"]
     return rounded({name: row})
 
 
@@ -231,30 +222,25 @@ def small(writers: bool) -> tuple[ClientData, ClientData]:
     return train, test
 
 
-def numbers(name: str, given: Mapping[str, float], data: tuple[ClientData, ClientData], enroll: bool) -> list[float]:
-    """Two rounds of one arm: models, losses, bytes; scores of clients, and of new ones if there are any."""
-    algorithm, (train, test) = algorithm_of(name, given), data
-    known = train[:6] if enroll else train
-    result = fedlib.fit(algorithm, model.init(0), known, 2, 4, **EXACT)
-    found = running.numbers_of(algorithm, result) + running.scores_of(algorithm, result, test[: len(known)])
-    if enroll:
-        enrolled = fedlib.new_clients(algorithm, result, train[6:], rounds=2)
-        found += running.scores_of(algorithm, enrolled, test[6:])
-    return found
+def numbers(name: str, given: Mapping[str, float], train: ClientData, test: ClientData) -> list[float]:
+    """Two rounds of one arm: models, losses, bytes; scores of clients."""
+    algorithm = algorithm_of(name, given)
+    result = fedlib.fit(algorithm, model.init(0), train, 2, 4, **EXACT)
+    return running.numbers_of(algorithm, result) + running.scores_of(algorithm, result, test)
 
 
 def probe() -> running.Probe:
     """Two rounds of each method, and of clients alone, on label skew."""
     data = small(writers=False)
-    return {name: numbers(name, given, data, enroll=False) for name, given in PROBED.items()}
+    return {name: numbers(name, given, *data) for name, given in PROBED.items()}
 
 
 def probe_writers() -> running.Probe:
-    """The same on natural clients, two of them new; and what is measured of the deal."""
-    data = small(writers=True)
+    """The same on natural clients; and what is measured of the deal."""
+    train, test = small(writers=True)
     start = {name: p.double() for name, p in model.init(0).items()}
-    found = {name: numbers(name, given, data, enroll=True) for name, given in PROBED.items()}
-    return found | {"the deal": [label_distance(data[0]), gradient_dissimilarity(data[0], start)]}
+    found = {name: numbers(name, given, train[:6], test[:6]) for name, given in PROBED.items()}
+    return found | {"the deal": [label_distance(train), gradient_dissimilarity(train, start)]}
 
 
 SETTINGS = {"data": "mnist5k", "examples": 5000, "clients": 50, "cohort": 5, "rounds": 60, "seeds": 5, "seed": 0}
