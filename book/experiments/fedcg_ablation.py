@@ -31,15 +31,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fedlib
-from book.experiments.worlds import ON_CPU, LowRank, enter, loss_of, shrunk
+from book.experiments.worlds import ON_CPU, LowRank, enter, loss_of, shrunk, with_parts
 from fedlib import Key, Params, models
-from fedlib.client.domain_net import DomainClassifier, DomainNet, part
+from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.data import local_batches
 from fedlib.extensions import FedCGKnownDomains
 from fedlib.extensions.mixture import em_domains
 from fedlib.local import local_update
 from fedlib.losses import cross_entropy
-from fedlib.params import row, to_matrix
+from fedlib.params import row
 from fedlib.server.domain_graph import domain_adjacency
 
 from . import fedcg_graph as graph  # worlds, and known domains
@@ -136,18 +136,6 @@ def begin(network: models.CNN, layer: str, arms: int, seed: int, dtype: torch.dt
     return {n: p.to(dtype)[None].repeat(arms, *[1] * p.ndim) for n, p in params.items()}
 
 
-def connected(params: Params, layer: str, A: Tensor, flags: Mapping[str, Tensor]) -> Params:
-    """What the network of an arm is called with: V-hat in the place of V (Eq. 5), as far as its parts are on."""
-    modules, w = part(params, f"V.{layer}"), part(params, f"W.{layer}")
-    V = to_matrix(modules)
-    hat = A @ (V + flags["W"] * (V @ w["P"] @ w["R"].mT))
-    hat = torch.where(flags["ReLU"] > 0, hat.relu(), hat)
-    columns = hat.split([v[0].numel() for v in modules.values()], dim=1)
-    new = {f"V.{layer}.{n}": c.reshape(v.shape) for (n, v), c in zip(modules.items(), columns, strict=True)}
-    kept = {n: p for n, p in params.items() if not n.startswith(("V.", "W."))}
-    return kept | new | {f"lam.{layer}": params[f"lam.{layer}"] * flags["modules"]}
-
-
 def train(
     here: Any,
     layer: str,
@@ -165,7 +153,8 @@ def train(
     each = {n: f.repeat_interleave(cohort) for n, f in flags.items()}
 
     def connect(params: Params, A: Tensor, flags: Mapping[str, Tensor]) -> Params:
-        return connected(params, layer, A, flags)
+        out = with_parts(params, (layer,), A, flags)
+        return out | {f"lam.{layer}": out[f"lam.{layer}"] * flags["modules"]}
 
     def loss(params: Params, batch: Any, A: Tensor, flags: Mapping[str, Tensor]) -> Tensor:
         x, y, real, w_d = batch

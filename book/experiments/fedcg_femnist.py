@@ -277,16 +277,11 @@ def run(
     kept = {"callbacks": [watch], "checkpoint": Checkpoint(path, every_seconds=300)}
     with quiet():  # as printed the domains collapse
         end = fedlib.fit(algorithm, start, here.train, rounds, cohort, seed=seed, progress=False, **kept)
-    history = end.history
-    curve = history.set_index("round")["new writers"].dropna()  # the book's domains have a round 0
+    curve = end.history.set_index("round")["new writers"].dropna()  # the book's domains have a round 0
     found = {"accuracy": float(curve.iloc[-1]), "rate": rate, "rounds": float(rounds)}
     found |= {f"after {v} visits": float(a) for v, a in zip(curve.index * cohort, curve, strict=True)}
-    sent = float(history["bytes_down"].sum() + history["bytes_up"].sum())
-    found |= {"MB a visit": sent / rounds / cohort / 1e6, "seconds": float(history["seconds"].sum())}
     if isinstance(algorithm, FedCG):
         found |= {"lambda": float(end.state.models[f"lam.{LAYER}"][0]), "largest domain": float(end.state.share.max())}
-    if hasattr(end.state, "assignment"):
-        found["clusters"] = float(len(end.state.assignment.unique()))
     path.unlink(missing_ok=True)  # the caller keeps the scores
     return {score: round(value, 5) for score, value in found.items()}
 

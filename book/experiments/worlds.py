@@ -2,7 +2,7 @@
 
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -136,3 +136,11 @@ class LowRank(DomainGCN):
     def propagate(self, params: Params, V: Tensor, A: Tensor) -> Tensor:
         """A V W."""
         return A @ (V + V @ params["P"] @ params["R"].mT)
+
+
+def with_parts(params: Params, layers: Sequence[str], A: Tensor, flags: Mapping[str, Tensor]) -> Params:
+    """What a network is called with: V-hat for V (Eq. 5), with W, of low rank, and ReLU where the flags are 1."""
+    params = {n: p * flags["W"] if n.endswith(".R") else p for n, p in params.items()}
+    out = LowRank(relu=False).connect(params, layers, A)
+    V = {n: torch.where(flags["ReLU"] > 0, p.relu(), p) for n, p in out.items() if n.startswith("V.")}
+    return {n: p for n, p in out.items() if n not in V} | V

@@ -152,7 +152,7 @@ def test_a_run_goes_on_from_its_checkpoint(here, checkpoints, monkeypatch, name)
     assert len(list(checkpoints.iterdir())) == 1
     stopped = len(told)
     again = chapter.run(settings(), name, 0, 0.1, 6, here=here)
-    assert told[stopped] > 1 and {**again, "seconds": 0} == {**whole, "seconds": 0}
+    assert told[stopped] > 1 and again == whole
 
 
 def test_domains_drawn_at_random(here):
@@ -171,7 +171,7 @@ def test_rates_are_chosen_by_validation_writers(here, checkpoints, monkeypatch):
         asked.append((name, seed, rate, rounds, group))
         if rate == 0.3 or (seed, rate, group) == (1, 0.1, "test"):
             raise FloatingPointError
-        return {"accuracy": rate, "seconds": 1.0}
+        return {"accuracy": rate}
 
     monkeypatch.setattr(chapter, "run", run)
     monkeypatch.setattr(chapter, "world", lambda settings: replace(here, statistics={"clients": 6}))
