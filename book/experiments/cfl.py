@@ -145,7 +145,7 @@ def contenders(group: np.ndarray, seed: int, clusters: int = GROUPS, network: mo
 
 def scored(history: pd.DataFrame) -> Row:
     """Accuracy, agreement with the true groups, and cost of a finished run."""
-    found = {"test accuracy": history["test_accuracy"].iloc[-1]}
+    found = {"rounds": len(history), "test accuracy": history["test_accuracy"].iloc[-1]}
     if "ari" in history:
         found["ARI"] = history["ari"].iloc[-1]
     return found | {"megabytes": history[["bytes_down", "bytes_up"]].sum().sum() / 1e6}

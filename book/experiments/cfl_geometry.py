@@ -95,6 +95,7 @@ def toys(seed: int, rounds: int) -> Rows:
         row["splits"] = len(splits)
         if splits:
             row["true clusters"] = statistics.cluster_scores(PLANTED, result.state.assignment)["ari"] == 1
+            row["round of the split"] = splits[0].round
         if (kind, hidden) == ("XOR", "8 hidden units"):
             alpha = last_cosines(algorithm, result, kind, seed, rounds)
             row["cosine across"] = alpha[PLANTED[:, None] != PLANTED].mean()
