@@ -45,7 +45,6 @@ KINDS = (
     "equal clients", "label skew", "unequal sizes", "writers", "styles", "features by position",
     "label names, few take part", *EVERYBODY,
 )  # fmt: skip
-PLANTED = ("styles", "features by position", "label names, few take part", *EVERYBODY)
 METHODS = (
     "alone", "FedAvg", "FedAvg, fine-tuned", "FedProx", "SCAFFOLD", "FedAdam", "Ditto", "FedRep", "pFedGraph",
     OURS, "IFCA", "FedEM", "FeSEM", "FedGroup", "k-means", "PACFL", "FedCG", "FedProto", "LG-FedAvg", "FedSGCNN",
