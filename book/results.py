@@ -20,9 +20,9 @@ from typing import Any
 import pandas as pd
 import torch
 
-from fedlib.statistics import compare, interval
+from fedlib.statistics import interval
 
-__all__ = ["load", "save", "table", "verdicts"]
+__all__ = ["load", "save", "table"]
 
 _HOME = Path(__file__).resolve().parents[1]
 _PACKAGES = ("numpy", "pandas", "scikit-learn", "torch", "torch-geometric", "torchvision")
@@ -42,8 +42,8 @@ def load(name: str | os.PathLike) -> dict[str, Any]:
     Returns
     -------
     dict
-        ``figures``, ``settings``, ``data`` and ``provenance``, as `save` wrote them; ``probe`` and ``claims`` where the
-        experiment has them.
+        ``figures``, ``settings``, ``data`` and ``provenance``, as `save` wrote them; ``probe`` where the experiment has
+        one.
 
     Raises
     ------
@@ -103,38 +103,6 @@ def table(
     return pd.DataFrame(zip(*cells, strict=True), list(places), pd.Index(columns, name="mean ± 95 % interval"))
 
 
-def verdicts(name: str | os.PathLike, claims: Mapping[str, tuple[Place, Place | float]] | None = None) -> pd.DataFrame:
-    """What stored figures say of claims "A is larger than B", seed by seed.
-
-    Parameters
-    ----------
-    name : str or path
-        As for `load`.
-    claims : mapping of str to (place, place), optional
-        Each claim with the places of A and of B, or a number in place of B; by default those stored with the result.
-
-    Returns
-    -------
-    pandas.DataFrame
-        A row for each claim, over the seeds that both have: ``difference`` of A and B with the half width of its 95 %
-        interval, ``seeds`` in which A is larger, ``verdict``: "holds", "the opposite holds", or "undecided" where the
-        interval contains 0.
-    """
-    record = load(name)
-    rows = {}
-    for sentence, (a, b) in (record["claims"] if claims is None else claims).items():
-        larger = _at(record["figures"], a)
-        other = dict.fromkeys(larger, b) if isinstance(b, (int, float)) else _at(record["figures"], b)
-        seeds = [seed for seed in larger if seed in other]  # of two sweeps one may be longer
-        gap = compare({s: larger[s] for s in seeds}, {s: other[s] for s in seeds})
-        rows[sentence] = {
-            "difference": f"{_rounded(gap['difference'], 3):+.3f} ± {gap['half_width']:.3f}",
-            "seeds": "{agree} of {seeds}".format(**gap),
-            "verdict": gap["verdict"],
-        }
-    return pd.DataFrame.from_dict(rows, orient="index", columns=["difference", "seeds", "verdict"])
-
-
 def _at(figures: Any, place: Place) -> Any:
     """What stands at a place of the figures."""
     for key in [place] if isinstance(place, str) else place:
@@ -179,7 +147,6 @@ def save(
     data: Mapping[str, str],
     seconds: float,
     probe: Mapping[str, Sequence[float]] | None = None,
-    claims: Mapping[str, tuple[Place, Place | float]] | None = None,
     earlier: Mapping[str, Any] | None = None,
 ) -> None:
     """Write a result file, whole or not at all.
@@ -199,8 +166,6 @@ def save(
         Wall time of the run.
     probe : mapping of str to list of float, optional
         Name of each arm to what a tiny run of it computes: stored to see later whether the code still does the same.
-    claims : mapping of str to (place, place), optional
-        What the experiment asks, as `verdicts` takes it.
     earlier : mapping, optional
         The provenance of an earlier run, of which some figures are kept. Its seconds are added to those of this one.
 
@@ -213,7 +178,6 @@ def save(
         "figures": figures,
         "settings": settings,
         "data": data,
-        "claims": claims or {},
         "probe": probe or {},
         "provenance": {
             "seconds": round(seconds + (earlier or {}).get("seconds", 0), 1),

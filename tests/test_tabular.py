@@ -166,7 +166,6 @@ def test_clients_draw_from_the_pool_of_their_group():
 
 CHANGES = {
     "scale": lambda y, strength: y * math.exp(-2 * strength),
-    "offset": lambda y, strength: y + 3 * strength,
     "sign": lambda y, strength: -y if strength else y,
 }
 
@@ -195,7 +194,7 @@ ERRORS = {
     "rows must be a whole number of at least 2; got 1": {"rows": 1},
     "validation must be a whole number of at least 0; got -1": {"validation": -1},
     "from 1 to 3, the smallest of 2 pools of 6 columns": {"features": 4, "groups": 2},
-    "plant must be None, or .* one of scale, offset, sign; got 'shift'": {"plant": "shift"},
+    "plant must be None, or .* one of scale, sign; got 'shift'": {"plant": "shift"},
     "strength must be a number of at least 0; got -1": {"plant": "scale", "strength": -1},
     "plant must be None, or for a regression .* got 'scale'": {"plant": "scale", "table": toy(classes=True)},
 }

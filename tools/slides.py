@@ -191,7 +191,9 @@ def _table(output: str) -> str:
 def _drawing(cell: Any) -> str:
     """A drawing, or a figure that moves, as it stands before its script runs; the map and the playground are none."""
     shown = [re.sub(r"<(script|details).*?</\1>", "", h, flags=re.S) for h in notebooks.shown(cell, "text/html")]
-    return next((h for h in shown if re.match(r'<figure class="fedlib" data-fedlib="(?!places|playground).*<svg', h, re.S)), "")
+    return next(
+        (h for h in shown if re.match(r'<figure class="fedlib" data-fedlib="(?!places|playground).*<svg', h, re.S)), ""
+    )
 
 
 def _by_hand(notebook: Any) -> list[str]:

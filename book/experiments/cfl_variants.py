@@ -65,7 +65,6 @@ class OneCut(SteppedLGCFL):
 
     level: float = 0.0
     after: int = 1
-    method: str = "exact"  # of `bipartition`
 
     def decide(self, state: Any, c: int, *evidence: float) -> tuple[bool, bool]:
         """In that round only."""
@@ -77,8 +76,8 @@ class OneCut(SteppedLGCFL):
         return split if split and split.part.bincount().min() >= self.min_size else None
 
     def part(self, state: Any, update: Update, i: Tensor) -> Tensor:
-        """By Equation 6, or by another linkage."""
-        return bipartition(cosine_similarity(take(update.per_client["update"], i)), self.method).assignment
+        """By Equation 6."""
+        return bipartition(cosine_similarity(take(update.per_client["update"], i))).assignment
 
 
 @dataclass(frozen=True)

@@ -15,8 +15,7 @@ five seeds that are used for nothing else.
 forty. "first rounds" is the mean accuracy of rounds 2, 4, 6, 8 and 10, "last rounds" that of the last five scored,
 "step" by how much the accuracy of neighbours among the last ten scored differs, on average.
 
-Preset ``full`` has 5,000 digits and 40 clients. ``paper`` is the setting of McMahan et al. (2017), all of MNIST on 100
-clients, and wants a GPU.
+Preset ``full`` has 5,000 digits and 40 clients.
 """
 
 from collections.abc import Callable, Sequence
@@ -29,7 +28,7 @@ from scipy.optimize import linear_sum_assignment
 
 import fedlib
 from book.experiments import running
-from book.experiments.worlds import claims_of, enter, loss_of, rounded, seeds_of
+from book.experiments.worlds import enter, loss_of, rounded, seeds_of
 from fedlib import ClientData, datasets, models, partition
 from fedlib.algorithms import FedAvg, LocalOnly
 from fedlib.params import row
@@ -53,16 +52,10 @@ model = models.MLP((784, 64, 10))
 loss = loss_of(model)
 
 
-def split(settings: dict[str, Any], seed: int) -> tuple[np.ndarray, ...]:
-    """Training and test examples: x, y, x_test, y_test. Data without a test set are cut."""
-    return _split(settings["data"], settings["examples"], seed)
-
-
 @lru_cache(maxsize=1)
-def _split(name: str, examples: int, seed: int) -> tuple[np.ndarray, ...]:
-    arrays = datasets.load(name, download=name != "mnist5k")
-    if arrays.x_test is not None:
-        return arrays.x, arrays.y, arrays.x_test, arrays.y_test
+def split(examples: int, seed: int) -> tuple[np.ndarray, ...]:
+    """Training and test examples: x, y, x_test, y_test."""
+    arrays = datasets.load("mnist5k")
     order = np.random.RandomState(seed).permutation(len(arrays.x))[:examples]
     train, test = order[: len(order) * 4 // 5], order[len(order) * 4 // 5 :]
     return arrays.x[train], arrays.y[train], arrays.x[test], arrays.y[test]
@@ -70,13 +63,13 @@ def _split(name: str, examples: int, seed: int) -> tuple[np.ndarray, ...]:
 
 def federation(settings: dict[str, Any], name: str, seed: int) -> ClientData:
     """The clients' training data."""
-    x, y, _, _ = split(settings, seed)
+    x, y, _, _ = split(settings["examples"], seed)
     return PARTITIONS[name](y, settings["clients"], seed).clients(x, y, classes=10)
 
 
 def score(params: fedlib.Params, settings: dict[str, Any], seed: int) -> tuple[float, float]:
     """Accuracy and loss of one network on the test digits."""
-    _, _, x, y = split(settings, seed)
+    _, _, x, y = split(settings["examples"], seed)
     logits, labels = model(params, torch.from_numpy(x).float() / 255), torch.from_numpy(y)
     right = (logits.argmax(1) == labels).float().mean()
     return float(right), float(torch.nn.functional.cross_entropy(logits, labels))
@@ -84,7 +77,7 @@ def score(params: fedlib.Params, settings: dict[str, Any], seed: int) -> tuple[f
 
 def trained(rows: Sequence[int], start: int, settings: dict[str, Any], seed: int) -> fedlib.Params:
     """A network that one client trains for twenty epochs on some of the training digits."""
-    x, y, _, _ = split(settings, seed)
+    x, y, _, _ = split(settings["examples"], seed)
     algorithm = LocalOnly(loss, lr=0.1, batch_size=50, epochs=20)
     data = fedlib.stack_rows(x, y, [rows], ids=[rows[0]])  # an id of its own, so an order of its own
     end = fedlib.fit(algorithm, model.init(start), data, 1, seed=seed, progress=False)
@@ -226,36 +219,8 @@ SETTINGS = {
     "seeds": 10,
     "seed": 0,
 }
-PAPER = SETTINGS | {
-    "data": "mnist",
-    "examples": 60000,
-    "clients": 100,
-    "rounds": 200,
-    "targets": {name: [0.97] for name in PARTITIONS},
-    "most rounds": 2000,
-    "seeds": 3,
-}
-OWN_STARTS, SKEWED = "average, own starts", "skew: two digits each"
-CLAIMS = {
-    "averaging from a common start beats each network": ("average, same start", "a network", "accuracy"),
-    "averaging from two starts is worse than each network": ("a network", OWN_STARTS, "accuracy"),
-    "matching hidden units helps the average of two starts": (f"{OWN_STARTS}, matched", OWN_STARTS, "accuracy"),
-    "label skew slows FedAvg": ("skew: IID", SKEWED, "first rounds"),
-    "with all clients in each round the accuracy swings less": (SKEWED, f"{SKEWED}, all clients", "step"),
-}
-
-
-def asked(settings: dict[str, Any]) -> dict[str, tuple[Any, Any]]:
-    """The claims, and those on the rounds to each target."""
-    found = dict(CLAIMS)
-    for where in (place(name, target) for name in PARTITIONS for target in settings["targets"][name]):
-        score = f"rounds, {where}"
-        found[f"{where}: FedSGD needs more rounds than FedAvg"] = "FedSGD", "FedAvg, E = 1", score
-        found[f"{where}: one epoch needs more rounds than five"] = "FedAvg, E = 1", "FedAvg, E = 5", score
-    return claims_of(found)
 
 
 PRESETS = {
-    "full": running.Experiment("fedavg", SETTINGS, measure, probe, data=("mnist5k",), claims=asked(SETTINGS)),
-    "paper": running.Experiment("fedavg_paper", PAPER, measure, probe, data=("mnist",), claims=asked(PAPER)),
+    "full": running.Experiment("fedavg", SETTINGS, measure, probe, data=("mnist5k",)),
 }

@@ -9,8 +9,8 @@ convolution or in the last layer, and scored every 20 rounds:
 
 Two federations: *turned*, forty clients with sixty digits that are turned in one of four ways, so that domains
 contradict each other; and *styles*, sixty clients with twenty photos of clothes in one of four styles, so that images
-are few. Images have 14 x 14 pixels. Preset ``full`` has known domains, FedAvg, and modules that start equal; preset
-``others`` domains that federated EM finds, random ones, and one domain. Five seeds.
+are few. Images have 14 x 14 pixels. Preset ``full`` has known domains, and FedAvg; preset ``others``
+domains that federated EM finds, and random ones. Five seeds.
 
 The arms of a seed are trained side by side, on the same cohorts and batches. Their learning rate is the best of .03, .1
 and .3 for modules without a graph on another seed; at .3 the arm with W alone diverges there. In preset ``rates``,
@@ -31,15 +31,15 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fedlib
-from book.experiments.worlds import ON_CPU, LowRank, enter, loss_of, shrunk
+from book.experiments.worlds import ON_CPU, LowRank, enter, loss_of, shrunk, with_parts
 from fedlib import Key, Params, models
-from fedlib.client.domain_net import DomainClassifier, DomainNet, part
+from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.data import local_batches
 from fedlib.extensions import FedCGKnownDomains
-from fedlib.extensions.mixture import em_domains, nmi
+from fedlib.extensions.mixture import em_domains
 from fedlib.local import local_update
 from fedlib.losses import cross_entropy
-from fedlib.params import row, to_matrix
+from fedlib.params import row
 from fedlib.server.domain_graph import domain_adjacency
 
 from . import fedcg_graph as graph  # worlds, and known domains
@@ -58,30 +58,18 @@ Told = Callable[[int], Tensor]  # the weights (K, N, D) of the domains at test, 
 
 @dataclass(frozen=True)
 class Arm:
-    """What is on: parts of the graph, modules at all, and the start of the modules."""
+    """What is on: parts of the graph, and modules at all."""
 
     parts: tuple[str, ...] = ()
     modules: bool = True
-    equal: bool = False
 
     @property
     def name(self) -> str:
         """As it stands in the figures."""
-        if not self.modules:
-            return "FedAvg"
-        return (" + ".join(self.parts) or "no graph") + (", equal start" if self.equal else "")
-
-    def flag(self, name: str) -> float:
-        """1 if a part is on."""
-        return float(name in self.parts)
+        return (" + ".join(self.parts) or "no graph") if self.modules else "FedAvg"
 
 
-WHO = {
-    "known": [Arm(modules=False), *map(Arm, SETS), *(Arm(p, equal=True) for p in ((), ("A",), PARTS))],
-    "found": [Arm(p) for p in SETS],
-    "random": [Arm(p) for p in SETS],
-    "one domain": [Arm(p) for p in SETS if "A" not in p],  # its A is [[1]]
-}
+WHO = {"known": [Arm(modules=False), *map(Arm, SETS)], **{who: [*map(Arm, SETS)] for who in ("random", "found")}}
 
 
 # ---- worlds and domains ----
@@ -111,10 +99,7 @@ def told(here: Any, who: str, seed: int, settings: Settings) -> tuple[Tensor, To
     if who == "found":
         w, said = found(settings, here, seed)
         return w, lambda t: said[t]
-    if who == "one domain":
-        w, at_test = (F.pad(w, (0, D - 1)) for w in graph.told(here, "one", seed))
-    else:
-        w, at_test = graph.told(here, {"known": "true"}.get(who, who), seed)
+    w, at_test = graph.told(here, who, seed)
     return w, lambda t: at_test
 
 
@@ -134,7 +119,7 @@ def found(
 
     def watch(t: int, state: Any, entry: Any) -> None:
         if t % settings["every"] == 0:
-            said[t] = graph.students_weights(graph.Run(rule, state, {}), here.test)
+            said[t] = graph.students_weights(rule, state, here.test)
 
     how = {"seed": seed, "callbacks": [watch], **ON_CPU}
     end = fedlib.fit(rule, net.init(seed), here.train, settings["rounds"], here.cohort, **how)
@@ -144,29 +129,11 @@ def found(
 # ---- training, all arms side by side ----
 
 
-def begin(network: models.CNN, layer: str, arms: Sequence[Arm], seed: int, dtype: torch.dtype) -> Params:
+def begin(network: models.CNN, layer: str, arms: int, seed: int, dtype: torch.dtype) -> Params:
     """Where the arms start: FedCG's start, with P and R of W."""
     params = DomainNet(network, D, (layer,)).init(seed)
-    low_rank = LowRank()
-    params |= low_rank.start(params, (layer,), seed)
-    stack = {n: p.to(dtype)[None].repeat(len(arms), *[1] * p.ndim) for n, p in params.items()}
-    for n, p in stack.items():
-        if n.startswith("V."):
-            for m, arm in enumerate(arms):
-                p[m] = p[m, :1] if arm.equal else p[m]
-    return stack
-
-
-def connected(params: Params, layer: str, A: Tensor, flags: Mapping[str, Tensor]) -> Params:
-    """What the network of an arm is called with: V-hat in the place of V (Eq. 5), as far as its parts are on."""
-    modules, w = part(params, f"V.{layer}"), part(params, f"W.{layer}")
-    V = to_matrix(modules)
-    hat = A @ (V + flags["W"] * (V @ w["P"] @ w["R"].mT))
-    hat = torch.where(flags["ReLU"] > 0, hat.relu(), hat)
-    columns = hat.split([v[0].numel() for v in modules.values()], dim=1)
-    new = {f"V.{layer}.{n}": c.reshape(v.shape) for (n, v), c in zip(modules.items(), columns, strict=True)}
-    kept = {n: p for n, p in params.items() if not n.startswith(("V.", "W."))}
-    return kept | new | {f"lam.{layer}": params[f"lam.{layer}"] * flags["modules"]}
+    params |= LowRank().start(params, (layer,), seed)
+    return {n: p.to(dtype)[None].repeat(arms, *[1] * p.ndim) for n, p in params.items()}
 
 
 def train(
@@ -181,19 +148,20 @@ def train(
 ) -> Params:
     """Parameters of all arms, with V-hat for V, after the rounds: as FedCG would train each by itself."""
     net, count, cohort = DomainNet(here.network, D, (layer,)), len(arms), here.cohort
-    flags = {n: torch.tensor([arm.flag(n) for arm in arms], dtype=dtype) for n in ("W", "ReLU")}
+    flags = {n: torch.tensor([float(n in arm.parts) for arm in arms], dtype=dtype) for n in ("W", "ReLU")}
     flags["modules"] = torch.tensor([float(arm.modules) for arm in arms], dtype=dtype)
     each = {n: f.repeat_interleave(cohort) for n, f in flags.items()}
 
     def connect(params: Params, A: Tensor, flags: Mapping[str, Tensor]) -> Params:
-        return connected(params, layer, A, flags)
+        out = with_parts(params, (layer,), A, flags)
+        return out | {f"lam.{layer}": out[f"lam.{layer}"] * flags["modules"]}
 
     def loss(params: Params, batch: Any, A: Tensor, flags: Mapping[str, Tensor]) -> Tensor:
         x, y, real, w_d = batch
         return cross_entropy(net(connect(params, A, flags), x, w_d), y, real)
 
     connect_all = torch.vmap(connect)
-    stack, data = begin(here.network, layer, arms, seed, dtype), here.train.with_columns(w_d=w)
+    stack, data = begin(here.network, layer, count, seed, dtype), here.train.with_columns(w_d=w)
     A = torch.eye(D, dtype=dtype).repeat(count, 1, 1)
     lr, batch_size, epochs = (here.local[n] for n in ("lr", "batch_size", "epochs"))
     for t in range(1, settings["rounds"] + 1):
@@ -239,32 +207,23 @@ def curves(settings: Settings, regime: str, place: str, who: str, seed: int, nam
 
     def watch(t: int, params: Params) -> None:
         right = answers(here, layer, params, at_test(t)).argmax(-1) == here.test.y
-        lams = params[f"lam.{layer}"].nan_to_num(0.0, 0.0, 0.0).tolist()  # 0 where an arm diverged
-        for arm, mine, lam in zip(arms, right, lams, strict=True):
-            scores = graph.score(mine, here.test, here.test_domains)
-            rows[arm.name] |= {f"accuracy, {t}": scores["accuracy"], f"rarest, {t}": scores["domain 3"], "lambda": lam}
+        for arm, mine in zip(arms, right, strict=True):
+            rows[arm.name][f"accuracy, {t}"] = float(mine[here.test.real].double().mean())
 
     train(here, layer, arms, w, settings, seed, watch)
-    last = [settings["rounds"] - i * settings["every"] for i in range(3)]
-    for scores, what in product(rows.values(), ("accuracy", "rarest")):
-        scores[f"{what}, late"] = float(np.mean([scores[f"{what}, {t}"] for t in last]))
+    for scores in rows.values():
+        scores["accuracy, late"] = level(scores, settings["rounds"], settings["every"])
     for p in PARTS:
         rows |= effects(rows, p)
-    if who == "found":
-        agree = nmi(here.domains, w), nmi(here.test_domains, at_test(settings["rounds"]))
-        rows["domains"] = dict(zip(("NMI", "NMI at test"), agree, strict=True))
     return rows
 
 
 def effects(rows: Rows, changed: str) -> Rows:
-    """What one part adds, as a mean over the sets of the others; nothing where a part is never on."""
+    """What one part adds, as a mean over the sets of the others."""
     pairs = [
         (Arm(s).name, Arm(tuple(p for p in PARTS if p in s or p == changed)).name) for s in SETS if changed not in s
     ]
-    there = [(off, on) for off, on in pairs if off in rows and on in rows]
-    if not there:
-        return {}
-    gains = {what: [rows[on][what] - rows[off][what] for off, on in there] for what in rows[there[0][0]]}
+    gains = {what: [rows[on][what] - rows[off][what] for off, on in pairs] for what in rows["no graph"]}
     return {f"effect of {changed}": {what: float(np.mean(each)) for what, each in gains.items()}}
 
 
@@ -280,9 +239,9 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
 # ---- a rate for each arm ----
 
 
-def level(scores: Mapping[str, float], what: str, horizon: int, every: int) -> float:
+def level(scores: Mapping[str, float], horizon: int, every: int) -> float:
     """The mean of the last three scores up to a round."""
-    return float(np.mean([scores[f"{what}, {horizon - i * every}"] for i in range(3)]))
+    return float(np.mean([scores[f"accuracy, {horizon - i * every}"] for i in range(3)]))
 
 
 def measure_rates(settings: Settings, keep: running.Keep) -> dict[str, Any]:
@@ -301,18 +260,15 @@ def measure_rates(settings: Settings, keep: running.Keep) -> dict[str, Any]:
         tried = {rate: [run(rate, seed, names, "rate") for seed in trial_seeds] for rate in rates}
         best: dict[tuple[str, int], float] = {}
         for name, horizon in product(names, settings["horizons"]):
-            levels = {
-                r: float(np.mean([level(rows[name], "accuracy", horizon, every) for rows in tried[r]])) for r in tried
-            }
+            levels = {r: float(np.mean([level(rows[name], horizon, every) for rows in tried[r]])) for r in tried}
             best[name, horizon] = max(levels, key=levels.__getitem__)
             at[name][f"rate, {horizon}"] = best[name, horizon]
             at[name] |= {f"tried, {rate}, {horizon}": round(each, 4) for rate, each in levels.items()}
         for seed in settings["seeds"]:
             found = {rate: run(rate, seed, theirs, "each at") for rate in rates if (theirs := chosen(best, rate))}
             rows: Rows = {name: {} for name in names}
-            for (name, horizon), what in product(best, ("accuracy", "rarest")):
-                scores = found[best[name, horizon]][name]
-                rows[name][f"{what}, {horizon}"] = level(scores, what, horizon, every)
+            for (name, horizon), rate in best.items():
+                rows[name][f"accuracy, {horizon}"] = level(found[rate][name], horizon, every)
             for p in PARTS:
                 rows |= effects(rows, p)
             enter(at, seed, rows, digits=4)
@@ -341,13 +297,12 @@ def probe() -> running.Probe:
     numbers = {}
     for regime, (place, layer) in product(SETTINGS["regimes"], PLACES.items()):
         settings, here = tiny(regime)
-        for who in ("known", "one domain"):
-            w, at_test = told(here, who, 0, settings)
-            params = train(here, layer, WHO[who], w.double(), settings, 0, dtype=torch.float64)
-            z = answers(here, layer, params, at_test(4))
-            for m, arm in enumerate(WHO[who]):
-                found = [float(p[m].square().mean()) for p in params.values()]
-                numbers[f"{regime}, {place}, {who}: {arm.name}"] = [*found, float(z[m].logsumexp(-1).mean())]
+        w, at_test = told(here, "known", 0, settings)
+        params = train(here, layer, WHO["known"], w.double(), settings, 0, dtype=torch.float64)
+        z = answers(here, layer, params, at_test(4))
+        for m, arm in enumerate(WHO["known"]):
+            found = [float(p[m].square().mean()) for p in params.values()]
+            numbers[f"{regime}, {place}, known: {arm.name}"] = [*found, float(z[m].logsumexp(-1).mean())]
     return numbers
 
 
@@ -384,7 +339,7 @@ SETTINGS: Settings = {
     "every": 20,
     "seeds": list(range(100, 105)),
 }
-OTHERS = SETTINGS | {"who": ["one domain", "random", "found"]}
+OTHERS = SETTINGS | {"who": ["random", "found"]}
 RATES = SETTINGS | {
     "arms": ["FedAvg", *(Arm(s).name for s in SETS)],
     "places": ["last convolution"],
@@ -395,40 +350,9 @@ RATES = SETTINGS | {
 }
 
 
-def claims(*told_by: str) -> dict[str, Any]:
-    """What each part of the graph adds, one changed at a time; a part's effect is a mean over sets of the others."""
-    asked: dict[str, Any] = {}
-    for who, regime, place, score in product(told_by, SETTINGS["regimes"], PLACES, ("accuracy", "rarest")):
-        at = f"{regime}, {place}, {who}"
-        here, late = f"{at}, {score}", f"{score}, late"
-        pairs = [(p, "no graph") for p in PARTS if (p,) in {arm.parts for arm in WHO[who]}]
-        if who == "known":
-            everything = " + ".join(PARTS)
-            pairs += [("no graph", "FedAvg"), (everything, "FedAvg"), (everything, "no graph"), ("A + W", "no graph")]
-            pairs += [(f"{a}, equal start", "no graph, equal start") for a in ("A", everything)]
-        asked |= {f"{here}: {a} beats {b}": ((at, a, late), (at, b, late)) for a, b in pairs}
-        for p in PARTS:
-            if who == "one domain" and p == "A":
-                continue
-            asked[f"{here}: {p} adds"] = (at, f"effect of {p}", late), 0.0
-            asked[f"{here}: {p} adds at round 100"] = (at, f"effect of {p}", f"{score}, 100"), 0.0
-    return asked
-
-
-def claims_of_rates() -> dict[str, Any]:
-    """What each part adds if every arm has a rate of its own, and the whole graph."""
-    asked: dict[str, Any] = {}
-    for regime, place, horizon in product(RATES["regimes"], RATES["places"], RATES["horizons"]):
-        at, score = f"{regime}, {place}", f"accuracy, {horizon}"
-        pairs = [(" + ".join(PARTS), "no graph"), ("no graph", "FedAvg"), *((p, "no graph") for p in PARTS)]
-        asked |= {f"{at}, {horizon} rounds: {a} beats {b}": ((at, a, score), (at, b, score)) for a, b in pairs}
-        asked |= {f"{at}, {horizon} rounds: {p} adds": ((at, f"effect of {p}", score), 0.0) for p in PARTS}
-    return asked
-
-
 DATA = ("mnist5k", "fashion_mnist")
 PRESETS = {
-    "full": running.Experiment("fedcg_ablation", SETTINGS, measure, probe, DATA, claims("known")),
-    "others": running.Experiment("fedcg_ablation_others", OTHERS, measure, probe_others, DATA, claims(*OTHERS["who"])),
-    "rates": running.Experiment("fedcg_ablation_rates", RATES, measure_rates, probe, DATA, claims_of_rates()),
+    "full": running.Experiment("fedcg_ablation", SETTINGS, measure, probe, DATA),
+    "others": running.Experiment("fedcg_ablation_others", OTHERS, measure, probe_others, DATA),
+    "rates": running.Experiment("fedcg_ablation_rates", RATES, measure_rates, probe, DATA),
 }

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 import fedlib
 from book.experiments import worlds
-from book.experiments.worlds import claims_of, enter, femnist, loss_of
+from book.experiments.worlds import enter, femnist, loss_of
 from fedlib import ClientData, Key, Params, datasets, models, partition
 from fedlib.algorithms import FedAvg, FedCG
 from fedlib.algorithms.fedcg import occupancy
@@ -408,38 +408,8 @@ ACCURACY = COMMON | {
 DATA = ("mnist5k", "cifar10_jpeg", "femnist300")
 
 
-def claims(settings: Settings) -> dict[str, Any]:
-    """Whether waiting longer for a new teacher, or another head, leaves the largest domain smaller."""
-    found: dict[str, Any] = {}
-    score, arms = "largest domain", list(product(KINDS, settings["heads"], settings["rates"]))
-    for kind, head, rate in arms:
-        where, sentence = f"{kind}, {head}", "a larger domain with T = 1 than with T = 100"
-        found |= claims_of({f"{where}, rate {rate:g}: {sentence}": (label(1, rate), label(100, rate), score)}, where)
-    for kind, head, rate in arms:
-        where, sentence = f"{kind}, {head}", "more of the truth than the first teacher has"
-        found |= claims_of(
-            {f"{where}, rate {rate:g}, T = 100: {sentence}": (label(100, rate), "untrained", "NMI")}, where
-        )
-    for kind, rate in product(KINDS, settings["rates"]):
-        first, last = ((f"{kind}, {head}", label(10, rate), score) for head in ("pooled", "flatten"))
-        found[f"{kind}, rate {rate:g}, T = 10: a larger domain with the pooled head than with flatten"] = first, last
-    return found
-
-
-def claims_of_accuracy() -> dict[str, Any]:
-    """Whether FedCG beats FedAvg, and one domain."""
-    arms = [label(every, rate) for every, rate in product(ACCURACY["T"], ACCURACY["rates"])]
-    score = "accuracy, last three"
-    return {
-        f"{kind}: FedCG ({arm}) beats {rival}": ((kind, arm, score), (kind, rival, score))
-        for kind, arm, rival in product(KINDS, arms, ("FedAvg", "one domain"))
-    }
-
-
 PRESETS = {
-    "full": running.Experiment("fedcg_collapse", SETTINGS, measure, probe, DATA, claims(SETTINGS)),
-    "bytes": running.Experiment("fedcg_collapse_bytes", BYTES, measure, probe, DATA, claims(BYTES)),
-    "accuracy": running.Experiment(
-        "fedcg_collapse_accuracy", ACCURACY, measure_accuracy, probe_accuracy, DATA, claims_of_accuracy()
-    ),
+    "full": running.Experiment("fedcg_collapse", SETTINGS, measure, probe, DATA),
+    "bytes": running.Experiment("fedcg_collapse_bytes", BYTES, measure, probe, DATA),
+    "accuracy": running.Experiment("fedcg_collapse_accuracy", ACCURACY, measure_accuracy, probe_accuracy, DATA),
 }

@@ -4,12 +4,10 @@ Forty clients hold handwritten digits, turned by four angles that nobody has wri
 of them. Preset ``full`` measures with each of five seeds
 
 - the shares that random teachers give to the domains;
-- mends of the recipe, k-means on clients, federated EM, and two controls, by the normalised mutual information (NMI)
-  with the true turns;
+- mends of the recipe, k-means on clients, federated EM, and a perfect clustering of the clients, by the normalised
+  mutual information (NMI) with the true turns;
 - federated EM with parts left out and with other numbers of domains;
-- students of EM and of k-means on held-out images, with and without the client's own shares of the domains.
-
-Preset ``paper`` runs the recipe as printed for 100 rounds with ten clients each: hours on a CPU, best on a GPU.
+- EM's student and the mixture on held-out images, with and without the client's own shares of the domains.
 """
 
 from dataclasses import replace
@@ -22,7 +20,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fedlib
-from book.experiments.worlds import Rows, claims_of, enter, loss_of, quiet
+from book.experiments.worlds import Rows, enter, loss_of, quiet
 from fedlib import ClientData, Key, models
 from fedlib.algorithms import ClusteredKMeans, FedCG
 from fedlib.algorithms.fedcg import FedCGState, occupancy
@@ -37,7 +35,7 @@ from . import running
 
 D, CLASSES = 4, 10
 LOCAL = {"lr": 0.1, "batch_size": 20, "epochs": 1}
-NETWORKS = {"CNN": graph.NETWORK, "linear": models.MLP((784, CLASSES))}
+LINEAR = models.MLP((784, CLASSES))
 HEADS = ("pooled", "flatten")
 TAU = 0.1  # of Sinkhorn's steps
 NOTHING, GUESSED, OWN = "nothing", "shares, guessed here", "shares, from training"
@@ -46,15 +44,13 @@ VARIANTS: dict[str, dict[str, Any]] = {
     "no class": {"classes": 1},
     "one prior for all": {"client_prior": False},
     "temperature 1": {"temperature": 1.0},
-    "5 iterations": {"iterations": 5},
     **{f"D = {n}": {"domains": n} for n in (2, 3, 5, 6)},
 }
 
 
-def classifier(head: str, small: bool = True) -> DomainClassifier:
-    """Teacher or student: the paper's network, or a small one."""
-    size = {"channels": (8, 16), "strides": (2, 1)} if small else {}
-    return DomainClassifier((1, 28, 28), D, head, **size)
+def classifier(head: str) -> DomainClassifier:
+    """Teacher or student: the paper's, with fewer filters."""
+    return DomainClassifier((1, 28, 28), D, head, (8, 16), (2, 1))
 
 
 # ---- the world ----
@@ -68,13 +64,8 @@ def world(settings: dict[str, Any], seed: int) -> graph.World:
 
 def fedcg(student: DomainClassifier, kind: type[FedCG] = FedCG, **settings: Any) -> FedCG:
     """FedCG without a graph: a linear network, a module in it for each domain, and this student."""
-    net = DomainNet(NETWORKS["linear"], D, ("dense1",), student)
+    net = DomainNet(LINEAR, D, ("dense1",), student)
     return kind(loss_of(net), **(LOCAL | {"net": net, "predict": net, "gcn": None} | settings))
-
-
-def printed(student: DomainClassifier, rounds: int, **settings: Any) -> FedCG:
-    """The paper's settings for teacher and student; a new teacher after each tenth of the rounds."""
-    return fedcg(student, refresh=max(1, rounds // 10), **settings)
 
 
 def known(student: DomainClassifier, teacher: Any) -> FedCG:
@@ -93,7 +84,7 @@ def run(algorithm: FedCG, data: ClientData, rounds: int, cohort: int, seed: int,
 
 def look(head: str, data: ClientData, images: int, seed: int) -> tuple[Tensor, Tensor]:
     """Outputs (K, n, D) of a random teacher of the paper's size for some images, and its features."""
-    net = classifier(head, small=False)
+    net = DomainClassifier((1, 28, 28), D, head)
     some = data.x[data.index[:, :images]] / 255
     maps, own = some.flatten(0, 1), {n: p.to(some) for n, p in net.init(seed).items()}
     for layer in ("conv1", "conv2"):
@@ -118,27 +109,17 @@ def random_teachers(here: graph.World, teachers: int, images: int, seed: int) ->
     return rows
 
 
-def largest_shares(rule: FedCG, data: ClientData, rounds: int, cohort: int, seed: int, **more: Any) -> dict[str, float]:
-    """The largest domain's share in the first and last round, and the least of all rounds."""
-    seen = []
-    run(rule, data, rounds, cohort, seed, callbacks=[lambda t, state, _: seen.append(float(state.share.max()))], **more)
-    return {"first": seen[0], "last": seen[-1], "least": min(seen)}
-
-
 # ---- mends ----
 
 
-class Centred(FedCG):
-    """The server takes the mean logit of the last cohort off the teacher's logits."""
+class Sinkhorn(FedCG):
+    """A bias on the teacher's logits moves the mean probability of each domain to one in D."""
 
     def train(self, state: FedCGState, data: ClientData, clients: Tensor, key: Key) -> fedlib.Update:
-        """As FedCG; a client also sends the sum of what the bias follows."""
+        """As FedCG; a client also sends the sum of its probabilities."""
         update = super().train(state, data, clients, key)
-        z = (
-            self.followed(self.net.logits_of_all(state.teacher, data, state.bias.dtype) + state.bias)
-            * data.real[..., None]
-        )
-        update.summed["domains"]["bias"] = z.sum((0, 1))[None]
+        z = self.net.logits_of_all(state.teacher, data, state.bias.dtype) + state.bias
+        update.summed["domains"]["bias"] = (probabilities(z) * data.real[..., None]).sum((0, 1))[None]
         return update
 
     def aggregate(self, state: FedCGState, update: fedlib.Update) -> FedCGState:
@@ -146,28 +127,18 @@ class Centred(FedCG):
         new, sums = super().aggregate(state, update), update.summed["domains"]
         if new.teacher is new.student:
             return new
-        bias = state.bias - self.step(sums["bias"][0] / sums["count"].sum())
+        bias = state.bias - step(sums["bias"][0] / sums["count"].sum())
         return replace(new, bias=bias - bias.mean())
 
-    def followed(self, z: Tensor) -> Tensor:
-        """Of each sample's logits, what the server is told the mean of."""
-        return z
 
-    def step(self, mean: Tensor) -> Tensor:
-        """What to take off the bias."""
-        return mean
+def probabilities(z: Tensor) -> Tensor:
+    """Of the domains, by logits."""
+    return (z / TAU).softmax(-1)
 
 
-class Sinkhorn(Centred):
-    """The bias moves the mean probability of each domain to one in D."""
-
-    def followed(self, z: Tensor) -> Tensor:
-        """Probabilities."""
-        return (z / TAU).softmax(-1)
-
-    def step(self, mean: Tensor) -> Tensor:
-        """One Sinkhorn step, up to a constant."""
-        return TAU * mean.clamp(min=1e-30).log()
+def step(mean: Tensor) -> Tensor:
+    """One Sinkhorn step of the bias, up to a constant."""
+    return TAU * mean.clamp(min=1e-30).log()
 
 
 class ByLoss(FedCG):
@@ -193,29 +164,29 @@ class ByLoss(FedCG):
         return F.one_hot(losses.argmin(0), D).to(state.bias) * real[..., None]
 
 
-TEACHERS = {"argmax": FedCG, "centred": Centred, "sinkhorn": Sinkhorn, "loss": ByLoss}
+TEACHERS = {"argmax": FedCG, "sinkhorn": Sinkhorn, "loss": ByLoss}
 
 
 def teacher_says(rule: FedCG, state: FedCGState, here: graph.World) -> Tensor:
     """Weights (K, N, D) of the domains by the final teacher, with its mend taken to the end."""
-    if isinstance(rule, Centred):
+    if isinstance(rule, Sinkhorn):
         z, bias = rule.net.logits_of_all(state.teacher, here.train, torch.float32)[here.train.real], torch.zeros(D)
         for _ in range(100):
-            bias = bias - rule.step(rule.followed(z + bias).mean(0))
+            bias = bias - step(probabilities(z + bias).mean(0))
         state = replace(state, bias=bias)
     return rule.d_hat(state, here.train, torch.arange(len(here.train)))
 
 
-def first_updates(data: ClientData, net: Any, seed: int, dtype: torch.dtype = torch.float32) -> Any:
+def first_updates(data: ClientData, seed: int, dtype: torch.dtype = torch.float32) -> Any:
     """What each client makes of a common start in five epochs."""
-    warm_up = ClusteredKMeans(loss_of(net), **LOCAL, clusters=D, warmup=5)
-    start = warm_up.init({n: p.to(dtype) for n, p in net.init(seed).items()}, data, Key(seed))
+    warm_up = ClusteredKMeans(loss_of(LINEAR), **LOCAL, clusters=D, warmup=5)
+    start = warm_up.init({n: p.to(dtype) for n, p in LINEAR.init(seed).items()}, data, Key(seed))
     return warm_up.first_updates(start, data, Key(seed))
 
 
-def by_clients(data: ClientData, kind: str, seed: int) -> Tensor:
+def by_clients(data: ClientData, seed: int) -> Tensor:
     """k-means on the clients' first updates: all samples of a client get its cluster."""
-    cluster = kmeans(first_updates(data, NETWORKS[kind], seed), D, seed).assignment
+    cluster = kmeans(first_updates(data, seed), D, seed).assignment
     return graph.one_hot([np.full(n, m) for n, m in zip(data.n.tolist(), cluster.tolist(), strict=True)], data)
 
 
@@ -225,12 +196,10 @@ def mends(here: graph.World, rounds: int, seed: int) -> Rows:
     for teacher, kind in TEACHERS.items():
         rule = fedcg(classifier("flatten"), kind, refresh=max(1, rounds // 10), student_lr=0.1)
         found[teacher] = teacher_says(rule, run(rule, data, rounds, max(1, len(data) // 8), seed).state, here)
-    for network in NETWORKS:
-        found[f"k-means on clients, {network}"] = by_clients(data, network, seed)
+    found["k-means on clients, linear"] = by_clients(data, seed)
     found["federated EM"] = federated_em(data, D, CLASSES, seed).r
     main = [np.full(len(turn), np.bincount(turn).argmax()) for turn in here.domains]  # that of most of their samples
     found["perfect clustering of clients"] = graph.one_hot(main, data)
-    found["random domains"] = graph.one_hot(graph.shuffled(here.domains, seed), data)
     digit = [y[:n].numpy() for y, n in zip(data.y, data.n.tolist(), strict=True)]
     rows = {}
     for name, w in found.items():
@@ -279,53 +248,31 @@ def mixtures(here: graph.World, seed: int) -> Rows:
 
 def answers(rule: FedCG, state: Any, data: ClientData, own_shares: bool = True, dtype: Any = torch.float32) -> Tensor:
     """The student's weights of the domains for each sample, 0 for padding."""
-    return graph.students_weights(graph.Run(rule, state, {}), data, own_shares, dtype)
+    return graph.students_weights(rule, state, data, own_shares, dtype)
 
 
-def train_student(here: graph.World, teacher: Any, rounds: int, seed: int) -> tuple[FedCG, Any, Any]:
-    """A run; and the same with the mean of the students of its later half."""
-    rule, later = known(classifier("flatten"), teacher), []
-
-    def watch(t: int, state: Any, entry: Any) -> None:
-        if t > rounds // 2:
-            later.append(state.student)
-
-    end = run(rule, here.train, rounds, max(1, len(here.train) // 4), seed, callbacks=[watch])
-    mean = {name: torch.stack([p[name] for p in later]).mean(0) for name in later[0]}
-    return rule, end, replace(end, state=replace(end.state, student=mean))
-
-
-def held_out(here: graph.World, rule: FedCG, runs: dict[str, Any], seed: int) -> Rows:
-    """NMI on held-out images, by who answers and what it knows of the client."""
-    test, said = here.test, {}
+def students(here: graph.World, rounds: int, seed: int) -> Rows:
+    """NMI of EM's student and of the mixture on held-out images, by what they know of the client."""
+    rule, test = known(classifier("flatten"), partial(em_domains, domains=D, classes=CLASSES)), here.test
+    end = run(rule, here.train, rounds, max(1, len(here.train) // 4), seed)
     new = replace(test, id=test.id + 1000)  # the same images, at clients never seen
-    for name, end in runs.items():
-        joined = fedlib.new_clients(rule, end, new, seed=seed).state
-        said[name] = {
+    joined = fedlib.new_clients(rule, end, new, seed=seed).state
+    em = federated_em(here.train, D, CLASSES, seed)
+    said = {
+        "student": {
             NOTHING: answers(rule, end.state, test, own_shares=False),
             GUESSED: answers(rule, joined, test),
             OWN: answers(rule, end.state, test),
-        }
-    em = federated_em(here.train, D, CLASSES, seed)
-    said["mixture, no labels"] = {
-        NOTHING: em.score(test, labels=False, iterations=0)[0],
-        GUESSED: em.score(test, labels=False)[0],
-        OWN: em.score(test, em.pi, labels=False)[0],
+        },
+        "mixture, no labels": {
+            NOTHING: em.score(test, labels=False, iterations=0)[0],
+            GUESSED: em.score(test, labels=False)[0],
+            OWN: em.score(test, em.pi, labels=False)[0],
+        },
     }
     return {
         f"held out: {name}": {knows: nmi(here.test_domains, w) for knows, w in by.items()} for name, by in said.items()
     }
-
-
-def students(here: graph.World, rounds: int, seed: int) -> Rows:
-    """Students of EM and of k-means on clients, at the end."""
-    labels = by_clients(here.train, "linear", seed)
-    rule, end, averaged = train_student(here, partial(em_domains, domains=D, classes=CLASSES), rounds, seed)
-    rows = held_out(here, rule, {"student": end, "student, averaged": averaged}, seed)
-    rows["student of EM"] = {how: rows["held out: student"][knows] for how, knows in (("alone", NOTHING), ("own", OWN))}
-    rule, end, _ = train_student(here, lambda data, key: labels, rounds, seed)
-    said = {how: answers(rule, end.state, here.test, how == "own") for how in ("alone", "own")}
-    return rows | {"student of k-means": {how: nmi(here.test_domains, w) for how, w in said.items()}}
 
 
 # ---- the experiments ----
@@ -347,50 +294,25 @@ def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
     return figures
 
 
-def measure_paper(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
-    """The recipe as printed, with the paper's rounds and cohorts: the largest domain's share."""
-    figures: dict[str, Any] = {}
-    for seed in settings["seeds"]:
-        here = world(settings, seed)
-        for head in HEADS:
-            rule = printed(classifier(head, small=False), settings["literal"])
-            with quiet():
-                how = rule, here.train, settings["literal"], settings["cohort"], seed
-                shares = keep(f"seed {seed}: {head}", largest_shares, *how, device="auto")
-            enter(figures, seed, {f"recipe: literal, {head}": shares}, 4)
-    return figures
-
-
 @cache
 def small_world() -> graph.World:
     """Eight clients with twelve or thirteen images each."""
     return world({"examples": 100, "held out": 40, "clients": 8}, seed=0)
 
 
-def probe_recipe() -> running.Probe:
-    """Random teachers, and the recipe as printed with both heads."""
-    data, found = small_world().train, {}
-    for head in HEADS:
-        z, features = look(head, replace(data, x=data.x.double()), 1, seed=0)
-        found[f"a random teacher, {head}"] = [*z.mean((0, 1)).tolist(), float(z.std()), float(features.std())]
-        rule = printed(classifier(head), 2)
-        with quiet():
-            found[f"the recipe as printed, {head}"] = running.trace(rule, rule.net.init(0), data, 2, 4)
-    return found
-
-
 def probe() -> running.Probe:
-    """Two rounds of each way to find domains, on a few clients; the mixture's numbers; answers of a student."""
-    here, double, found = small_world(), torch.float64, probe_recipe()
-    for teacher in ("centred", "sinkhorn", "loss"):
+    """Random teachers; two rounds of each way to find domains; the mixture's numbers; answers of a student."""
+    here, double, found = small_world(), torch.float64, {}
+    for head in HEADS:
+        z, features = look(head, replace(here.train, x=here.train.x.double()), 1, seed=0)
+        found[f"a random teacher, {head}"] = [*z.mean((0, 1)).tolist(), float(z.std()), float(features.std())]
+    for teacher in ("sinkhorn", "loss"):
         rule = fedcg(classifier("flatten"), TEACHERS[teacher], refresh=0, student_lr=0.1)
         with quiet():
             found[teacher] = running.trace(rule, rule.net.init(0), here.train, 2, 4)
-    for kind, net in NETWORKS.items():
-        updates = first_updates(here.train, net, 0, double)
-        centres = kmeans(updates, D, 0).centres
-        moved = [float(p.square().sum()) for p in (*updates.values(), centres)]
-        found[f"k-means on clients, {kind}"] = moved
+    updates = first_updates(here.train, 0, double)
+    centres = kmeans(updates, D, 0).centres
+    found["k-means on clients, linear"] = [float(p.square().sum()) for p in (*updates.values(), centres)]
     for name in ("in full", "no class", "one prior for all", "temperature 1", "D = 3"):
         em = mixture(here.train, **({"seed": 0, "iterations": 3, "dtype": double} | VARIANTS[name]))
         told = [evidence(em, here.test)] if name == "in full" else []
@@ -420,29 +342,6 @@ SETTINGS: dict[str, Any] = {
     "student": 100,
     "seeds": [100, 101, 102, 103, 104],
 }
-STUDENT, AVERAGED = "held out: student", "held out: student, averaged"
-EM, NO_CLASS, K_MEANS = "EM: in full", "EM: no class", "mend: k-means on clients, linear"
-CLAIMS = claims_of(
-    {
-        "training samples: EM beats k-means on clients": ("mend: federated EM", K_MEANS, "NMI"),
-        "training samples: EM without labels beats it too": (NO_CLASS, "mend: perfect clustering of clients", "NMI"),
-        "training samples: Sinkhorn beats the arg max": ("mend: sinkhorn", "mend: argmax", "NMI"),
-        "EM: own shares beat one prior": (EM, "EM: one prior for all", "NMI"),
-        "EM: tempered beats temperature 1": (EM, "EM: temperature 1", "NMI"),
-        "EM: with classes beats without": (EM, NO_CLASS, "NMI"),
-        "EM: the evidence of four domains beats that of five": (EM, "EM: D = 5", "evidence"),
-        "held out: EM's student beats that of k-means": ("student of EM", "student of k-means", "alone"),
-    }
-)
-CLAIMS |= {
-    "held out: the student gains by its client's shares": ((STUDENT, OWN), (STUDENT, NOTHING)),
-    "held out: ... by shares guessed without labels": ((STUDENT, GUESSED), (STUDENT, NOTHING)),
-    "held out, guessed shares: averaging the student helps": ((AVERAGED, GUESSED), (STUDENT, GUESSED)),
-    "held out, own shares: averaging the student helps": ((AVERAGED, OWN), (STUDENT, OWN)),
-    "held out, own shares: student beats the mixture": ((STUDENT, OWN), ("held out: mixture, no labels", OWN)),
-}
-PAPER = {"examples": 4000, "held out": 1000, "clients": 40, "literal": 100, "cohort": 10, "seeds": [0]}
 PRESETS = {
-    "full": running.Experiment("fedcg_domains", SETTINGS, measure, probe, ("mnist5k",), CLAIMS),
-    "paper": running.Experiment("fedcg_domains_paper", PAPER, measure_paper, probe_recipe, ("mnist5k",)),
+    "full": running.Experiment("fedcg_domains", SETTINGS, measure, probe, ("mnist5k",)),
 }

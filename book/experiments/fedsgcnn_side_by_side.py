@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 
 from book.experiments import tabular
-from book.experiments.pair_predictors import Scores, Table
+from book.experiments.pair_predictors import Scores
 from book.experiments.worlds import loss_of, squared_error
 from fedlib import ClientData, Key, evaluation, models
 from fedlib.algorithms import LGFedAvg
@@ -21,7 +21,6 @@ from fedlib.params import Params
 from fedlib.round import one_round
 from fedlib.server import transfer
 from fedlib.server.clusters import shuffle_within
-from fedlib.server.distance_clusters import same_sizes
 
 # ---- the paper's clients ----
 
@@ -205,17 +204,13 @@ def side_by_side(
     start: Params,
     rounds: int,
     seed: int,
-    train: ClientData | None = None,
-    sets: Mapping[str, ClientData] | None = None,
-    times: int = 50,
 ) -> dict[str, dict[str, Curve]]:
-    """Curves of several federations, on each of some sets of rows, scored at most `times` times.
+    """Curves of several federations, on the clients' own rows and on the hold-out, scored at most fifty times.
 
     The arms "Standalone" and "LG-FedAvg" have no MMD. Of "Standalone" a share of all clients takes part in a round; of
-    the others, as in LG-FedAvg, of each cluster. The hold-out is scored in every round too for "LG-FedAvg": "looks".
+    the others, as in LG-FedAvg, of each cluster.
     """
-    train = (task.clients.train if train is None else train).sorted()
-    sets = {"own": task.clients.validation, "hold-out": task.clients.test} if sets is None else sets
+    train, sets = task.clients.train.sorted(), {"own": task.clients.validation, "hold-out": task.clients.test}
     k, rows = len(train), torch.arange(len(train)).repeat(len(arms))
     first = np.cumsum([0, *(int(a.max()) + 1 for a in arms.values())])
     assignment = torch.cat([a + int(f) for a, f in zip(arms.values(), first, strict=False)])
@@ -227,16 +222,12 @@ def side_by_side(
     stack, checks = train[rows], {name: some.sorted()[rows] for name, some in sets.items()}
     state = algorithm.prepare(algorithm.init(start, stack, Key(seed)), stack, Key(seed))
     cohort, everybody = max(1, round(task.setting.share * k)) * len(arms), torch.arange(len(stack))
-    plain = everybody[k * list(arms).index("LG-FedAvg") :][:k] if "LG-FedAvg" in arms else None
     found: dict[str, list[pd.DataFrame]] = {name: [] for name in checks}
-    looks: list[pd.DataFrame] = []
     for t in range(1, rounds + 1):
         state, _ = one_round(algorithm, state, stack, cohort, Key(seed, t), Costs())
-        if t % max(1, rounds // times) == 0:
+        if t % max(1, rounds // 50) == 0:
             for name, some in checks.items():
                 found[name].append(evaluation.score(algorithm, state, some, everybody))
-        if plain is not None:
-            looks.append(evaluation.score(algorithm, state, checks["hold-out"][plain], plain))
 
     def curve(tables: Sequence[pd.DataFrame]) -> Curve:
         if task.score == "accuracy":
@@ -245,10 +236,7 @@ def side_by_side(
         return Curve(np.stack([t["mse"] for t in tables]), spread, centre)
 
     part = {arm: slice(i * k, (i + 1) * k) for i, arm in enumerate(arms)}
-    out = {arm: {name: curve([t[p] for t in tables]) for name, tables in found.items()} for arm, p in part.items()}
-    if plain is not None:
-        out["LG-FedAvg"]["looks"] = curve(looks)
-    return out
+    return {arm: {name: curve([t[p] for t in tables]) for name, tables in found.items()} for arm, p in part.items()}
 
 
 def readings(curves: Mapping[str, Curve], clusters: Tensor) -> Scores:
@@ -276,22 +264,6 @@ def readings(curves: Mapping[str, Curve], clusters: Tensor) -> Scores:
         "last round": float(test.of()[-1]),
         "last round, own rows": float(own.of()[-1]),
     }
-
-
-def random_groups(curves: Mapping[str, Curve], numbers: Sequence[int], seed: int, draws: int = 20) -> Table:
-    """The best round of each of m random groups, of one and the same run: what is gained by reading alone."""
-    k = curves["hold-out"].error.shape[1]
-    out = {}
-    for m in (m for m in numbers if m <= k):
-        parts = [same_sizes(torch.arange(k) % m, 1000 * seed + d).numpy() for d in range(draws)]
-
-        def best(curve: Curve, m: int = m, parts: Sequence[np.ndarray] = parts) -> float:
-            tops = [[curve.of(part == g).max() * (part == g).sum() / k for g in range(m)] for part in parts]
-            return float(np.sum(tops, 1).mean())
-
-        scores = {"each cluster, hold-out": best(curves["hold-out"]), "of every round": best(curves["looks"])}
-        out[f"LG-FedAvg, {m} random groups"] = scores
-    return out
 
 
 def pair_run(

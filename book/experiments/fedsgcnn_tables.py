@@ -1,7 +1,7 @@
 """FedSGCNN's Tables 2, 3 and 5, controls, and what depends on rounding: presets of `book.experiments.fedsgcnn`."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -23,7 +23,7 @@ from fedlib.server import model_graph, transfer
 from fedlib.server.clusters import cosine_similarity
 from fedlib.server.distance_clusters import dbscan, same_sizes
 
-from .fedsgcnn_side_by_side import Task, in_double, pair_run, random_groups, readings, side_by_side, task_of
+from .fedsgcnn_side_by_side import Task, in_double, pair_run, readings, side_by_side, task_of
 
 Settings = Mapping[str, Any]
 
@@ -31,8 +31,6 @@ PAPER = {
     "seed": 100,  # the first
     "seeds": {"boston": 10, "wine_quality": 10, "obesity": 10, "Tables 2 and 3": 10},
     "shorter": 1,  # rounds are divided by it
-    "eps": [0.1, 0.3, 0.5, 0.7, 0.9],
-    "groups": [1, 2, 5, 10, 20, 50, 100],  # random ones, by which one run is read
     "hold-out rows": 600,  # at most, of the common hold-out
     "numbers": [5, 10, 15, 20],  # of training clients, in Table 3
     "folds": 5,
@@ -51,12 +49,6 @@ COLUMNS = {  # of Table 5: table, clustered features
 # ---- pairs, predictors and clusters ----
 
 
-def common_noise(clusters: Tensor) -> Tensor:
-    """Clients that are alone become one cluster."""
-    single = (torch.bincount(clusters) == 1)[clusters]
-    return torch.where(single, clusters[single].min() if single.any() else 0, clusters).unique(return_inverse=True)[1]
-
-
 def parts_of(task: Task, settings: Settings, seed: int) -> tuple[FedSGCNN, ClientData, ClientData, Tensor, int]:
     """FedSGCNN's settings, rows to train and to check on, the clients whose pairs are measured, rounds of a pair."""
     key, rule = Key(seed), FedSGCNN(task.loss, **task.how)
@@ -65,36 +57,18 @@ def parts_of(task: Task, settings: Settings, seed: int) -> tuple[FedSGCNN, Clien
     return rule, train, check, chosen, max(1, rule.pair_rounds // settings["shorter"])
 
 
-def distances(task: Task, start: Params, settings: Settings, seed: int) -> tuple[dict[str, Tensor], Table]:
-    """Steps 1 to 5 of FedSGCNN as printed, by several gains; and what the gains are."""
+def distances(task: Task, start: Params, settings: Settings, seed: int) -> dict[str, Tensor]:
+    """Steps 1 to 5 of FedSGCNN as printed, by either gain."""
     rule, train, check, chosen, rounds = parts_of(task, settings, seed)
     graphs = rule.graphs(start, train, Key(seed), rule.snapshots[0])
-    gain, told, found = {}, {}, {}
-    starts = {"same start": start, "other start": task.net.init(1000 + seed)}
-    for name, begin in starts.items():
-        measured = pair_run(task, begin, train[chosen], rounds, seed)
-        gain |= {f"{name}, loss": measured(check, "loss"), f"{name}, score": measured(check, task.score)}
-    for name in ("same start, loss", "same start, score", "other start, loss"):
-        real = gain[name].isfinite()
-        pairs = transfer.all_pairs(len(chosen))[real]
-        known = gain[name][real]
-        learned = model_graph.train_siamese([graphs[chosen]], pairs, known, seed, settings["epochs"] or 1000)
-        found[name] = learned.distance([graphs])
-        i, j = chosen[pairs].T
-        right = (found[name][i, j] > 0.5) == (known <= 0)
-        far = found[name][torch.triu_indices(len(train), len(train), 1).unbind()]
-        told[f"pairs, {name}"] = {
-            "share that loses": float((known <= 0).double().mean()),
-            "share that ties": float((known == 0).double().mean()),
-            "accuracy in training": float(right.double().mean()),
-            "median size": float(known.abs().median()),
-            "share near 1/2": float(((far - 0.5).abs() < 0.1).double().mean()),
-            "share below 1/2": float((far < 0.5).double().mean()),
-        }
-    for kind in ("loss", "score"):
-        both = torch.stack([gain[f"{name}, {kind}"] for name in starts])
-        told[f"pairs, two starts, {kind}"] = {"agreement": predictors.sign_agreement(both)}
-    return found, told
+    measured, found = pair_run(task, start, train[chosen], rounds, seed), {}
+    for kind, score in (("loss", "loss"), ("score", task.score)):
+        gain = measured(check, score)
+        real = gain.isfinite()
+        pairs, epochs = transfer.all_pairs(len(chosen))[real], settings["epochs"] or 1000
+        learned = model_graph.train_siamese([graphs[chosen]], pairs, gain[real], seed, epochs)
+        found[kind] = learned.distance([graphs])
+    return found
 
 
 def sizes_of(clusters: Tensor) -> Scores:
@@ -110,66 +84,39 @@ def red_wine() -> tabular.Table:
 
 
 def table_5(table: str, clustered: bool, settings: Settings, seed: int, *, red: bool = False) -> Table:
-    """One column of Table 5 for one seed: all readings of all arms, and the clusters at each eps."""
+    """One column of Table 5 for one seed: all readings of all arms."""
     rows = red_wine() if red else tabular.table(table)
     task = task_of(tabular.SETTINGS[table], rows, clustered, seed, settings["hold-out rows"])
     start, k = task.net.init(seed), len(task.clients.train)
     rounds = max(1, task.setting.rounds // settings["shorter"])
-    apart, out = distances(task, start, settings, seed)
-    base = apart["same start, loss"]
-    at = {eps: dbscan(base, eps) for eps in settings["eps"]}
+    apart = distances(task, start, settings, seed)
+    by_loss, one = dbscan(apart["loss"], 0.5), torch.zeros(k, dtype=torch.int64)
     found = {
-        "FedSGCNN": at[0.5],
-        "FedSGCNN, gain by score": dbscan(apart["same start, score"], 0.5),
-        "FedSGCNN, pairs from another start": dbscan(apart["other start, loss"], 0.5),
-        "FedSGCNN, 5 samples": dbscan(base, 0.5, 5),
-        "FedSGCNN, noise together": common_noise(at[0.5]),
-        "FedSGCNN, eps by validation": at[eps_by_validation(task, at, start, settings, seed)],
-        "+ random clusters": same_sizes(at[0.5], seed),
-        "+ MMD": torch.zeros(k, dtype=torch.int64),
+        "FedSGCNN": by_loss,
+        "FedSGCNN, gain by score": dbscan(apart["score"], 0.5),
+        "+ random clusters": same_sizes(by_loss, seed),
+        "+ MMD": one,
+        "Standalone": torch.arange(k),
+        "LG-FedAvg": one,
     }
-    if clustered:
-        found["+ feature groups"] = torch.as_tensor(task.clients.group)
-    plain = {"Standalone": torch.arange(k), "LG-FedAvg": torch.zeros(k, dtype=torch.int64)}
-    curves = side_by_side(task, plain | different(found.values()), start, rounds, seed)
-    for name, clusters in found.items():
-        out[name] = readings(curves[str(clusters.tolist())], clusters) | sizes_of(clusters)
-    out |= {name: readings(curves[name], clusters) for name, clusters in plain.items()}
-    out |= random_groups(curves["LG-FedAvg"], settings["groups"], seed)
-    return out
-
-
-def eps_by_validation(task: Task, at: Mapping[float, Tensor], start: Params, settings: Settings, seed: int) -> float:
-    """The eps whose clusters do best on rows held back, after as many rounds as a pair has; the first of equals."""
-    _, train, check, _, rounds = parts_of(task, settings, seed)
-    curves = side_by_side(task, different(at.values()), start, rounds, seed, train, {"check": check}, times=1)
-    return max(at, key=lambda eps: curves[str(at[eps].tolist())]["check"].of()[-1])
-
-
-def different(clusterings: Iterable[Tensor]) -> dict[str, Tensor]:
-    """Each clustering once, under its numbers."""
-    return {str(clusters.tolist()): clusters for clusters in clusterings}
+    curves = side_by_side(task, found, start, rounds, seed)
+    return {name: readings(curves[name], clusters) | sizes_of(clusters) for name, clusters in found.items()}
 
 
 # ---- Tables 2 and 3 ----
 
-TRUTHS = {"Tables 2 and 3, own 4 rows": "validation", "Tables 2 and 3, common hold-out": "test"}
+TRUTH = "Tables 2 and 3, own 4 rows"  # by which rows a gain is measured
 
 
-def tables_2_and_3(settings: Settings, seed: int, clients: int = 25) -> dict[str, Table]:
+def tables_2_and_3(settings: Settings, seed: int, clients: int = 25) -> Table:
     """Accuracy about the sign of the gain, 25 clients of Boston, nothing planted, a fifth for the test in turn."""
     setting = replace(tabular.SETTINGS["boston"], clients=clients)
     task = task_of(setting, tabular.table("boston"), False, seed, settings["hold-out rows"], overlap=True)
-    number, rounds = 2 if settings["numbers"] else 1, max(1, 100 // settings["shorter"])
-    starts = [task.net.init(1000 * seed + r) for r in range(number)]
-    runs = [pair_run(task, start, task.clients.train, rounds, seed) for start in starts]
+    start, rounds = task.net.init(1000 * seed), max(1, 100 // settings["shorter"])
+    gain = pair_run(task, start, task.clients.train, rounds, seed)(task.clients.validation, "loss")
     rule = FedSGCNN(task.loss, **task.how)
-    graphs = [rule.graphs(starts[0], task.clients.train.sorted(), Key(seed), rule.snapshots[0])]
-    fixed, tables = fixed_distances(task, starts[0], seed), {}
-    for part, truth in TRUTHS.items():
-        gain = torch.stack([run(getattr(task.clients, truth), "loss") for run in runs])
-        tables[part] = predictors.plain(judged, graphs, fixed, gain, settings, seed)
-    return tables
+    graphs = [rule.graphs(start, task.clients.train.sorted(), Key(seed), rule.snapshots[0])]
+    return judged(graphs, fixed_distances(task, start, seed), gain, settings, seed)
 
 
 def fixed_distances(task: Task, start: Params, seed: int) -> dict[str, Tensor]:
@@ -188,7 +135,7 @@ def fixed_distances(task: Task, start: Params, seed: int) -> dict[str, Tensor]:
 def judged(
     graphs: Sequence[model_graph.ModelGraphs], fixed: Mapping[str, Tensor], gain: Tensor, settings: Settings, seed: int
 ) -> Table:
-    """Scores on a fifth of the clients in turn. Of the gain (2, P) the first row has the start of the networks."""
+    """Scores on a fifth of the clients in turn."""
     clients = len(graphs[0])
     pairs, each, numbers = transfer.all_pairs(clients), clients // 5, settings["numbers"]
     negative, order = gain <= 0, np.random.RandomState(seed).permutation(clients)
@@ -198,26 +145,22 @@ def judged(
         rest = torch.from_numpy(np.roll(order, -each * (fold + 1))[: clients - each])
         at, all_known = predictors.between(pairs, test), predictors.between(pairs, rest)
         tried = {}
-        for n, start in [*((n, 0) for n in numbers), *((n, 1) for n in numbers[-1:])]:
+        for n in numbers:
             some = predictors.between(pairs, rest[:n])
-            name = f"SGCNN, {n} clients" + ", pairs from another start" * start
-            learned = model_graph.train_siamese(
-                graphs, pairs[some], gain[start, some], seed, settings["epochs"] or 1000
-            )
-            tried[name] = learned.distance(graphs), 0.5, negative[start]
+            learned = model_graph.train_siamese(graphs, pairs[some], gain[some], seed, settings["epochs"] or 1000)
+            tried[f"SGCNN, {n} clients"] = learned.distance(graphs), 0.5
         i, j = pairs[all_known].T
         for name, distance in fixed.items():
-            tried[name] = distance, predictors.fit_threshold(distance[i, j], negative[0, all_known]), negative[0]
+            tried[name] = distance, predictors.fit_threshold(distance[i, j], negative[all_known])
         i, j = pairs[at].T
-        for name, (distance, cut, truth) in tried.items():
-            folds.setdefault(name, []).append(predictors.pair_scores(truth[at], distance[i, j], cut))
-        always = predictors.majority_pairs(negative[0, all_known], negative[0, at])
+        for name, (distance, cut) in tried.items():
+            folds.setdefault(name, []).append(predictors.pair_scores(negative[at], distance[i, j], cut))
+        always = predictors.majority_pairs(negative[all_known], negative[at])
         folds.setdefault("majority class", []).append({"accuracy": always})
-    out = {}
-    for name, scores in folds.items():
-        out[name] = {what: float(np.nanmean([s[what] for s in scores])) for what in scores[0]}
-        out[name]["deviation over folds"] = float(np.std([s["accuracy"] for s in scores], ddof=1))
-    return out | {"two runs": {"accuracy": predictors.sign_agreement(gain)}}
+    return {
+        name: {what: float(np.nanmean([s[what] for s in scores])) for what in scores[0]}
+        for name, scores in folds.items()
+    }
 
 
 def nudged(params: Params, seed: int) -> Params:
@@ -307,22 +250,22 @@ def by_sizes(task: Task, start: Params, sizes: Sequence[int], settings: Settings
     return out
 
 
-def controls(column: str, settings: Settings, seed: int) -> dict[str, Table]:
+def controls(column: str, settings: Settings, seed: int) -> Table:
     """A column of Table 5 for one seed."""
     name, clustered = COLUMNS[column]
     task = task_of(tabular.SETTINGS[name], tabular.table(name), clustered, seed, settings["hold-out rows"])
     sizes = sizes_by_score(column, seed, len(task.clients.train))
-    return {column: predictors.plain(by_sizes, task, task.net.init(seed), sizes, settings, seed)}
+    return by_sizes(task, task.net.init(seed), sizes, settings, seed)
 
 
 def measure_controls(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Table 2, then columns of Table 5; a seed of a part is kept at a time."""
     figures: dict[str, Any] = {}
     for name, number in settings["seeds"].items():
+        measured, part = ((tables_2_and_3,), TRUTH) if name == "Table 2" else ((controls, name), name)
         for seed in range(settings["seed"], settings["seed"] + number):
-            measured = (tables_2_and_3,) if name == "Table 2" else (controls, name)
-            for part, scores in keep(f"{name}, seed {seed}", *measured, settings, seed).items():
-                enter(figures.setdefault(part, {}), seed, scores, 4)
+            scores = keep(f"{name}, seed {seed}", predictors.plain, *measured, settings, seed)
+            enter(figures.setdefault(part, {}), seed, scores, 4)
     return figures
 
 
@@ -337,7 +280,7 @@ def measure_paper(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """The columns of Table 5 and Tables 2 and 3, each with a number of seeds; a seed of one is kept at a time."""
     for table, _ in COLUMNS.values():
         tabular.table(table)  # what is missing is said before the work, not after
-    figures: dict[str, Any] = {part: {} for part in (*COLUMNS, *TRUTHS)}
+    figures: dict[str, Any] = {part: {} for part in (*COLUMNS, TRUTH)}
     first, number = settings["seed"], settings["seeds"]
     for names in (("boston", "Tables 2 and 3"), ("wine_quality", "obesity")):  # quick ones, and slow ones
         for seed, name in itertools.product(range(first, first + max(number.values())), names):
@@ -348,8 +291,8 @@ def measure_paper(settings: Settings, keep: running.Keep) -> dict[str, Any]:
                     scores = keep(f"{part}, seed {seed}", predictors.plain, table_5, *column, settings, seed)
                     enter(figures[part], seed, scores, 4)
             if name == "Tables 2 and 3":
-                for part, scores in keep(f"{name}, seed {seed}", tables_2_and_3, settings, seed).items():
-                    enter(figures[part], seed, scores, 4)
+                scores = keep(f"{name}, seed {seed}", predictors.plain, tables_2_and_3, settings, seed)
+                enter(figures[TRUTH], seed, scores, 4)
     return figures
 
 
@@ -371,26 +314,21 @@ def majority(table: str, clustered: bool, settings: Settings, seed: int) -> Scor
     return {reading: float((y == most).double().mean()) for reading, y in parts.items()}
 
 
-SMALL = {"shorter": 50, "eps": [0.3, 0.5], "groups": [1, 3], "hold-out rows": 40, "numbers": [3, 4], "folds": 2}
+SMALL = {"shorter": 50, "hold-out rows": 40, "numbers": [3, 4], "folds": 2}
 
 
 def probe_paper() -> running.Probe:
-    """Six clients of a regression and of a classification, in two rounds: pairs, distances, and all readings."""
+    """Six clients of a regression and of a classification, in two rounds: distances, and all readings."""
     settings, out = SMALL | {"epochs": 15}, {}
     for table, like in (("diabetes", "boston"), ("wine", "obesity")):
         task, start = small_task(like, table)
-        apart, about_pairs = distances(task, start, settings, 3)
-        out[f"{table}, pairs"] = [v for row in about_pairs.values() for v in row.values()]
+        apart = distances(task, start, settings, 3)
         out |= {f"{table}, {name}": v for name, v in predictors.numbers(apart).items()}
         arms = {"+ MMD": torch.zeros(6, dtype=torch.int64), "+ clusters": torch.as_tensor(task.clients.group)}
         arms |= {"LG-FedAvg": arms["+ MMD"], "Standalone": torch.arange(6)}
         curves = side_by_side(task, arms, start, 2, 3)
         for name, clusters in arms.items():
             out[f"{table}, {name}"] = list(readings(curves[name], clusters).values())
-        groups = random_groups(curves["LG-FedAvg"], settings["groups"], 3, draws=2)
-        out[f"{table}, random groups"] = [v for row in groups.values() for v in row.values()]
-        at = {0.3: arms["+ MMD"], 0.5: arms["+ clusters"]}
-        out[f"{table}, eps"] = [eps_by_validation(task, at, start, settings, 3)]
     return out
 
 

@@ -4,7 +4,7 @@ Each method is run with every setting of its grid, and validation examples choos
 deals the digits, splits each client's into 60 % training, 20 % validation and 20 % test, and draws the start.
 
 Preset ``full`` has 5,000 digits and 50 clients, Dirichlet 0.1; ``writers`` 54 writers of MNIST, and needs mnist10k, see
-`fedlib.datasets`. ``paper`` is both on QMNIST with up to 500 writers and wants a GPU.
+`fedlib.datasets`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -15,7 +15,7 @@ import pandas as pd
 
 import fedlib
 from book.experiments import running
-from book.experiments.worlds import EXACT, Rows, claims_of, enter, loss_of, rounded, seeds_of
+from book.experiments.worlds import EXACT, Rows, enter, loss_of, rounded, seeds_of
 from fedlib import Algorithm, ClientData, Result, datasets, evaluation, models, partition, plotting, statistics
 from fedlib.algorithms import FedAvg, FedProx, LocalOnly, Scaffold
 from fedlib.params import broadcast, mix, norm, sub
@@ -31,7 +31,6 @@ PROBED: dict[str, dict[str, float]] = {name: {"lr": 0.1} for name in (*METHODS, 
     "FedProx": {"lr": 0.1, "mu": 0.1}
 }
 FRACTIONS = (0.6, 0.2, 0.2)
-NEW_WRITER_ROUNDS = 10  # local training of a new client that is alone
 
 Settings = dict[str, Any]
 Run = tuple[dict[str, float], Algorithm, Result]
@@ -56,25 +55,22 @@ def row_name(name: str, given: Mapping[str, float]) -> str:
 
 def label_skew(settings: Settings, seed: int) -> Split:
     """Digits dealt by a Dirichlet distribution."""
-    arrays = datasets.load(settings["data"], download=settings["data"] == "qmnist")
+    arrays = datasets.load(settings["data"])
     order = np.random.RandomState(settings["seed"]).permutation(len(arrays.x))[: settings["examples"]]
     x, y = arrays.x[order], arrays.y[order]
     dealt = partition.dirichlet(y, settings["clients"], alpha=0.1, seed=seed, min_rows=10)
     return [p.clients(x, y, classes=10) for p in dealt.split(FRACTIONS, seed=seed)]
 
 
-def writers_of(settings: Settings, seed: int) -> tuple[Split, Split, tuple[ClientData, ClientData]]:
-    """Writers of training digits; writers of test digits, in halves; all digits by writer, and dealt at random."""
-    digits = datasets.load(settings["data"], download=settings["data"] == "qmnist")
-    most = settings["writers"]
-    dealt = partition.by_user(digits.writer, most, min_rows=30, seed=seed)
-    unseen = partition.by_user(digits.writer_test, most, min_rows=30, seed=seed)
+def writers_of(settings: Settings, seed: int) -> tuple[Split, tuple[ClientData, ClientData]]:
+    """Writers of digits; all their digits by writer, and dealt at random."""
+    digits = datasets.load(settings["data"])
+    dealt = partition.by_user(digits.writer, min_rows=30, seed=seed)
     known = [p.clients(digits.x, digits.y, classes=10) for p in dealt.split(FRACTIONS, seed=seed)]
-    new = [p.clients(digits.x_test, digits.y_test, classes=10) for p in unseen.split((0.5, 0.5), seed=seed)]
     held = np.concatenate(dealt.rows)
     x, y = digits.x[held], digits.y[held]
     shuffled = partition.iid(y, len(dealt.rows), seed).clients(x, y, classes=10)
-    return known, new, (dealt.clients(digits.x, digits.y, classes=10), shuffled)
+    return known, (dealt.clients(digits.x, digits.y, classes=10), shuffled)
 
 
 # ---- what is measured ----
@@ -168,14 +164,10 @@ def method_on_label_skew(settings: Settings, name: str, seed: int, alone: Mappin
 
 
 def alone_as_writers(settings: Settings, seed: int) -> dict[str, Any]:
-    """Writers alone, those known and those that are new; and how unlike writers are, beside a random deal."""
-    known, (own, asked), deals = writers_of(settings, seed)
+    """Writers alone; and how unlike writers are, beside a random deal."""
+    known, deals = writers_of(settings, seed)
     by_client = accuracy_alone(settings, known, seed)
-    algorithm = algorithm_of("alone", {"lr": 0.1})
-    anything = fedlib.fit(algorithm, model.init(seed), known[0], 1, seed=seed, progress=False)
-    enrolled = fedlib.new_clients(algorithm, anything, own, rounds=NEW_WRITER_ROUNDS, seed=seed)
-    new = evaluation.pooled(fedlib.evaluate(algorithm, enrolled, asked))["accuracy"]
-    rows = {"alone": row_of_clients(pd.DataFrame(by_client)) | {"new writers": new}}
+    rows = {"alone": row_of_clients(pd.DataFrame(by_client))}
     for name, deal in zip(("the deal", "IID control"), deals, strict=True):
         rows[name] = {
             "label distance": label_distance(deal),
@@ -185,28 +177,25 @@ def alone_as_writers(settings: Settings, seed: int) -> dict[str, Any]:
 
 
 def method_on_writers(settings: Settings, name: str, seed: int, alone: Mapping[str, list[float]]) -> Rows:
-    """A method as validation chooses, for its writers and for new ones."""
-    known, (own, asked), _ = writers_of(settings, seed)
+    """A method as validation chooses."""
+    known, _ = writers_of(settings, seed)
     _, algorithm, result = chosen_by_validation(runs_of(settings, known, name, seed), settings["rounds"])
-    enrolled = fedlib.new_clients(algorithm, result, own)
     row = scores_of_clients(algorithm, result, known[2], pd.DataFrame(alone))
     row["chosen by validation"] = statistics.readings(result.history)["test"]["chosen by validation"]
-    row["new writers"] = evaluation.pooled(fedlib.evaluate(algorithm, enrolled, asked))["accuracy"]
     return rounded({name: row})
 
 
 # ---- the experiments ----
 
 
-def measured(settings: Settings, keep: running.Keep, alone: Any, method: Any, before: str = "") -> dict[str, Any]:
+def measured(settings: Settings, keep: running.Keep, alone: Any, method: Any) -> dict[str, Any]:
     """Row -> score -> seed -> number; what is kept is a method with one seed."""
     figures: dict[str, Any] = {}
     for seed in seeds_of(settings):
-        by_themselves = keep(f"{before}alone, seed {seed}", alone, settings, seed)
+        by_themselves = keep(f"alone, seed {seed}", alone, settings, seed)
         enter(figures, seed, by_themselves["rows"])
         for name in METHODS:
-            part = f"{before}{name}, seed {seed}"
-            enter(figures, seed, keep(part, method, settings, name, seed, by_themselves["clients"]))
+            enter(figures, seed, keep(f"{name}, seed {seed}", method, settings, name, seed, by_themselves["clients"]))
     return figures
 
 
@@ -218,14 +207,6 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
 def measure_writers(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Natural clients."""
     return measured(settings, keep, alone_as_writers, method_on_writers)
-
-
-def measure_both(settings: Settings, keep: running.Keep) -> dict[str, Any]:
-    """Label skew and natural clients of one data set."""
-    return {
-        "label skew": measured(settings, keep, alone_on_label_skew, method_on_label_skew, "label skew, "),
-        "writers": measured(settings, keep, alone_as_writers, method_on_writers, "writers, "),
-    }
 
 
 def small(writers: bool) -> tuple[ClientData, ClientData]:
@@ -241,83 +222,32 @@ def small(writers: bool) -> tuple[ClientData, ClientData]:
     return train, test
 
 
-def numbers(name: str, given: Mapping[str, float], data: tuple[ClientData, ClientData], enroll: bool) -> list[float]:
-    """Two rounds of one arm: models, losses, bytes; scores of clients, and of new ones if there are any."""
-    algorithm, (train, test) = algorithm_of(name, given), data
-    known = train[:6] if enroll else train
-    result = fedlib.fit(algorithm, model.init(0), known, 2, 4, **EXACT)
-    found = running.numbers_of(algorithm, result) + running.scores_of(algorithm, result, test[: len(known)])
-    if enroll:
-        enrolled = fedlib.new_clients(algorithm, result, train[6:], rounds=2)
-        found += running.scores_of(algorithm, enrolled, test[6:])
-    return found
+def numbers(name: str, given: Mapping[str, float], train: ClientData, test: ClientData) -> list[float]:
+    """Two rounds of one arm: models, losses, bytes; scores of clients."""
+    algorithm = algorithm_of(name, given)
+    result = fedlib.fit(algorithm, model.init(0), train, 2, 4, **EXACT)
+    return running.numbers_of(algorithm, result) + running.scores_of(algorithm, result, test)
 
 
 def probe() -> running.Probe:
     """Two rounds of each method, and of clients alone, on label skew."""
     data = small(writers=False)
-    return {name: numbers(name, given, data, enroll=False) for name, given in PROBED.items()}
+    return {name: numbers(name, given, *data) for name, given in PROBED.items()}
 
 
 def probe_writers() -> running.Probe:
-    """The same on natural clients, two of them new; and what is measured of the deal."""
-    data = small(writers=True)
+    """The same on natural clients; and what is measured of the deal."""
+    train, test = small(writers=True)
     start = {name: p.double() for name, p in model.init(0).items()}
-    found = {name: numbers(name, given, data, enroll=True) for name, given in PROBED.items()}
-    return found | {"the deal": [label_distance(data[0]), gradient_dissimilarity(data[0], start)]}
-
-
-START, SCORE, JUMPS = "first twenty rounds", "chosen by validation", "jumps"
-ON_LABEL_SKEW = {  # what is asked of FedAvg and its two remedies
-    "SCAFFOLD starts faster than FedAvg: same rate": ("SCAFFOLD, lr 0.1", "FedAvg, lr 0.1", START),
-    "SCAFFOLD starts faster than FedAvg: own rates": ("SCAFFOLD", "FedAvg", START),
-    "SCAFFOLD beats FedAvg: same rate": ("SCAFFOLD, lr 0.1", "FedAvg, lr 0.1", SCORE),
-    "SCAFFOLD beats FedAvg: own rates": ("SCAFFOLD", "FedAvg", SCORE),
-    "SCAFFOLD beats FedAvg: own rates, equal bytes": ("SCAFFOLD, half the rounds", "FedAvg", SCORE),
-    "SCAFFOLD ends higher than FedAvg: own rates": ("SCAFFOLD", "FedAvg", "last ten rounds"),
-    "FedProx beats FedAvg: same rate": ("FedProx, lr 0.1, mu 0.1", "FedAvg, lr 0.1", SCORE),
-    "FedProx beats FedAvg: own rates": ("FedProx", "FedAvg", SCORE),
-    "FedAvg jumps more than SCAFFOLD: same rate": ("FedAvg, lr 0.1", "SCAFFOLD, lr 0.1", JUMPS),
-    "FedAvg jumps more than SCAFFOLD: own rates": ("FedAvg", "SCAFFOLD", JUMPS),
-    "clients alone beat FedAvg on their own digits": ("alone", "FedAvg", "mean"),
-}
-ON_WRITERS = {  # what is asked of natural clients
-    "FedAvg beats clients alone": ("FedAvg", "alone", "pooled"),
-    "FedAvg serves the worst tenth better": ("FedAvg", "alone", "worst decile"),
-    "FedAvg serves new writers better": ("FedAvg", "alone", "new writers"),
-    "SCAFFOLD beats FedAvg": ("SCAFFOLD", "FedAvg", SCORE),
-    "FedProx beats FedAvg": ("FedProx", "FedAvg", SCORE),
-    "gradients of writers differ more than by chance": ("the deal", "IID control", "gradient dissimilarity"),
-}
-
-
-def under(name: str, of_part: Mapping[str, Any]) -> dict[str, Any]:
-    """What belongs to one of two parts, with its name before it."""
-    return {f"{name}, {key}": value for key, value in of_part.items()}
+    found = {name: numbers(name, given, train[:6], test[:6]) for name, given in PROBED.items()}
+    return found | {"the deal": [label_distance(train), gradient_dissimilarity(train, start)]}
 
 
 SETTINGS = {"data": "mnist5k", "examples": 5000, "clients": 50, "cohort": 5, "rounds": 60, "seeds": 5, "seed": 0}
-WRITERS = {"data": "mnist10k", "writers": None, "cohort": 5, "rounds": 60, "seeds": 5, "seed": 0}
-PAPER = SETTINGS | {"data": "qmnist", "examples": 60000, "writers": 500, "rounds": 200, "seeds": 3}
-
-
-def probe_both() -> running.Probe:
-    """The probes of both parts."""
-    return under("label skew", probe()) | under("writers", probe_writers())
+WRITERS = {"data": "mnist10k", "cohort": 5, "rounds": 60, "seeds": 5, "seed": 0}
 
 
 PRESETS = {
-    "full": running.Experiment("heterogeneity", SETTINGS, measure, probe, ("mnist5k",), claims_of(ON_LABEL_SKEW)),
-    "writers": running.Experiment(
-        "heterogeneity_writers", WRITERS, measure_writers, probe_writers, ("mnist10k",), claims_of(ON_WRITERS)
-    ),
-    "paper": running.Experiment(
-        "heterogeneity_paper",
-        PAPER,
-        measure_both,
-        probe_both,
-        ("qmnist",),
-        under("label skew", claims_of(ON_LABEL_SKEW, "label skew"))
-        | under("writers", claims_of(ON_WRITERS, "writers")),
-    ),
+    "full": running.Experiment("heterogeneity", SETTINGS, measure, probe, ("mnist5k",)),
+    "writers": running.Experiment("heterogeneity_writers", WRITERS, measure_writers, probe_writers, ("mnist10k",)),
 }

@@ -3,7 +3,6 @@
 Shared by the experiments of chapter 12 and the scoreboard; it is none itself.
 """
 
-import itertools
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
@@ -44,29 +43,6 @@ def between(pairs: Tensor, clients: Tensor) -> Tensor:
     return torch.isin(pairs, clients).all(1)
 
 
-def sign_agreement(gain: ArrayLike) -> float:
-    """Share of (pair, two repeats) in which the repeats of `gain` (R, P) agree whether the pair gains; 0 is no gain.
-
-    If a pair gains in a share p of all runs, two runs agree with chance p^2 + (1 - p)^2, and the best guess of one who
-    does not know the start is right with chance max(p, 1 - p): about (1 + sqrt(2 a - 1)) / 2 with an agreement of a.
-    """
-    gain = np.atleast_2d(np.asarray(gain, float))
-    first, second = np.triu_indices(len(gain), 1)
-    real = ~np.isnan(gain[first] + gain[second])
-    agree = (gain[first] > 0) == (gain[second] > 0)
-    return float(agree[real].mean()) if real.any() else float("nan")
-
-
-def repeat_auc(gain: ArrayLike) -> float:
-    """AUC with which the gain (R, P) of one repeat predicts the sign of another, mean over ordered pairs of repeats."""
-    areas = []
-    for seen, wanted in itertools.permutations(np.atleast_2d(np.asarray(gain, float)), 2):
-        real = ~np.isnan(seen + wanted)
-        areas.append(auc(wanted[real] <= 0, -seen[real]))
-    areas = [a for a in areas if not np.isnan(a)]
-    return float(np.mean(areas)) if areas else float("nan")
-
-
 def auc(negative: np.ndarray, distance: np.ndarray) -> float:
     """Chance that a negative pair is farther than a positive one, ties counting half; NaN without one of the two."""
     if negative.all() or not negative.any():
@@ -91,13 +67,11 @@ def fit_threshold(distance: ArrayLike, negative: ArrayLike) -> float:
 def pair_scores(negative: ArrayLike, distance: ArrayLike, threshold: float) -> Scores:
     """How well a distance tells negative pairs (gain <= 0) from positive ones; a pair above the threshold is negative.
 
-    The balanced accuracy is the mean of the accuracies on negative and on positive pairs; no threshold enters the AUC.
+    No threshold enters the AUC.
     """
     negative, distance = np.asarray(negative), np.asarray(distance, float)
     right = (distance > threshold) == negative
-    both = negative.any() and not negative.all()
-    balanced = (right[negative].mean() + right[~negative].mean()) / 2 if both else float("nan")
-    return {"accuracy": float(right.mean()), "balanced_accuracy": float(balanced), "auc": auc(negative, distance)}
+    return {"accuracy": float(right.mean()), "auc": auc(negative, distance)}
 
 
 def majority_pairs(negative_train: ArrayLike, negative_test: ArrayLike) -> float:
@@ -114,20 +88,6 @@ def l2_distance(matrix: Tensor) -> Tensor:
     return torch.cdist(matrix, matrix, compute_mode="donot_use_mm_for_euclid_dist")
 
 
-def feature_overlap(columns: Sequence[ArrayLike]) -> Tensor:
-    """One minus the Jaccard index of each two clients' sets of columns; of shape (K, K), float64."""
-    sets = [set(np.asarray(c).tolist()) for c in columns]
-    apart = [[1 - len(a & b) / len(a | b) if a | b else 0.0 for b in sets] for a in sets]
-    return torch.tensor(apart, dtype=torch.float64)
-
-
-def answer_distance(predict: Callable[..., Tensor], stack: Params, probe: Tensor) -> Tensor:
-    """Root mean squared difference of each two networks' answers to the same inputs; of shape (K, K), float64."""
-    with torch.no_grad():
-        answers = torch.vmap(predict, in_dims=(0, None))(stack, probe).flatten(1)
-    return l2_distance(answers) / answers.shape[1] ** 0.5
-
-
 def hand_made(stack: Params, layers: Sequence[str]) -> Tensor:
     """Eight numbers for each dense layer of each network; of shape (K, 8 * layers), float64.
 
@@ -140,20 +100,6 @@ def hand_made(stack: Params, layers: Sequence[str]) -> Tensor:
         numbers += [w.mean(1), w.std(1, correction=0), w.norm(dim=1), *w.quantile(w.new_tensor([0.1, 0.9]), dim=1)]
         numbers += [b.mean(1), b.std(1, correction=0), b.norm(dim=1)]
     return torch.stack(numbers, 1)
-
-
-def logistic_pairs(features: Tensor, pairs: Tensor, negative: ArrayLike, seed: int) -> Callable[[Tensor], Tensor]:
-    """Logistic regression of negative transfer on two clients' `features` (K, F).
-
-    It gives ``distance(features) -> (K, K)`` for these or other clients: the chance of negative transfer. If all
-    training pairs have one sign, this is everybody's.
-    """
-    negative = np.asarray(negative, bool)
-    describe = _describe(features, pairs, seed)
-    if negative.all() or not negative.any():
-        return lambda features: _square(len(features), lambda pairs: np.full(len(pairs), float(negative.all())))
-    model = linear_model.LogisticRegression(max_iter=1000).fit(describe(features, pairs), negative)
-    return lambda features: _square(len(features), lambda pairs: model.predict_proba(describe(features, pairs))[:, 1])
 
 
 def ridge_pairs(features: Tensor, pairs: Tensor, gain: ArrayLike, seed: int = 0) -> Callable[[Tensor], Tensor]:

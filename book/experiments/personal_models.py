@@ -4,7 +4,7 @@ Three federations of handwriting at 14 x 14 pixels: label skew, groups with name
 writers of FEMNIST with its 62 classes. In each, a method chooses among three learning rates by the validation images of
 a seed of its own (of writers: of people who are in no other seed), and among three values of its own setting (epochs of
 fine-tuning, Ditto's lam, ...) by those of each of five other seeds. Fine-tuning chooses a second rate, that of the
-epochs at home, from the same three: FedAvg's together with that of the training, that of clusters' models afterwards.
+epochs at home, from the same three, together with that of the training.
 All methods have the same clients, all of them in every round, and the same rounds and local epochs. What exceeds that
 budget is counted: bytes, and operations compared with FedAvg's.
 
@@ -14,7 +14,7 @@ same writers what three times the rounds change, and a longer list of rates for 
 
 import json
 import warnings
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
 from typing import Any
@@ -25,7 +25,7 @@ import torch
 import fedlib
 from book.experiments import running
 from book.experiments.cfl_variants import OURS, SteppedSplitHalfCFL
-from book.experiments.worlds import beats, enter, loss_of, rounded, small_digits
+from book.experiments.worlds import enter, loss_of, rounded, small_digits
 from book.experiments.worlds import small_characters as characters
 from fedlib import Algorithm, ClientData, Result, evaluation, models, partition, statistics
 from fedlib.algorithms import IFCA, Ditto, FedAvg, FedEM, FedRep, FineTunedFedAvg, LGFedAvg, LocalOnly
@@ -64,16 +64,16 @@ LONGER = WRITERS | {
     "rates at home": [0.9, 0.3, 0.1, 0.03],
     "IFCA": 4,  # clusters
 }
+TUNED = "FedAvg, fine-tuned"
 EPOCHS = (1, 3, 10)  # of fine-tuning
 OWN: dict[str, tuple[str, tuple[float, ...]]] = {  # a method's own setting, and what validation chooses from
-    "FedAvg, fine-tuned": ("epochs", EPOCHS),
+    TUNED: ("epochs", EPOCHS),
     "Ditto": ("lam", (0.01, 0.1, 1.0)),
     "FedRep": ("head_epochs", (1, 3, 10)),
     OURS: ("level", (1e-4, 0.02, 0.3)),
     "IFCA": ("clusters", (2, 4, 8)),
     "FedEM": ("components", (2, 3, 4)),
 }
-SHOWN = {"Ditto": (0.0, 10.0)}  # run too, but not to be chosen: clients alone, and the strongest pull
 USUAL = {"Ditto": 0.1, "FedRep": 3, OURS: 0.02, "IFCA": 4, "FedEM": 3}  # while the rate is chosen
 KINDS: dict[str, type[Algorithm]] = {
     "Ditto": Ditto,
@@ -83,7 +83,6 @@ KINDS: dict[str, type[Algorithm]] = {
     "FedEM": FedEM,
 }
 METHODS = ("alone", "FedAvg", *OWN)
-CLUSTERED = (OURS, "IFCA", "true groups")  # their models are fine-tuned as well
 GROUPS = 4
 MIN_ROWS = 100  # of a writer
 
@@ -189,7 +188,7 @@ def algorithm_of(
 ) -> Algorithm:
     """A method with a learning rate, its own setting, and for fine-tuned FedAvg the rate at home."""
     how = {"lr": rate, "predict": mixture, "batch_size": settings["batch_size"], "epochs": settings["epochs"]}
-    if name == "FedAvg, fine-tuned":
+    if name == TUNED:
         more = {"fedavg_rounds": settings["rounds"], "finetune_epochs": 1, "finetune_lr": at_home}
         return FineTunedFedAvg(loss, **more, **how)
     if name == "true groups":
@@ -211,16 +210,14 @@ def enrolled(settings: Settings, here: World, name: str, algorithm: Algorithm, r
         "alone": settings["rounds"],
         "Ditto": settings["epochs of new clients"] // settings["epochs"],
         "FedRep": settings["epochs of new clients"] // own if own else 1,
-        "FedAvg, fine-tuned": own,
+        TUNED: own,
     }.get(name, settings["epochs of new clients"])
     return fedlib.new_clients(algorithm, result, here.new, rounds=max(1, int(rounds)))
 
 
-def finetuned(
-    algorithm: Algorithm, result: Result, data: ClientData, seed: int, rate: float | None = None
-) -> dict[int, Result]:
-    """Each client trains the model that it holds at home: by the number of epochs, for clusters' models."""
-    alone = LocalOnly(loss, lr=rate or algorithm.lr, batch_size=algorithm.batch_size, epochs=1, predict=mixture)
+def finetuned(algorithm: Algorithm, result: Result, data: ClientData, seed: int, rate: float) -> dict[int, Result]:
+    """Each client trains the model that it holds at home: by the number of epochs."""
+    alone = LocalOnly(loss, lr=rate, batch_size=algorithm.batch_size, epochs=1, predict=mixture)
     data, found = data.to(result.ids.device), {}
     params = algorithm.client_params(result.state, torch.arange(len(data), device=result.ids.device))
     for t in range(1, max(EPOCHS) + 1):
@@ -242,15 +239,6 @@ def scores_of(here: World, algorithm: Algorithm, result: Result, new: Result) ->
     }
 
 
-def costs_of(result: Result, clients: int) -> Scores:
-    """What a client sends and receives in the whole run, and the operations of all."""
-    history = result.history
-    return {
-        "MB a client": float(history["bytes_down"].sum() + history["bytes_up"].sum()) / clients / 1e6,
-        "Gflops a client": float(history["flops"].sum()) / clients / 1e9,
-    }
-
-
 def trained(
     settings: Settings,
     here: World,
@@ -268,7 +256,7 @@ def trained(
         if t - settings["rounds"] in EPOCHS:
             kept[t - settings["rounds"]] = state
 
-    rounds = settings["rounds"] + (max(EPOCHS) if name == "FedAvg, fine-tuned" else 0)
+    rounds = settings["rounds"] + (max(EPOCHS) if name == TUNED else 0)
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", UserWarning)  # CFL that tests no cluster
@@ -284,30 +272,17 @@ def trained(
 
 def arm(
     settings: Settings, kind: str, name: str, seed: int, rate: float, own: float | None, home: float | None = None
-) -> dict[str, dict[str, Any]]:
-    """All that one run gives: rows of scores, by the method's own setting, and by epochs of fine-tuning after it."""
+) -> dict[str, Scores]:
+    """The scores of a run; of fine-tuned FedAvg by epochs."""
     here = world(settings, kind, seed)
     algorithm, results, used = trained(settings, here, name, seed, rate, own, home)
-    rows: dict[str, Any] = {}
-    used_at_home = {} if home is None else {"rate at home": home * used / rate}
+    rows = {}
     for epochs, result in results.items():
         new = enrolled(settings, here, name, algorithm, result, epochs or own or 0)
-        cost = costs_of(result, len(here.train))
-        found = scores_of(here, algorithm, result, new) | cost | {"rate": used}
-        if epochs:
-            found |= used_at_home
-        if name in CLUSTERED:
-            clusters = result.state.assignment.cpu().numpy()
-            found["clusters"] = len(np.unique(clusters))
-            if here.group is not None:
-                found["ARI"] = statistics.cluster_scores(here.group, clusters)["ari"]
-            at_home = finetuned(algorithm, result, here.train, seed, home)
-            new_at_home = finetuned(algorithm, new, here.new, seed, home)
-            work = cost["Gflops a client"] / (settings["rounds"] * settings["epochs"])
-            for e in EPOCHS:
-                more = {"Gflops a client": cost["Gflops a client"] + e * work, "rate": used}
-                more |= {"rate at home": home or used}
-                rows[f"fine-tuned, epochs {e}"] = scores_of(here, ALONE, at_home[e], new_at_home[e]) | cost | more
+        gflops = float(result.history["flops"].sum()) / len(here.train) / 1e9
+        found = scores_of(here, algorithm, result, new) | {"Gflops a client": gflops, "rate": used}
+        if home is not None:
+            found["rate at home"] = home * used / rate
         rows[f"epochs {epochs}" if epochs else "as trained"] = found
     return rounded(rows, 5)
 
@@ -345,7 +320,7 @@ def names_of(kind: str) -> tuple[str, ...]:
     return (*METHODS, "true groups") if kind == "label names" else METHODS
 
 
-def best(rows: Mapping[str, Scores]) -> str:
+def best(rows: Mapping[Any, Scores]) -> Any:
     """The row of the highest accuracy on validation digits."""
     return max(rows, key=lambda row: rows[row]["validation"])
 
@@ -358,37 +333,23 @@ def fine_tuned_row(by_epochs: Mapping[str, Scores]) -> Scores:
 
 
 def rows_of_seed(
-    settings: Settings,
-    keep: running.Keep,
-    kind: str,
-    seed: int,
-    rates: Mapping[str, float],
-    at_home: Mapping[str, float],
+    settings: Settings, keep: running.Keep, kind: str, seed: int, rates: Mapping[str, float], at_home: float | None
 ) -> Any:
     """The rows of the figures of one federation and seed, of the methods that have a rate."""
     rows: dict[str, Scores] = {}
-    for name in rates:
-        what, values = OWN.get(name, ("", (None,)))
-        rate = rates[name]
-        if name == "FedAvg, fine-tuned":
-            values = (None,)  # one run has all
-        tried, shown = {}, () if kind == "writers" else SHOWN.get(name, ())
-        for value in (*values, *shown):
-            label = name if value is None else f"{name}, {what} {value:g}"
-            part = f"{kind}, seed {seed}: {label}"
-            one = settings, kind, name, seed, rate, value, at_home.get(name)
-            tried[label] = keep(part, arm, *one, arms=depends_on(kind, name))
-        if name == "FedAvg, fine-tuned":
-            each = {f"{name}, {row}": scores for row, scores in tried[name].items()}
-            rows |= each | {name: fine_tuned_row(each)}
+    for name, rate in rates.items():
+        if name == TUNED:  # one run has all epochs
+            one = settings, kind, name, seed, rate, None, at_home
+            part = f"{kind}, seed {seed}: {name}"
+            rows[name] = fine_tuned_row(keep(part, arm, *one, arms=depends_on(kind, name)))
             continue
-        allowed = [label for label in tried if not any(label.endswith(f" {v:g}") for v in shown)]
-        choice = best({label: tried[label]["as trained"] for label in allowed})
-        rows |= {label: t["as trained"] for label, t in tried.items()}
-        rows[name] = tried[choice]["as trained"] | ({what: float(choice.split()[-1])} if what else {})
-        if name in CLUSTERED:
-            each = {f"{name}, {row}": s for row, s in tried[choice].items() if row != "as trained"}
-            rows |= each | {f"{name}, fine-tuned": fine_tuned_row(each)}
+        tried, (what, values) = {}, OWN.get(name, ("", (None,)))
+        for value in values:
+            part = f"{kind}, seed {seed}: {name}" + ("" if value is None else f", {what} {value:g}")
+            scores = keep(part, arm, settings, kind, name, seed, rate, value, arms=depends_on(kind, name))
+            tried[value] = scores["as trained"]
+        choice = best(tried)
+        rows[name] = tried[choice] | ({what: float(choice)} if what else {})
     return rows
 
 
@@ -400,37 +361,32 @@ def depends_on(kind: str, name: str) -> tuple[str, ...]:
 def chosen_rates(
     settings: Settings, keep: running.Keep, kind: str, name: str, needs: Sequence[str]
 ) -> tuple[float, float | None]:
-    """The rate of a method, and its rate at home if it is fine-tuned."""
+    """The rate of a method, and that at home of fine-tuning."""
     rates, part = settings["rates"], f"{kind}: {name}"
-    if name == "FedAvg, fine-tuned":
+    if name == TUNED:
         pairs = {}
         for rate in rates:
             tuned = keep(f"{part} at {rate}", validated_at_home, settings, kind, "FedAvg", rate, arms=needs)
             pairs |= {(rate, float(at_home)): score for at_home, score in tuned.items()}
         return max(pairs, key=pairs.__getitem__)
     tried = {r: keep(f"{part} at {r}", validated, settings, kind, name, r, arms=needs) for r in rates}
-    best_rate = max(tried, key=tried.__getitem__)
-    if name not in CLUSTERED:
-        return best_rate, None
-    tuned = keep(f"{part}, at home", validated_at_home, settings, kind, name, best_rate, arms=needs)
-    return best_rate, float(max(tuned, key=tuned.__getitem__))
+    return max(tried, key=tried.__getitem__), None
 
 
 def measure(settings: Settings, keep: running.Keep, arms: Sequence[str]) -> dict[str, Any]:
     """Choose rates, then run: federation -> row -> score -> seed; ``rates``, and ``rates at home``."""
     figures: dict[str, Any] = {"rates": {}, "rates at home": {}}
     for kind in settings["worlds"]:
-        rates, at_home = figures["rates"].setdefault(kind, {}), figures["rates at home"].setdefault(kind, {})
+        rates, at_home = figures["rates"].setdefault(kind, {}), None
         for name in names_of(kind):
             needs = depends_on(kind, name)
             if set(needs) & set(arms):
                 rates[name], second = chosen_rates(settings, keep, kind, name, needs)
-                at_home |= {} if second is None else {name: second}
-    for kind in settings["worlds"]:
+                if second is not None:
+                    at_home = figures["rates at home"].setdefault(kind, {})[name] = second
         figures[kind] = {}
         for seed in settings["seeds"]:
-            rows = rows_of_seed(settings, keep, kind, seed, figures["rates"][kind], figures["rates at home"][kind])
-            enter(figures[kind], seed, rows)
+            enter(figures[kind], seed, rows_of_seed(settings, keep, kind, seed, rates, at_home))
     return figures
 
 
@@ -498,9 +454,6 @@ def probe_methods() -> running.Probe:
         found[name] += running.scores_of(algorithm, new, here.new_test)
         if name == OURS:
             found[name] += end.state.norms[:, 5].tolist()
-        if name in CLUSTERED:
-            for result, part, data in ((end, here.train, here.test), (new, here.new, here.new_test)):
-                found[name] += running.scores_of(ALONE, finetuned(algorithm, result, part, 0, 0.1)[3], data)
     return found
 
 
@@ -514,43 +467,10 @@ def probe() -> running.Probe:
     return found
 
 
-TUNED, SCORES = "FedAvg, fine-tuned", ("own", "all classes", "new")
-CLUSTERS = (OURS, "IFCA", "FedEM")
-
-
-def by_each_score(pairs: Iterable[tuple[str, str]], kind: str, label: str = "") -> dict[str, Any]:
-    """The claims that one method beats another in a federation."""
-    found = {}
-    for score in SCORES:
-        found |= beats(pairs, score, kind, label=f"{label}{score}: ")
-    return found
-
-
-def claims_of(kind: str) -> dict[str, Any]:
-    """What is asked of a federation."""
-    pairs = [(other, "FedAvg") for other in (TUNED, "Ditto", "FedRep", *CLUSTERS)] + [(TUNED, "alone")]
-    pairs += [(other, TUNED) for other in ("Ditto", "FedRep", *CLUSTERS, f"{OURS}, fine-tuned", "IFCA, fine-tuned")]
-    if kind == "label names":
-        ours = "true groups, fine-tuned"
-        pairs += [("true groups", TUNED), (ours, TUNED), (ours, "true groups")]
-    return by_each_score(pairs, kind, f"{kind}, ")
-
-
-LATER = (
-    (TUNED, "FedAvg"),
-    (f"{TUNED} at the same rate", "FedAvg"),
-    (TUNED, f"{TUNED} at the same rate"),
-    ("IFCA", "FedAvg"),
-    ("IFCA", TUNED),
-    ("IFCA, fine-tuned", TUNED),
-)
-BOTH, FEMNIST = claims_of("label skew") | claims_of("label names"), ("femnist300",)
 PRESETS = {
-    "full": running.Experiment("personal_models", SETTINGS, measure, probe, ("mnist5k",), BOTH, by_arm=True),
+    "full": running.Experiment("personal_models", SETTINGS, measure, probe, ("mnist5k",), by_arm=True),
     "writers": running.Experiment(
-        "personal_models_writers", WRITERS, measure, probe_methods, FEMNIST, claims_of("writers"), by_arm=True
+        "personal_models_writers", WRITERS, measure, probe_methods, ("femnist300",), by_arm=True
     ),
-    "longer": running.Experiment(
-        "personal_models_longer", LONGER, measure_longer, probe_longer, FEMNIST, by_each_score(LATER, "writers")
-    ),
+    "longer": running.Experiment("personal_models_longer", LONGER, measure_longer, probe_longer, ("femnist300",)),
 }

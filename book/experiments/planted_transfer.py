@@ -8,8 +8,6 @@ the same target, at 1 opposite ones. No private layer can turn a bowl into a hil
 Pairs of training clients say who gains by whom. Distances of clients, some learned from these pairs, are judged on
 pairs of unseen clients; then all are clustered by each distance, in the same way. FedSGCNN, CFL and pFedGraph federate
 beside true groups, random ones, one federation of all, and clients alone.
-
-Preset ``lengths`` asks forty further seeds what the distances that learn nothing say about the groups.
 """
 
 import functools
@@ -25,6 +23,7 @@ from torch import Tensor, nn
 
 from book.experiments import pair_predictors as predictors
 from book.experiments import running, tabular
+from book.experiments.cfl_variants import OneCut
 from fedlib import ClientData, Key, models, statistics
 from fedlib.algorithm import Algorithm, Update, held
 from fedlib.algorithms import LGFedAvg, LocalOnly
@@ -38,7 +37,7 @@ from fedlib.server.distance_clusters import dbscan, linkage, same_sizes
 
 from . import feature_spaces as spaces
 from . import fedsgcnn as chapter  # its worlds and gains
-from .worlds import beats, enter
+from .worlds import enter
 
 Settings = Mapping[str, Any]
 Scores = dict[str, float]
@@ -217,10 +216,6 @@ def measured(settings: Settings, world: Any, seed: int, epochs: int | None = Non
         "pairs": {
             "gain inside": float(gain[~apart].mean()),
             "gain across": float(gain[apart].mean()),
-            "share that loses inside": float((gain <= 0)[~apart].double().mean()),
-            "share that loses across": float((gain <= 0)[apart].double().mean()),
-            "sign agreement": predictors.sign_agreement(found.gain),
-            "AUC of a repeat": predictors.repeat_auc(found.gain[:, unseen]),
         }
     }
     how = world.how
@@ -245,7 +240,7 @@ def measured(settings: Settings, world: Any, seed: int, epochs: int | None = Non
             groups = rule(distance)
             end = federate(settings, world, LGFedAvg(**how, assignment=groups), seed)
             out[label] = scored(world, end, groups) | judge(distance, *asked)
-    one_cut = chapter.OneCut(**how, after=max(1, settings["rounds"] // 4))
+    one_cut = OneCut(**how, after=max(1, settings["rounds"] // 4))
     end = federate(settings, world, one_cut, seed)
     groups = end.state.assignment
     out["CFL, one cut"] = scored(world, end, groups)
@@ -268,26 +263,12 @@ def of_seed(settings: Settings, dose: float, seed: int) -> Table:
     return measured(settings, world_of(settings, dose, seed), seed)
 
 
-def told_apart(settings: Settings, dose: float, seed: int, world: Any = None) -> Table:
-    """What the distances that learn nothing say about the groups of unseen clients."""
-    world = world or world_of(settings, dose, seed)
-    group = torch.as_tensor(world.clients.planted)
-    pairs = chapter.judged_pairs(settings["clients"], settings["trainers"])
-    unseen = pairs[(pairs >= settings["trainers"]).all(1)]
-    one, other = unseen.T
-    apart = (group[one] != group[other]).numpy()
-    found = plain_distances(settings, chapter.looks(settings, world, seed))
-    return {name: {"AUC, groups": predictors.auc(apart, d[one, other].numpy())} for name, d in found.items()}
-
-
-def measure(
-    settings: Settings, keep: running.Keep, table: Callable[[Settings, float, int], Table] = of_seed
-) -> dict[str, Any]:
+def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Dose -> row -> score -> seed; a dose and a seed are kept at a time."""
     figures: dict[str, Any] = {f"dose {dose:g}": {} for dose in settings["doses"]}
     for dose, seed in itertools.product(reversed(settings["doses"]), settings["seeds"]):
         part = f"dose {dose:g}, seed {seed}"
-        enter(figures[f"dose {dose:g}"], seed, keep(part, predictors.plain, table, settings, dose, seed), 4)
+        enter(figures[f"dose {dose:g}"], seed, keep(part, predictors.plain, of_seed, settings, dose, seed), 4)
     return figures
 
 
@@ -308,31 +289,6 @@ def probe() -> running.Probe:
     return out
 
 
-def probe_distances() -> running.Probe:
-    """The plain distances of ten clients, in float64."""
-    small = SETTINGS | {"clients": 10, "trainers": 4, "validation": 20, "snapshots": [1, 3]}
-    world = world_of(small, 1.0, 3, torch.float64)
-    found = plain_distances(small, chapter.looks(small, world, 3))
-    judged = predictors.plain(told_apart, small, 1.0, 3, world)
-    return {name: [float(d.square().sum()), *judged[name].values()] for name, d in found.items()}
-
-
-METHODS = ("standalone", "LG-FedAvg", "random groups")
-FOUND = ("cosine, 100 epochs", "hand-made numbers, ridge", "Siamese GCN, paper", "pFedGraph")
-FOUND += ("CFL, one cut", "CFL, one cut, then from the start")
-AGAINST = [("true groups", b) for b in (*METHODS, *FOUND, "Siamese GCN, book")]
-AGAINST += [("Siamese GCN, book", b) for b in (*METHODS, *FOUND, "shuffled gains, book")]
-AGAINST += [(a, "LG-FedAvg") for a in (*FOUND, "standalone")] + [(a, "standalone") for a in FOUND]
-CLAIMS: dict[str, Any] = {}
-for where in (f"dose {dose:g}" for dose in SETTINGS["doses"]):
-    CLAIMS |= beats(AGAINST, "R2", where, label=f"{where}, R2: ")
-
-NEEDED = ("clients", "trainers", "rows", "features", "validation", "repeats", "snapshots")
-LENGTHS = {name: SETTINGS[name] for name in NEEDED} | {"doses": [0.5, 1.0], "seeds": list(range(200, 240))}
-measure_lengths = functools.partial(measure, table=told_apart)
 PRESETS = {
-    "full": running.Experiment("planted_transfer", SETTINGS, measure, probe, ("breast_cancer",), CLAIMS),
-    "lengths": running.Experiment(
-        "planted_transfer_lengths", LENGTHS, measure_lengths, probe_distances, ("breast_cancer",)
-    ),
+    "full": running.Experiment("planted_transfer", SETTINGS, measure, probe, ("breast_cancer",)),
 }

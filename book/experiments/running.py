@@ -45,8 +45,6 @@ class Experiment:
         (see `trace`). Equal numbers mean that the stored result still belongs to the code.
     data : tuple of str
         Data sets of `fedlib.datasets` whose checksums are stored.
-    claims : dict
-        What the experiment asks: sentence -> (place of A, place of B); see `book.results.verdicts`.
     by_arm : bool
         It is ``measure(settings, keep, arms)``, which measures the arms of the probe that are named, and no others: of
         those that compute what they did, the stored figures stay.
@@ -57,7 +55,6 @@ class Experiment:
     measure: Callable[..., dict[str, Any]]
     probe: Callable[[], Probe]
     data: tuple[str, ...] = ()
-    claims: Mapping[str, tuple[Any, Any]] = dataclasses.field(default_factory=dict)
     by_arm: bool = False
 
     @property
@@ -215,9 +212,7 @@ def run(experiment: Experiment, again: bool = False) -> None:
     for d in experiment.data:
         for name, value in datasets.stats(d).checksums.items():
             checksums[f"{d}: {name}" if len(experiment.data) > 1 else name] = value
-    results.save(
-        experiment.path, figures, experiment.settings, checksums, keep.seconds, probe, experiment.claims, earlier
-    )
+    results.save(experiment.path, figures, experiment.settings, checksums, keep.seconds, probe, earlier)
     keep.path.unlink(missing_ok=True)
     print(f"wrote {experiment.path.relative_to(ROOT)}", flush=True)
 

@@ -2,13 +2,12 @@
 
 Preset ``full`` measures, on one core,
 
-- the local training of three works, as a naive loop, a tuned loop, a plain `torch.vmap`, and by fedlib with any module
-  and with its own network: five contenders, timed one after another, again and again, and compared within each turn;
-- how far the contenders' parameters lie apart in 64-bit numbers;
+- the local training of two works, as a naive loop, a plain `torch.vmap`, and by fedlib with any module: three
+  contenders, timed one after another, again and again, and compared within each turn;
 - time and peak memory of a round in chunks of clients.
 
-It needs a machine that does nothing else. Preset ``paper`` times a thousand clients on a GPU. Preset ``flower`` runs
-three algorithms in Flower and compares them with `fedlib.fit`; it needs the extra "flower".
+It needs a machine that does nothing else. Preset ``flower`` runs three algorithms in Flower and compares them with
+`fedlib.fit`; it needs the extra "flower".
 """
 
 import copy
@@ -37,18 +36,16 @@ from fedlib.data import local_batches
 from fedlib.engines.flower import leaves_client
 from fedlib.local import local_update
 from fedlib.params import broadcast
-from fedlib.server.clusters import bipartition, cosine_similarity
 
 from . import running
 
-NAIVE, TUNED, PLAIN = "naive loop", "tuned loop", "plain vmap"
-ANY, LAYERS = "fedlib, any module", "fedlib, own layers"
+NAIVE, PLAIN, ANY = "naive loop", "plain vmap", "fedlib, any module"
 LR = 0.01
 
 Run = Callable[[], list[Tensor]]  # trains all clients; gives their parameters
 
 
-# ---- three works ----
+# ---- two works ----
 
 
 @dataclass(frozen=True)
@@ -108,31 +105,19 @@ def dense(*widths: int) -> list[nn.Module]:
     return layers[:-1]
 
 
-def convolutions(side: int, channels: Sequence[int], padding: int, *widths: int) -> list[nn.Module]:
-    """Convolution 5x5, ReLU and pooling, for each channel; then dense layers."""
-    layers: list[nn.Module] = []
-    for inputs, outputs in zip(channels, channels[1:], strict=False):
-        layers += [nn.Conv2d(inputs, outputs, 5, padding=padding), nn.ReLU(), nn.MaxPool2d(2)]
-        side = (side + 2 * padding - 4) // 2
-    return [*layers, nn.Flatten(), *dense(channels[-1] * side**2, *widths)]
-
-
 def works(settings: dict[str, Any]) -> dict[str, Work]:
-    """W2: a small network on small clients. W1s, W3: convolutions, with small and with large batches."""
-    seed = settings["seed"]
+    """W2: a small network on small clients. W3: convolutions with large batches."""
+    seed, pool = settings["seed"], [nn.ReLU(), nn.MaxPool2d(2)]
     mlp = nn.Sequential(*dense(13, 64, 32, 16, 1))
-    cnn = nn.Sequential(*convolutions(28, (1, 16, 32), 2, 128, 62))
-    lenet = nn.Sequential(*convolutions(32, (3, 6, 16), 0, 120, 84, 10))
+    convolutions = nn.Conv2d(3, 6, 5), *pool, nn.Conv2d(6, 16, 5), *pool
+    lenet = nn.Sequential(*convolutions, nn.Flatten(), *dense(400, 120, 84, 10))
     return {
         "W2": Work(models.MLP((13, 64, 32, 16, 1)), mlp, settings["W2"], 20, (13,), 0, 32, 10, seed),
-        "W1s": Work(
-            models.CNN((1, 28, 28), (16, 32), (128, 62)), cnn, settings["W1s"], 40, (1, 28, 28), 62, 10, 1, seed
-        ),
         "W3": Work(models.lenet5(), lenet, settings["W3"], 100, (3, 32, 32), 10, 100, 1, seed),
     }
 
 
-# ---- five ways to train ----
+# ---- three ways to train ----
 
 
 def naive_loop(work: Work, dtype: torch.dtype) -> Run:
@@ -150,28 +135,6 @@ def naive_loop(work: Work, dtype: torch.dtype) -> Run:
                     work.criterion(local(x_k[rows]), y_k[rows]).backward()
                     rule.step()
             ends.append([p.detach() for p in local.parameters()])
-        return [torch.stack(p) for p in zip(*ends, strict=True)]
-
-    return run
-
-
-def tuned_loop(work: Work, dtype: torch.dtype) -> Run:
-    """One client after another, without waste."""
-    module, (x, y) = work.network(dtype), work.data(dtype)
-    parameters = list(module.parameters())
-    start = [p.detach().clone() for p in parameters]
-
-    def run() -> list[Tensor]:
-        ends = []
-        for x_k, y_k, epochs in zip(x, y, work.orders(), strict=True):
-            with torch.no_grad():
-                torch._foreach_copy_(parameters, start)
-            for order in epochs:
-                for rows in order.split(work.batch_size):
-                    grads = torch.autograd.grad(work.criterion(module(x_k[rows]), y_k[rows]), parameters)
-                    with torch.no_grad():
-                        torch._foreach_add_(parameters, grads, alpha=-LR)
-            ends.append([p.detach().clone() for p in parameters])
         return [torch.stack(p) for p in zip(*ends, strict=True)]
 
     return run
@@ -202,13 +165,12 @@ def plain_vmap(work: Work, dtype: torch.dtype) -> Run:
     return run
 
 
-def by_fedlib(work: Work, dtype: torch.dtype, own: bool) -> Run:
-    """The stack of fedlib: its own network, or any module."""
-    predict = work.model if own else models.Model(work.network(dtype))
-    start = predict.init(work.seed) if own else predict.params
+def by_fedlib(work: Work, dtype: torch.dtype) -> Run:
+    """The stack of fedlib."""
+    predict = models.Model(work.network(dtype))
     x, y = work.data(dtype)
     data, loss = fedlib.stack_clients(list(x), list(y)), work.loss(predict)
-    stack = broadcast({name: p.to(dtype) for name, p in start.items()}, work.clients)
+    stack = broadcast({name: p.to(dtype) for name, p in predict.params.items()}, work.clients)
 
     def run() -> list[Tensor]:
         batches = local_batches(data, work.batch_size, work.epochs, work.key)
@@ -217,24 +179,7 @@ def by_fedlib(work: Work, dtype: torch.dtype, own: bool) -> Run:
     return run
 
 
-CONTENDERS: dict[str, Callable[[Work, torch.dtype], Run]] = {
-    NAIVE: naive_loop,
-    TUNED: tuned_loop,
-    PLAIN: plain_vmap,
-    ANY: partial(by_fedlib, own=False),
-    LAYERS: partial(by_fedlib, own=True),
-}
-
-
-def gaps(some: dict[str, Work]) -> dict[str, float]:
-    """How far any contender's parameters lie from the naive loop's, in 64-bit numbers."""
-    found = {}
-    for name, work in some.items():
-        small = work if name == "W2" else replace(work, clients=2, rows=20)
-        ends = {c: make(small, torch.float64)() for c, make in CONTENDERS.items()}
-        apart = [(p - q).abs().max() for end in ends.values() for p, q in zip(ends[NAIVE], end, strict=True)]
-        found[name] = float(max(apart))
-    return found
+CONTENDERS = {NAIVE: naive_loop, PLAIN: plain_vmap, ANY: by_fedlib}
 
 
 def seconds_of(run: Callable[[], Any]) -> float:
@@ -252,9 +197,9 @@ def race(work: Work, pairs: int) -> list[dict[str, float]]:
     return [{c: seconds_of(run) for c, run in runs.items()} for _ in range(pairs)]
 
 
-def gains(times: pd.DataFrame, against: str) -> dict[str, dict[str, float]]:
-    """How many times as fast as `against`: median and range of the ratios of neighbours."""
-    ratio = pd.DataFrame({c: times[against] / times[c] for c in times})
+def gains(times: pd.DataFrame) -> dict[str, dict[str, float]]:
+    """How many times as fast as the naive loop: median and range of the ratios of neighbours."""
+    ratio = pd.DataFrame({c: times[NAIVE] / times[c] for c in (PLAIN, ANY)})
     table = pd.DataFrame({"median": ratio.median(), "lowest": ratio.min(), "highest": ratio.max()})
     return table.round(3).to_dict("index")
 
@@ -315,25 +260,6 @@ def in_a_new_process(function: Callable[..., Any], *args: Any) -> Any:
         return pool.submit(function, *args).result()
 
 
-# ---- a GPU ----
-
-
-def on_a_card(clients: int, looped: int, seed: int) -> dict[str, float]:
-    """Seconds of the second round of a network with convolutions: in one stack, and client by client."""
-    model, ids = models.femnist_cnn(), torch.arange(clients)
-    algorithm = FedAvg(loss_of(model), lr=LR, batch_size=10, epochs=1)
-
-    def fitted(data: fedlib.ClientData) -> float:
-        end = fedlib.fit(algorithm, model.init(seed), data, 2, device="cuda", progress=False)
-        return float(end.history["seconds"].iloc[-1])
-
-    x = Key(seed).normal(ids, "x", 40, 1, 28, 28).float()
-    y = (Key(seed).uniform(ids, "y", 40) * 62).long()
-    data = fedlib.stack_clients(list(x), list(y))
-    alone = sum(fitted(data[k : k + 1]) for k in range(looped)) / looped
-    return {"clients": clients, "stack, s": fitted(data), "one by one, s": alone * clients}
-
-
 # ---- the experiments ----
 
 
@@ -347,18 +273,9 @@ def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
     }
     sizes = settings["clients"], settings["chunks"]
     return {
-        "gains": {name: {against: gains(t, against) for against in (NAIVE, TUNED)} for name, t in times.items()},
-        "seconds": {name: t.median().to_dict() for name, t in times.items()},
-        "gaps": keep("gaps", gaps, some),
+        "gains": {name: {NAIVE: gains(t)} for name, t in times.items()},
         "chunks": keep("chunks", in_a_new_process, all_chunk_costs, *sizes, some["W2"].epochs),
     }
-
-
-def measure_paper(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
-    """A thousand clients on a GPU."""
-    if not torch.cuda.is_available():
-        raise OSError("preset paper of chapter 16 times a GPU, and PyTorch finds none")
-    return {"card": keep("card", on_a_card, settings["clients"], settings["looped"], settings["seed"])}
 
 
 def measure_flower(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
@@ -400,23 +317,14 @@ def tiny(name: str) -> Any:
 
 
 def probe() -> running.Probe:
-    """What the works compute, two rounds of tiny federations; CFL on the digits; matrix and cut."""
+    """What the works compute, and two rounds of tiny federations."""
     found = {}
-    for name, work in works({"W2": 4, "W1s": 2, "W3": 2, "seed": 0}).items():
+    for name, work in works({"W2": 4, "W3": 2, "seed": 0}).items():
         small = replace(work, rows=8, batch_size=4, epochs=1)
         rule, (x, y) = FedAvg(small.loss(small.model), lr=0.1, batch_size=4, epochs=1), small.data(torch.float64)
         data = first_rows(fedlib.stack_clients(list(x), list(y)), range(8, 8 - len(x), -1))
         found[name] = running.trace(rule, small.model.init(0), data)
-        for contender in (ANY, LAYERS):
-            ends = CONTENDERS[contender](small, torch.float64)()
-            found[f"{name}: {contender}"] = [float(p.square().sum()) for p in ends]
-    found[RELATIVE] = running.trace(tiny(RELATIVE), flower_run.MODEL.init(0), few_digits(), 3)
-    draw = torch.Generator().manual_seed(0)  # updates of two groups that pull in opposite directions
-    group = torch.rand(20, generator=draw) < 0.3
-    group[:2] = torch.tensor([True, False])
-    pull, noise = 0.3 * torch.randn(1000, generator=draw), torch.randn(20, 1000, generator=draw)
-    cosines = cosine_similarity((noise + torch.where(group[:, None], pull, -pull)).double())
-    found["matrix and cut"] = [float(cosines.sum()), *bipartition(cosines).assignment.tolist()]
+        found[f"{name}: {ANY}"] = [float(p.square().sum()) for p in by_fedlib(small, torch.float64)()]
     return found
 
 
@@ -433,17 +341,14 @@ def probe_flower() -> running.Probe:
 SETTINGS: dict[str, Any] = {
     "pairs": 15,  # turns
     "W2": 100,  # clients
-    "W1s": 10,
     "W3": 20,
     "clients": [100, 1000, 10_000],  # in chunks
     "chunks": [10, 100, "auto"],
     "seed": 0,
 }
-PAPER = {"clients": 1000, "looped": 20, "seed": 0}
 PRESETS = {
     "full": running.Experiment("scaling_out", SETTINGS, measure, probe, ("digits",)),
     "flower": running.Experiment(
         "scaling_out_flower", flower_run.settings(), measure_flower, probe_flower, ("digits",)
     ),
-    "paper": running.Experiment("scaling_out_paper", PAPER, measure_paper, probe),
 }

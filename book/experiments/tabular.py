@@ -22,7 +22,7 @@ from fedlib.partition.labels import one_group, random_of
 __all__ = ["PLANTS", "SETTINGS", "TABLES", "Setting", "TabularClients", "Table", "deal", "table"]
 
 TABLES = ("boston", "wine_quality", "obesity", "diabetes", "breast_cancer", "wine")
-PLANTS = ("scale", "offset", "sign")
+PLANTS = ("scale", "sign")
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,9 +213,9 @@ def deal(
         Groups of features: a client draws its columns from the pool of its group. 1: all draw from all.
     overlap : bool
         False: no row belongs to two clients. True: each client draws from all rows outside the hold-out.
-    plant : {None, "scale", "offset", "sign"}
+    plant : {None, "scale", "sign"}
         Change the standardised target y of half of the clients (rounded down), in all parts: ``y exp(-2 strength)``,
-        ``y + 3 strength``, or ``-y`` if ``strength > 0``. Who they are does not depend on the feature groups. For
+        or ``-y`` if ``strength > 0``. Who they are does not depend on the feature groups. For
         regression only.
     strength : float
         At least 0; 0 changes nothing, but the clients are marked as `TabularClients.planted`.
@@ -267,7 +267,6 @@ def deal(
     if plant is not None:
         planted[random_of("planted", seed).permutation(clients)[: clients // 2]] = 1
     factor = {"scale": math.exp(-2 * strength), "sign": -1 if strength > 0 else 1}.get(plant or "", 1)
-    shift = 3 * strength if plant == "offset" else 0.0
     mean, deviation = _moments(x[train[:, :, None], seen[:, None]])
     y_mean, y_deviation = _moments(table.y[train].astype(float))
 
@@ -276,7 +275,7 @@ def deal(
         y = table.y[rows]
         if table.classes is None:
             y = (y - y_mean) / y_deviation
-            y = np.where(planted[:, None] == 1, y * factor + shift, y).astype(np.float32)
+            y = np.where(planted[:, None] == 1, y * factor, y).astype(np.float32)
         new, places = new.reshape(rows.size, -1).astype(np.float32), np.arange(rows.size).reshape(rows.shape)
         return stack_rows(new, y.ravel(), list(places), classes=table.classes)
 

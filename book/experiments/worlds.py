@@ -1,8 +1,8 @@
-"""Tables of figures, claims, losses, data and variants that several experiments share; it is no experiment itself."""
+"""Tables of figures, losses, data and variants that several experiments share; it is no experiment itself."""
 
 import os
 import warnings
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cache
@@ -25,7 +25,7 @@ Rows = dict[str, dict[str, float]]  # row of the figures -> score -> number
 ON_CPU: dict[str, Any] = {"device": "cpu", "progress": False}  # for `fedlib.fit`
 EXACT = ON_CPU | {"dtype": torch.float64}  # how probes are run
 
-# ---- figures and claims ----
+# ---- figures ----
 
 
 def seeds_of(settings: Mapping[str, Any]) -> range:
@@ -44,16 +44,6 @@ def enter(figures: dict[str, Any], seed: int, rows: Mapping[str, Mapping[str, An
 def rounded(rows: Mapping[str, Mapping[str, Any]], digits: int = 4) -> Rows:
     """Numbers as JSON can hold them."""
     return {row: {score: round(float(v), digits) for score, v in scores.items()} for row, scores in rows.items()}
-
-
-def claims_of(asked: Mapping[str, tuple[str, str, str]], *above: str) -> dict[str, tuple[Any, Any]]:
-    """Claims for `running.Experiment`: sentence -> (larger row, smaller row, score); `above` is where the rows are."""
-    return {sentence: ((*above, a, score), (*above, b, score)) for sentence, (a, b, score) in asked.items()}
-
-
-def beats(pairs: Iterable[tuple[str, str]], score: str, *above: str, label: str = "") -> dict[str, tuple[Any, Any]]:
-    """The claims "a beats b", after a label."""
-    return claims_of({f"{label}{a} beats {b}": (a, b, score) for a, b in pairs}, *above)
 
 
 # ---- runs ----
@@ -146,3 +136,11 @@ class LowRank(DomainGCN):
     def propagate(self, params: Params, V: Tensor, A: Tensor) -> Tensor:
         """A V W."""
         return A @ (V + V @ params["P"] @ params["R"].mT)
+
+
+def with_parts(params: Params, layers: Sequence[str], A: Tensor, flags: Mapping[str, Tensor]) -> Params:
+    """What a network is called with: V-hat for V (Eq. 5), with W, of low rank, and ReLU where the flags are 1."""
+    params = {n: p * flags["W"] if n.endswith(".R") else p for n, p in params.items()}
+    out = LowRank(relu=False).connect(params, layers, A)
+    V = {n: torch.where(flags["ReLU"] > 0, p.relu(), p) for n, p in out.items() if n.startswith("V.")}
+    return {n: p for n, p in out.items() if n not in V} | V

@@ -35,7 +35,7 @@ def test_fine_tuning_of_any_model_is_that_of_the_library(federation):
     plain, results = trained(federation, "FedAvg")
     assert sorted(by_epochs) == [1, 3, 10] and [len(r.history) for r in by_epochs.values()] == [3, 5, 12]
     new = chapter.enrolled(*federation, "FedAvg", plain, results[0], 0)
-    at_home, other = (chapter.finetuned(plain, new, federation[1].new, 0, rate) for rate in (0.1, None))
+    at_home, other = (chapter.finetuned(plain, new, federation[1].new, 0, rate) for rate in (0.1, 0.3))
     for epochs, result in by_epochs.items():
         enrolled = chapter.enrolled(*federation, "FedAvg, fine-tuned", tuned, result, epochs)
         assert same(models_of(tuned, enrolled), at_home[epochs].state.local)
@@ -106,9 +106,6 @@ def test_longer_runs_are_fine_tuned_as_the_others(federation, monkeypatch):
     arm = chapter.arm(settings, "writers", "IFCA", 0, 0.3, 2)
     figures = chapter.measure_longer(settings, lambda name, function, *args: function(*args))["writers"]
     scores = ("own", "worst decile", "all classes", "new", "validation")
-    for epochs in chapter.EPOCHS:
-        for score in scores:
-            assert figures[f"IFCA, rate 0.3, epochs {epochs}"][score]["0"] == arm[f"fine-tuned, epochs {epochs}"][score]
     assert {s: figures["IFCA"][s]["0"] for s in scores} == {s: arm["as trained"][s] for s in scores}
     rows = [row for row in figures if row.startswith("FedAvg, rate")]
     assert len(rows) == 6

@@ -37,17 +37,6 @@ def test_groups_differ_in_their_targets_only():
     assert np.corrcoef(hills[0], bowls[0])[0, 1] < -0.999 < 0.999 < np.corrcoef(bowls[0], bowls[1])[0, 1]
 
 
-def test_plain_distances_are_judged_as_all_are():
-    """The two presets share a figure: the AUC of a distance that learns nothing, about the groups of unseen clients."""
-    few = chapter.SETTINGS | {"clients": 10, "trainers": 5, "validation": 10, "rounds": 2, "pair_rounds": 1, "every": 1}
-    few |= {"snapshots": [1, 3], "clusters": [1, 2], "alphas": [0.8]}
-    world = chapter.world_of(few, 1.0, 3, torch.float64)
-    alone, all_of_them = chapter.told_apart(few, 1.0, 3, world), chapter.measured(few, world, 3, 5)
-    assert len(alone) == 6 and len({row["AUC, groups"] for row in alone.values()}) > 3
-    for name, row in alone.items():
-        assert row["AUC, groups"] == all_of_them[name]["AUC, groups"]
-
-
 def final(algorithm, world):
     end = chapter.federate(FEW, world, algorithm, 3)
     return to_matrix(algorithm.client_params(end.state, torch.arange(6))), end
