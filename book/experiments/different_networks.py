@@ -2,7 +2,8 @@
 
 The federation of chapter 13, experiment 1: twenty clients with thirty digits each, mostly of three classes, have the
 two architectures in turn. The learning rate is 0.3 for all. Each client is scored on the test images of its own
-classes, after 20 rounds as in the chapter, and after 60. Preset ``full`` takes three minutes on one core.
+classes, after 20 rounds as in the chapter, and after 60. With "own prototypes", a client is pulled as by FedProto, but
+towards the means of its own images. Preset ``full`` takes seven minutes on one core.
 """
 
 from copy import deepcopy
@@ -21,7 +22,7 @@ from fedlib.algorithms import FedAvg, FedProto
 from fedlib.client.prototype_net import PrototypeNet
 
 KINDS = "dense", "convolutional"
-METHODS = "alone", "FedProto", "FedAvg by architecture"
+METHODS = "alone", "FedProto", "own prototypes", "FedAvg by architecture"
 TRAINING = {"lr": 0.3, "epochs": 2, "batch_size": 10}
 SETTINGS = {"clients": 20, "digits": 30, "test": 400, "rounds": [20, 60], "seed": 100, "seeds": 10}
 
@@ -48,6 +49,9 @@ def deal(settings: dict[str, Any], seed: int) -> tuple[ClientData, Tensor, Tenso
 
 def predictions(method: str, data: ClientData, x: Tensor, rounds: int, seed: int, **how: Any) -> Tensor:
     """What each client's network says of the images, of shape (K, images, 10)."""
+    if method == "own prototypes":  # a federation of each client
+        alone = [predictions("FedProto", data[k : k + 1], x, rounds, seed, **how) for k in range(len(data))]
+        return torch.cat(alone)
     nets = networks()
     if method == "FedAvg by architecture":
         said = x.new_empty(len(data), len(x), 10)

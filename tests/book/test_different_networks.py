@@ -24,10 +24,13 @@ def test_a_client_trains_with_none_or_with_those_of_its_architecture(method, kin
             assert (net(params, x.double()) - found[2 * k + first]).abs().max() < 1e-9
 
 
-def test_fedproto_differs_from_training_alone():
+def test_each_pull_is_another():
+    """Towards nothing, everybody's prototypes or one's own; in round 1 nobody has any."""
     data, x, *_ = experiment.deal(SETTINGS, 1)
-    alone, pulled = (experiment.predictions(m, data, x.double(), 2, 1, **EXACT) for m in experiment.METHODS[:2])
-    assert (alone - pulled).abs().amax((1, 2)).min() > 1e-6
+    for rounds, apart in ((1, False), (2, True)):
+        found = [experiment.predictions(m, data, x.double(), rounds, 1, **EXACT) for m in experiment.METHODS[:3]]
+        gaps = [(found[i] - found[j]).abs().amax((1, 2)) for i, j in ((0, 1), (0, 2), (1, 2))]
+        assert all(float(gap.min()) > 1e-6 if apart else float(gap.max()) < 1e-9 for gap in gaps)
 
 
 def test_scores_count_images_of_own_classes_and_clients_of_one_architecture(monkeypatch):
