@@ -29,6 +29,7 @@ QUIET = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgroun
 TITLE, AUTHOR, ADDRESS = notebooks.CONFIG["title"], notebooks.CONFIG["author"], notebooks.ADDRESS
 TEMPLATE = notebooks.TEMPLATES.get_template("pdf.html")
 FRONT = {"title": TITLE, "author": AUTHOR, "address": ADDRESS, "html": HTML.as_uri(), "release": badges.release()}
+FRONT["place"] = ADDRESS if badges.repository() != badges.PLACEHOLDER else ""  # not published yet
 READY = Path(__file__).with_name("pdf.js").read_text(encoding="utf8")
 
 

@@ -7,6 +7,7 @@ white, as a digit is, or the bar of a matrix's colours, all its images are drawn
 on them: in the dark white turns dark, and red stays red.
 
 Words are text in the page's typeface, each as wide as Matplotlib's outlines of it were, so that none can overflow.
+Short ones, such as numbers at an axis, are centred instead.
 
 Two styles of Matplotlib would need each figure drawn twice, and no reader's own colours; a CSS filter over
 all figures would turn photos into their negatives.
@@ -36,6 +37,7 @@ SPANS = {"fill": 16, "stroke": GREY_LINE}  # pale blue is a fill's own colour
 PALETTE = {colour.lower() for colour in COLOURS[:-1]}  # without black
 WHITE = 240  # of 255: an image is drawn on white if each channel of its lightest colour comes to this
 DROPPED = {ET.Comment, *(f"{SVG}{name}" for name in ("metadata", "style", "title"))}
+SHORT = 5  # characters
 LARGER = 1.15  # so that Source Sans has the letters of Matplotlib's DejaVu Sans, and hardly another width
 NUMBER = r"-?\d*\.?\d+(?:e-?\d+)?"
 ET.register_namespace("", SVG[1:-1])
@@ -91,7 +93,8 @@ def stands_on(image, text):
         y = -y - height - moved(image)[1]
     left, top = moved(text)
     across = "rotate" not in text.get("transform", "")
-    return 0 <= left + across * float(text.get("textLength", 0)) / 2 - x <= width and 0 <= top - 3 - y <= height
+    middle = left + across * (float(text.get("textLength", 0)) / 2 + float(text.get("x", 0)))
+    return 0 <= middle - x <= width and 0 <= top - 3 - y <= height
 
 
 def lettered(root):
@@ -104,7 +107,10 @@ def lettered(root):
                 width, _, _ = text_to_path.get_text_width_height_descent(said, FontProperties(size=size), "$" in said)
                 style = styles_of(text) | {"font-size": f"{LARGER * size:.4g}px"}
                 text[:], text.text, text.tag = [], "", f"{SVG}text"
-                text.attrib |= {"transform": place, "textLength": f"{width:.1f}", "lengthAdjust": "spacing"}
+                if len(said) > SHORT:
+                    text.attrib |= {"transform": place, "textLength": f"{width:.1f}", "lengthAdjust": "spacing"}
+                else:
+                    text.attrib |= {"transform": place, "x": f"{width / 2:.1f}", "text-anchor": "middle"}
                 restyle(text, style)
                 write(text, said)
 

@@ -164,7 +164,9 @@ def test_words_in_a_figure_are_text_as_wide_as_they_were():
     assert {"A & B", "0.4", "gain in R2 of ε10"} <= set(texts) and "<use" in svg and "DejaVu" not in svg
     spans = [(e.text, e.get("style")) for e in texts["gain in R2 of ε10"]]
     assert spans[1:3] == [("R", "font-size: 100%; font-style: italic"), ("2", "font-size: 70%; font-style: normal")]
-    assert all(5 < float(e.get("textLength")) < 130 for e in texts.values())
+    wide = {said: e.get("textLength") for said, e in texts.items()}
+    assert 60 < float(wide.pop("gain in R2 of ε10")) < 130 and set(wide.values()) == {None}
+    assert all(5 < 2 * float(texts[said].get("x")) < 50 for said in wide), "short ones are centred"
 
 
 def on_an_image(ax):
