@@ -80,4 +80,4 @@ def test_the_page_for_teachers_shows_its_links_once_the_files_are_there(tmp_path
     page = tmp_path / "index.html"
     page.write_text((pdf.HTML / "book/teaching/index.html").read_text(encoding="utf8"), encoding="utf8")
     pdf.show_links(page)
-    assert '<p><a href="../../downloads/01_fedavg.pdf">' in page.read_text(encoding="utf8")
+    assert '<p>\n<a href="../../downloads/01_fedavg.pdf">' in page.read_text(encoding="utf8")
