@@ -7,7 +7,8 @@ import pytest
 import torch
 from sklearn.cluster import AgglomerativeClustering
 
-from fedlib.server.clusters import bipartition, cosine_similarity, kmeans, nearest
+from fedlib import Key
+from fedlib.server.clusters import bipartition, cosine_similarity, kmeans, kmeans_seed, nearest
 from fedlib.statistics import cluster_scores
 
 METHODS = ("exact", "complete", "average")
@@ -291,6 +292,11 @@ def test_kmeans_is_the_same_for_a_seed():
     first, again = (kmeans(updates, 6, 3) for _ in range(2))
     assert torch.equal(first.assignment, again.assignment) and torch.equal(first.centres, again.centres)
     assert any(not torch.equal(kmeans(updates, 6, seed).assignment, first.assignment) for seed in range(4, 8))
+
+
+def test_every_seed_and_round_has_a_seed_of_its_own():
+    drawn = {kmeans_seed(Key(seed, t)) for seed in (0, 1, -(2**63)) for t in (1, 2)}
+    assert len(drawn) == 6 and all(0 <= seed < 2**32 for seed in drawn)
 
 
 def test_the_best_of_twenty_starts_counts_and_clusters_are_numbered_by_their_first_clients():
