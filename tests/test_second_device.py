@@ -40,7 +40,7 @@ def test_trains_there_as_on_the_cpu(name, tmp_path):
     assert largest_gap(comparable(there), comparable(here)) <= near
 
     scores = [evaluation.evaluate(algorithm, r, data).mean(numeric_only=True) for r in (there, here)]
-    assert np.allclose(*scores, atol=near, equal_nan=True)
+    assert np.allclose(*scores, atol=max(near, 1e-7), equal_nan=True)  # targets are in float32, and their sums
     if name != "FedSGCNN":  # its new clients need validation rows
         new = new_clients(data)
         served = [fedlib.new_clients(algorithm, r, new, rounds=2).state for r in (there, here)]
