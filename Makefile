@@ -85,7 +85,7 @@ student: $(READY)  ## copies of the chapters without solutions, with nbgrader's 
 pdf: $(HTML)  ## print the chapters and the whole book with headless Chromium, beside the pages' other downloads
 	$(PY) -m tools.pdf
 
-slides: $(RUN) $(READY)  ## a slide deck for each chapter: equations, algorithm, questions, figures, recap
+slides: $(RUN) $(READY)  ## the slide decks of book/slides, with the chapters' figures, tables and functions
 	$(PY) -m tools.slides
 
 golden: $(READY)  ## write tests/golden.json anew, where what the library computes was changed on purpose

@@ -24,7 +24,8 @@ def test_jupyter_book_is_version_one():
 
 def test_every_page_stands_in_the_contents():
     toc = (ROOT / "_toc.yml").read_text(encoding="utf8")
-    pages = [p.relative_to(ROOT).with_suffix("") for p in (ROOT / "book").rglob("*.md") if p.parent.name != "api"]
+    files = [p for p in (ROOT / "book").rglob("*.md") if p.parent.name not in ("api", "slides")]
+    pages = [p.relative_to(ROOT).with_suffix("") for p in files]
     for page in [*pages, *(p.relative_to(ROOT).with_suffix("") for p in notebooks.paths())]:
         assert re.search(rf"{re.escape(page.as_posix())}\s*$", toc, re.M), f"{page} is not in _toc.yml"
 
