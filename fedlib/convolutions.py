@@ -7,58 +7,16 @@ machine with the same number of threads are equal to the last bit.
 """
 
 from collections.abc import Sequence
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor
 
-__all__ = ["WAYS", "as_channels", "as_clients", "conv2d", "laid_out"]
-
-WAYS = "grouped", "one by one"  #: How a product may be computed.
-
-Product = Literal["outputs", "inputs", "weights"]  # the outputs, or the gradient of one of the others
-Found = tuple[Tensor, ...]  # one tensor, or the gradients of the weights and the biases
+__all__ = ["as_channels", "as_clients", "conv2d", "laid_out"]
 
 _FEW = range(2, 6)  # input channels of a filter
 _LARGE = 2**23  # approximate multiplications per client from which the cost of a separate call is negligible
-
-
-class _Conv(NamedTuple):
-    """A convolution of C clients, whose channels are concatenated in x (B, C I, H, W) and g (B, C O, h, w)."""
-
-    clients: int
-    stride: tuple[int, int]
-    padding: tuple[int, int]
-    dilation: tuple[int, int]
-    groups: int  # of one client
-    way: str | None
-
-    def product(self, what: Product, x: Tensor, w: Tensor, b: Tensor | None, g: Tensor | None) -> Found:
-        """Compute a product in the way that suits its shapes and the device; `g` is the gradient of the outputs."""
-        large = what == "weights" and g is not None and g[:, 0].numel() * w[0].numel() * len(w) >= _LARGE * self.clients
-        slow = large and w.shape[1] in _FEW and not x.is_cuda and torch.backends.cpu.get_cpu_capability() != "AVX512"
-        if (self.way or WAYS[slow]) == "grouped":
-            found = self.computed(what, x, w, b, g, self.clients)
-        else:
-            parts = [t if t is None else t.chunk(self.clients, axis) for t, axis in ((x, 1), (w, 0), (b, 0), (g, 1))]
-            each = zip(*([None] * self.clients if part is None else part for part in parts), strict=True)
-            each_found = zip(*(self.computed(what, *one, 1) for one in each), strict=True)  # type: ignore
-            found = tuple(torch.cat(part, 0 if what == "weights" else 1) for part in each_found)
-        return found if what == "weights" else (_arranged(found[0], _layout(x)),)
-
-    def computed(self, what: Product, x: Tensor, w: Tensor, b: Tensor | None, g: Tensor | None, clients: int) -> Found:
-        """Compute a product for `clients` clients with torch's convolution."""
-        spans, groups = (self.stride, self.padding, self.dilation), clients * self.groups
-        # With one image and one group, torch may use its own kernels even for 32-bit numbers.
-        layout = torch.contiguous_format if len(x) == groups == 1 else _layout(x)
-        x, g = (t if t is None else _arranged(t, layout) for t in (x, g))  # type: ignore[assignment]
-        w = w.contiguous() if layout == torch.contiguous_format else w
-        if what == "outputs":
-            return (F.conv2d(x, w, b, *spans, groups),)
-        wanted = [what == "inputs", what == "weights", what == "weights"]
-        of_x, *of_both = torch.ops.aten.convolution_backward(g, x, w, [len(w)], *spans, False, [0, 0], groups, wanted)
-        return (of_x,) if what == "inputs" else tuple(of_both)
 
 
 def _layout(t: Tensor) -> torch.memory_format:
@@ -83,24 +41,51 @@ def _arranged(t: Tensor, layout: torch.memory_format) -> Tensor:
 
 
 class _Conv2d(torch.autograd.Function):
-    """The convolution, with the way chosen separately for each of its three products."""
+    """The convolution of C clients, whose channels are side by side in x (B, C I, H, W) and g (B, C O, h, w)."""
 
     @staticmethod
-    def forward(ctx, conv, x, w, b):
-        ctx.conv = conv
+    def forward(ctx, x, w, b, clients, groups, spans):
         ctx.save_for_backward(x, w)
-        return conv.product("outputs", x, w, b, None)[0]
+        ctx.clients, ctx.groups, ctx.spans = clients, groups, spans
+        w, (x,) = _prepared(w, clients * groups, x)
+        out = F.conv2d(x, w, b, *spans, clients * groups)  # type: ignore[call-overload]
+        return _arranged(out, _layout(x))
 
     @staticmethod
     def backward(ctx, g):
-        (x, w), (_, of_x, of_w, of_b) = ctx.saved_tensors, ctx.needs_input_grad
-        g = _arranged(g, _layout(g))
-        tensors = x.to(g.dtype), w.to(g.dtype), None, g  # under autocast, g may have 16 bits and the others more
-        inputs = ctx.conv.product("inputs", *tensors)[0].to(x.dtype) if of_x else None
-        if not (of_w or of_b):
-            return None, inputs, None, None
-        weights, biases = ctx.conv.product("weights", *tensors)
-        return None, inputs, weights.to(w.dtype), biases if of_b else None
+        (given, weight), (of_x, of_w, of_b, *_) = ctx.saved_tensors, ctx.needs_input_grad
+        x, w, g = given.to(g.dtype), weight.to(g.dtype), _arranged(g, _layout(g))  # under autocast, g may have 16 bits
+        inputs = weights = biases = None
+        if of_x:
+            inputs, *_ = _gradients(x, w, g, ctx.clients * ctx.groups, ctx.spans, [True, False, False])
+            inputs = _arranged(inputs, _layout(x)).to(given.dtype)
+        if of_w or of_b:
+            alone = _one_by_one(x, w, g, ctx.clients)
+            parts, groups = ctx.clients if alone else 1, ctx.groups if alone else ctx.clients * ctx.groups
+            each = zip(x.chunk(parts, 1), w.chunk(parts), g.chunk(parts, 1), strict=True)
+            found = [_gradients(*one, groups, ctx.spans, [False, True, True])[1:] for one in each]
+            weights, biases = (torch.cat(part) if alone else part[0] for part in zip(*found, strict=True))
+            weights = weights.to(weight.dtype)
+        return inputs, weights, biases if of_b else None, None, None, None
+
+
+def _one_by_one(x: Tensor, w: Tensor, g: Tensor, clients: int) -> bool:
+    """Whether the gradient of the weights is faster by one client after another."""
+    large = g[:, 0].numel() * w[0].numel() * len(w) >= _LARGE * clients
+    return large and w.shape[1] in _FEW and not x.is_cuda and torch.backends.cpu.get_cpu_capability() != "AVX512"
+
+
+def _prepared(w: Tensor, groups: int, *images: Tensor) -> tuple[Tensor, list[Tensor]]:
+    """Filters and images in the layout that torch's kernel expects."""
+    # With one image and one group, torch may use its own kernels even for 32-bit numbers.
+    layout = torch.contiguous_format if len(images[0]) == groups == 1 else _layout(images[0])
+    return w.contiguous() if layout == torch.contiguous_format else w, [_arranged(t, layout) for t in images]
+
+
+def _gradients(x: Tensor, w: Tensor, g: Tensor, groups: int, spans: Any, wanted: list[bool]) -> tuple[Tensor, ...]:
+    """The gradients of inputs, weights and biases, as far as they are wanted."""
+    w, (x, g) = _prepared(w, groups, x, g)
+    return torch.ops.aten.convolution_backward(g, x, w, [len(w)], *spans, False, [0, 0], groups, wanted)
 
 
 def conv2d(
@@ -111,7 +96,6 @@ def conv2d(
     padding: Any = 0,
     dilation: Any = 1,
     groups: int = 1,
-    way: str | None = None,
 ) -> Tensor:
     """`torch.nn.functional.conv2d` for a stack of clients.
 
@@ -122,8 +106,6 @@ def conv2d(
     bias : Tensor of shape (C, O), optional
     stride, padding, dilation, groups
         As in torch.
-    way : str, optional
-        One of `WAYS`, for all products; by default, it follows from the shapes.
 
     Returns
     -------
@@ -132,8 +114,8 @@ def conv2d(
     tensors = as_channels(x), weight.flatten(0, 1), None if bias is None else bias.flatten()
     if isinstance(padding, str):  # "same" may pad more on one side
         return as_clients(F.conv2d(*tensors, stride, padding, dilation, len(x) * groups), len(x))
-    conv = _Conv(len(x), _pair(stride), _pair(padding), _pair(dilation), groups, way)
-    return as_clients(_Conv2d.apply(conv, *tensors), len(x))
+    spans = _pair(stride), _pair(padding), _pair(dilation)
+    return as_clients(_Conv2d.apply(*tensors, len(x), groups, spans), len(x))
 
 
 def _pair(n: Any) -> tuple[int, int]:

@@ -6,9 +6,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cache, cached_property, partial
-from types import FunctionType
 from typing import Any, Literal
-from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -28,7 +26,6 @@ _CHUNK_BYTES = 2**30  # on a CPU
 # How many times larger than its steps a matrix must be. In measurements, the low-rank form took .6 to .9 of the time
 # at 1, and about as long at 1/2.
 _THIN = 1
-_NEED_MATRICES: WeakSet[Any] = WeakSet()  # losses that do more with a wide weight than multiply by it
 
 
 @dataclass(frozen=True)
@@ -170,19 +167,28 @@ def local_update(
     _keep_freed_memory()
     size = clients_at_once(params, batches.data, batches.batch_size) if chunk_size == "auto" else chunk_size
     chunks = list(_chunks(batches, operator.index(size)))
-    wide = _wide(loss, params, batches, optimizer, frozen)
+
+    def trained(wide: dict[str, LowRank]) -> Trained:
+        done = {name: torch.empty_like(p) for name, p in params.items() if name not in wide and name not in frozen}
+        mean_loss, first = next(iter(params.values())).new_empty(clients), 0
+        for chunk in chunks:
+            place, rows = chunk.to(mean_loss.device), slice(first, first := first + len(chunk))
+            start = {name: wide[name][rows] if name in wide else _start(p, place) for name, p in params.items()}
+            own = [{n: p[place] for n, p in e.items()} if isinstance(e, dict) else e[place] for e in extras]
+            mean_loss[place] = _train_chunk(loss, start, batches[chunk], optimizer, own, done, place)
+        order = torch.cat(chunks).argsort().to(mean_loss.device)
+        ends = params | done | {name: weights[order] for name, weights in wide.items()}
+        return Trained(ends, mean_loss, batches.steps)
+
     try:
-        return _train_chunks(loss, params, batches, optimizer, extras, frozen, chunks, wide)
+        return trained(_wide(params, batches, optimizer, frozen))
     except NeedsMatrix:
-        _NEED_MATRICES.add(_function(loss))
-    return _train_chunks(loss, params, batches, optimizer, extras, frozen, chunks, {})
+        return trained({})
 
 
-def _wide(
-    loss: Loss, params: Params, batches: Batches, optimizer: MakeOptimizer, frozen: Sequence[str]
-) -> dict[str, LowRank]:
+def _wide(params: Params, batches: Batches, optimizer: MakeOptimizer, frozen: Sequence[str]) -> dict[str, LowRank]:
     """The low-rank form of matrices that all clients start from and change by thin steps of plain SGD."""
-    if not stacked.PRIVATE_NAMES or _plain_sgd(optimizer) is None or _function(loss) in _NEED_MATRICES:
+    if not stacked.PRIVATE_NAMES or _plain_sgd(optimizer) is None:
         return {}
     rows = len(batches) * batches.size
     return {
@@ -192,41 +198,9 @@ def _wide(
     }
 
 
-def _function(loss: Loss) -> Any:
-    """Return what identifies a loss, the function of a method or partial and the class of a callable object."""
-    loss = getattr(loss, "func", getattr(loss, "__func__", loss))
-    return loss if isinstance(loss, FunctionType) else type(loss)
-
-
-def _train_chunks(
-    loss: Loss,
-    params: Params,
-    batches: Batches,
-    optimizer: MakeOptimizer,
-    extras: Sequence[Any],
-    frozen: Sequence[str],
-    chunks: list[Tensor],
-    wide: dict[str, LowRank],
-) -> Trained:
-    done = {name: p if name in frozen else torch.empty_like(p) for name, p in params.items() if name not in wide}
-    mean_loss, first = next(iter(params.values())).new_empty(len(batches.steps)), 0
-    for chunk in chunks:
-        place, rows = chunk.to(mean_loss.device), slice(first, first := first + len(chunk))
-        start = {name: wide[name][rows] if name in wide else _start(p, place) for name, p in params.items()}
-        own = [{n: p[place] for n, p in e.items()} if isinstance(e, dict) else e[place] for e in extras]
-        mean_loss[place] = _train_chunk(loss, start, batches[chunk], optimizer, own, frozen, done, place)
-    order = torch.cat(chunks).argsort()
-    if not torch.equal(order, torch.arange(len(order))):
-        wide = {name: weights[order.to(mean_loss.device)] for name, weights in wide.items()}
-    ends = {name: wide[name] if name in wide else done[name] for name in params}
-    return Trained(ends, mean_loss, batches.steps)
-
-
 def _start(p: Tensor, place: Tensor) -> Tensor:
     """Copy the initial values for a chunk of clients, of shape (C, ...), in the layout that training uses."""
-    own = p[:1].expand(len(place), *p.shape[1:]) if p.stride(0) == 0 else p[place]
-    own = laid_out(own) if len(place) > 1 and stacked.PRIVATE_NAMES else own
-    return own.clone() if own.data_ptr() == p.data_ptr() else own
+    return laid_out(p[place]) if len(place) > 1 and stacked.PRIVATE_NAMES else p[place]
 
 
 def _plain_sgd(optimizer: MakeOptimizer) -> float | None:
@@ -263,14 +237,13 @@ def _train_chunk(
     batches: Batches,
     optimizer: MakeOptimizer,
     extras: Sequence[Any],
-    frozen: Sequence[str],
     done: Params,
     place: Tensor,
 ) -> Tensor:
-    """Train one chunk, write each client's parameters into `done` as it finishes, and return the mean losses."""
+    """Train the parameters that `done` names, write them there as clients finish, and return the mean losses."""
     wide = {name: p for name, p in start.items() if isinstance(p, LowRank)}
     params = {name: p.start.to("meta") if isinstance(p, LowRank) else p for name, p in start.items()}
-    trained = {name: p.requires_grad_() for name, p in params.items() if name not in frozen and name not in wide}
+    trained = {name: params[name].requires_grad_() for name in done}
     step_all, lr = _step(optimizer, list(trained.values())), _plain_sgd(optimizer) or 0.0
     axes = ({name: None if name in wide else 0 for name in params}, 0, *[0] * len(extras)) if wide else 0
     places, seeds = [(params[name], weights) for name, weights in wide.items()], batches.seeds

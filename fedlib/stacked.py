@@ -76,21 +76,17 @@ def vmap(
     """
     placeholders = {id(placeholder): weights for placeholder, weights in wide}
 
-    def with_kernels(*args: Any) -> Any:
-        with still():
+    def one(seed: Any, *args: Any) -> Any:
+        with still() if seed is None else _Kernels(placeholders, Draws(seed, step, training=True)):
             return function(*args)
 
-    def with_draws(seed: Any, *args: Any) -> Any:
-        with _Kernels(placeholders, Draws(seed, step, training=True)):
-            return function(*args)
-
-    def with_seeds(*args: Any) -> Any:
-        if len(seeds) == 1 and in_dims == 0:  # type: ignore[arg-type]
-            return with_draws(seeds[0], *map(_first, args))[None]  # type: ignore[index]
+    def each(*args: Any) -> Any:
+        if seeds is not None and len(seeds) == 1 and in_dims == 0:
+            return one(seeds[0], *map(_first, args))[None]
         axes = in_dims if isinstance(in_dims, tuple) else [in_dims] * len(args)
-        return torch.vmap(with_draws, (0, *axes))(seeds, *args)
+        return torch.vmap(one, (None if seeds is None else 0, *axes))(seeds, *args)
 
-    return torch.vmap(with_kernels, in_dims) if seeds is None else with_seeds
+    return each
 
 
 def _first(stack: Any) -> Any:

@@ -133,8 +133,7 @@ def _gradients(value: Tensor, params: Params) -> list[Tensor]:
     """Gradients of the value, with zeros for parameters that it does not depend on."""
     if not value.requires_grad:
         return [torch.zeros_like(p) for p in params.values()]
-    found = torch.autograd.grad(value, list(params.values()), allow_unused=True)
-    return [torch.zeros_like(p) if g is None else g for g, p in zip(found, params.values(), strict=True)]
+    return list(torch.autograd.grad(value, list(params.values()), materialize_grads=True))
 
 
 def _rounding(device: torch.device, dtype: torch.dtype) -> float:
@@ -175,26 +174,25 @@ def _check_stack(loss: Callable[..., Tensor], stack: Params, batch: Batch, kind:
         value = vmap(loss, seeds=seeds)(stack, tuple(part.clone() for part in batch)).sum()
         if not value.requires_grad:
             raise Refused("the loss does not depend on the parameters, or detaches them")
-        together, alone = _gradients(value, stack), []
+        together, value = _gradients(value, stack), torch.zeros_like(value)
         for k in range(2):
             with one_client(seeds[k], training=True):
-                value = loss(row(stack, k), tuple(part[k].clone() for part in batch))
-            if stray := [p for p in _leaves(value) if not any(p is q for q in stack.values())]:
-                raise Refused(
-                    f"the forward pass uses a parameter of shape {tuple(stray[0].shape)} that is not the client's; "
-                    "reach it as an attribute of its layer, not through a list, a closure or another module; freeze "
-                    "that of a teacher by requires_grad_(False)"
-                )
-            alone.append(_gradients(value, stack))
+                value = value + loss(row(stack, k), tuple(part[k].clone() for part in batch))
+        if stray := [p for p in _leaves(value) if not any(p is q for q in stack.values())]:
+            raise Refused(
+                f"the forward pass uses a parameter of shape {tuple(stray[0].shape)} that is not the client's; "
+                "reach it as an attribute of its layer, not through a list, a closure or another module; freeze "
+                "that of a teacher by requires_grad_(False)"
+            )
+        alone = _gradients(value, stack)
     except Refused:
         raise
     except Exception as error:
         place = _place(error, "") or "the loss"
         raise ValueError(f"{place} cannot be trained in a stack of clients: {_remedy(str(error))}") from error
     allowed = {1e-7: 1e-6, 1e-4: 0.02}.get(_rounding(seeds.device, kind), 0.2)
-    size = sum(g.norm() for own in alone for g in own)  # a gradient may be zero up to rounding
-    for name, found, *own in zip(stack, together, *alone, strict=True):
-        right: Any = sum(own)
+    size: Any = sum(g.norm() for g in alone)  # a gradient may be zero up to rounding
+    for name, found, right in zip(stack, together, alone, strict=True):
         gap = (found - right).norm()
         if not gap <= allowed * (right.norm() + 1e-3 * size + 1e-5) and size.isfinite():
             raise ValueError(

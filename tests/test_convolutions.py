@@ -30,8 +30,9 @@ def derivatives(f, *tensors):
 
 @pytest.mark.parametrize("bias", [True, False])
 @pytest.mark.parametrize("shape", SHAPES)
-@pytest.mark.parametrize("way", [*convolutions.WAYS, None])
-def test_a_stack_is_one_client_after_another(way, shape, bias):
+@pytest.mark.parametrize("one_by_one", [True, False])
+def test_a_stack_is_one_client_after_another(one_by_one, shape, bias, monkeypatch):
+    monkeypatch.setattr(convolutions, "_one_by_one", lambda *_: one_by_one)
     (clients, rows, inputs, outputs, height, width, kernel), settings = SHAPES[shape]
     x, w = draw("x", clients, rows, inputs, height, width), draw("w", clients, outputs, inputs // settings[3], *kernel)
     tensors = (x, w, draw("b", clients, outputs)) if bias else (x, w)
@@ -41,7 +42,7 @@ def test_a_stack_is_one_client_after_another(way, shape, bias):
         return torch.stack([F.conv2d(*one, *([] if b else [None]), *settings) for one in each])
 
     def together(x, w, *b):
-        return convolutions.conv2d(x, w, *(b or [None]), *settings, way)
+        return convolutions.conv2d(x, w, *(b or [None]), *settings)
 
     for a, b in zip(derivatives(together, *tensors), derivatives(alone, *tensors), strict=True):
         torch.testing.assert_close(a, b, atol=1e-11, rtol=1e-11)
@@ -53,13 +54,13 @@ CHOICES += [("AVX2", 1, 32, set()), ("AVX2", 6, 32, set()), ("AVX2", 3, 4, set()
 
 @pytest.mark.parametrize(("capability", "channels", "side", "ways"), CHOICES)
 def test_the_way_follows_from_shapes_and_processor(capability, channels, side, ways, monkeypatch):
-    alone, computed = set(), convolutions._Conv.computed
+    alone, computed = set(), convolutions._gradients
 
-    def spy(conv, what, x, w, b, g, clients):
-        alone.update({what} if clients == 1 else ())
-        return computed(conv, what, x, w, b, g, clients)
+    def spy(x, w, g, groups, spans, wanted):
+        alone.update({"weights" if wanted[1] else "inputs"} if groups == 1 else ())
+        return computed(x, w, g, groups, spans, wanted)
 
-    monkeypatch.setattr(convolutions._Conv, "computed", spy)
+    monkeypatch.setattr(convolutions, "_gradients", spy)
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
     x, w = (draw(n, *s).float() for n, s in (("x", (3, 40, channels, side, side)), ("w", (3, 6, channels, 5, 5))))
     torch.autograd.grad(convolutions.conv2d(x, w, padding=2).sum(), (x, w))

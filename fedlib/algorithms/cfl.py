@@ -19,7 +19,7 @@ from ..data import ClientData
 from ..keys import Key
 from ..params import Params, broadcast, mix, norm, number_of_rows, sub, take
 from ..server.clusters import bipartition, cosine_similarity
-from ..server.split_tree import Split, cut_in_two, grown, walk
+from ..server.split_tree import Split, walk
 from .clustered import Clustered, ClusteredState
 
 __all__ = ["CFL", "CFLState"]
@@ -153,7 +153,14 @@ class CFL(Clustered):
         with server_time("clustering"):
             splits = self.cuts(state, update, due)
         for split in splits:  # Algorithm 2, lines 6 and 7: both sides continue from theta*
-            state = grown(state, split)
+            c, number = split.model, number_of_rows(state.models)
+            state = replace(
+                state,
+                models={name: torch.cat([p, p[[c]]]) for name, p in state.models.items()},
+                assignment=state.assignment.index_fill(0, split.members[split.part == 1], number),
+                finished=torch.cat([state.finished, state.finished[[c]]]),
+                splits=(*state.splits, replace(split, new=number)),
+            )
         return state
 
     def evidence(self, state: Any, update: Update, i: Tensor, mean: float) -> tuple[float, ...]:
@@ -178,8 +185,10 @@ class CFL(Clustered):
         if len(i) < 2:
             return None
         start = {name: p[[c]] for name, p in state.models.items()}
-        delta, part = take(update.per_client["update"], i), self.part(state, update, i)
-        return cut_in_two(state.round, c, update.clients[i], delta, start, part)
+        delta, part = take(update.per_client["update"], i), self.part(state, update, i).to(i.device)
+        # the sum of each side's updates, each normalised to length 1, for comparison with new clients
+        directions = mix(membership(part, 1 / norm(delta).double(), 2), delta)
+        return Split(state.round, c, -1, update.clients[i], part, cosine_similarity(delta), start, directions)
 
     def part(self, state: Any, update: Update, i: Tensor) -> Tensor:
         """The side, 0 or 1, of each of these clients (Algorithm 2, lines 3 and 5, by Eq. 4 and 6)."""

@@ -33,8 +33,8 @@ class FedSGCNNState(LGFedAvgState):
     ----------
     trainers : Tensor of shape (s,), int64
         S, the positions of the clients selected in Step 1, in ascending order.
-    gain : Tensor of shape (R, P), float64
-        Positive transfer of their P = s (s - 1) / 2 pairs from each of R initialisations; above 0, federating helps.
+    gain : Tensor of shape (1, P), float64
+        Positive transfer of their P = s (s - 1) / 2 pairs; above 0, federating helps.
     distance : Tensor of shape (K, K)
         Predicted distances between all clients.
     """
@@ -70,8 +70,6 @@ class FedSGCNN(LGFedAvg):
     validation : ClientData or float
         Rows on which gains are measured and clusterings compared, matched by id, or the share of each client's training
         rows held back for this, rounded, but at least one row. From round 1 on, all training rows are used.
-    further_starts : sequence of Params
-        Further initialisations from which each pair is measured; the mean gain counts.
     learn : callable
         ``learn(graphs, pairs, gain, seed=seed)``, which returns an object with ``distance(graphs) -> (K, K)``, such as
         `fedlib.server.model_graph.train_siamese`.
@@ -108,7 +106,6 @@ class FedSGCNN(LGFedAvg):
     snapshots: Sequence[int] = (10,)
     score: Score = "loss"
     validation: ClientData | float = 0.25
-    further_starts: Sequence[Params] = ()
     learn: Callable[..., Any] = train_siamese
     cluster: Callable[[Tensor], Tensor | Sequence[Tensor]] = partial(dbscan, eps=0.5)
 
@@ -132,17 +129,16 @@ class FedSGCNN(LGFedAvg):
             train, validation = hold_back(data, validation, key)
         # All layers, because every cluster and every client still has the same parameters.
         start = row(state.models | state.start, 0)
-        options: dict[str, Any] = {"score": self.score, "seed": key.seed}
+        options: dict[str, Any] = {"rounds": self.pair_rounds, "score": self.score, "seed": key.seed}
         # Step 1, line 1
         selected = key.choose(data.id, min(self.trainers, len(data)), "trainers")
         # Steps 2 and 5, line 3
         graphs = [self.graphs(start, train, key, epochs) for epochs in self.snapshots]
         # Step 3, lines 2 and 4 to 11
-        starts = [start, *({name: p.to(start[name]) for name, p in other.items()} for other in self.further_starts)]
-        measured = positive_transfer(self.lg_fedavg(), starts, train[selected], validation, self.pair_rounds, **options)
+        measured = positive_transfer(self.lg_fedavg(), [start], train[selected], validation, **options)
         with server_time(_CLUSTERING):
             # Step 4, line 12
-            gain = measured.gain.nanmean(0)
+            gain = measured.gain[0]
             pairs = measured.pairs[gain.isfinite()].to(data.n.device)
             learned = self.learn([g[selected] for g in graphs], pairs, gain[gain.isfinite()], seed=key.seed)
             # Step 5, line 13
@@ -150,7 +146,7 @@ class FedSGCNN(LGFedAvg):
             # Step 6, line 14
             clusters = self.cluster(distance)
         if not isinstance(clusters, Tensor):
-            options |= {"rounds": self.pair_rounds, "purpose": _CLUSTERING}
+            options |= {"purpose": _CLUSTERING}
             clusters = best_clusters(self.lg_fedavg(mmd=self.mmd), clusters, start, train, validation, **options)
         # Steps 7 to 10, lines 15 to 27, are those of LG-FedAvg with MMD, from the common initialisation
         state = replace(self, assignment=clusters).init(start, data, key)

@@ -1,10 +1,11 @@
 """Each client trains alone, which is the baseline that a federation has to beat."""
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 
 from torch import Tensor
 
-from ..algorithm import Algorithm, Update, held
+from ..algorithm import Algorithm, Update
+from ..client.local_layers import LocalLayersState
 from ..data import ClientData
 from ..keys import Key
 from ..params import Params, broadcast, row, take
@@ -13,19 +14,8 @@ __all__ = ["LocalOnly", "LocalOnlyState"]
 
 
 @dataclass(frozen=True)
-class LocalOnlyState:
-    """State of local training.
-
-    Attributes
-    ----------
-    local : Params
-        Stack of K rows, each client's own model.
-    start : Params
-        Stack of one row, the common initialisation.
-    """
-
-    local: Params = field(metadata=held("client"))
-    start: Params
+class LocalOnlyState(LocalLayersState):
+    """State of local training, in which all layers are local."""
 
 
 @dataclass(frozen=True)

@@ -30,13 +30,9 @@ def split_layers(params: Params, local: Sequence[str]) -> tuple[Params, Params]:
 
     Raises
     ------
-    TypeError
-        `local` is one string.
     ValueError
         A name that no parameter has.
     """
-    if isinstance(local, str):
-        raise TypeError(f"local must be a list of names, such as [{local!r}]; got {local!r}")
     meant = {name: [part for part in local if name == part or name.startswith(f"{part}.")] for name in params}
     if unknown := set(local) - {part for parts in meant.values() for part in parts}:
         raise ValueError(f"local names {sorted(unknown)}, which no parameter has; there are {list(params)}")
@@ -78,8 +74,7 @@ class LocalLayers(Algorithm):
         if isinstance(self.local, str) or not isinstance(self.local, Iterable):
             like = self.local if isinstance(self.local, str) else "dense1"
             raise TypeError(f"local must be a list of names, such as [{like!r}]; got {self.local!r:.80}")
-        named = sorted(self.local) if isinstance(self.local, (set, frozenset)) else self.local
-        object.__setattr__(self, "local", tuple(named))  # an iterator would be empty when it is read again
+        object.__setattr__(self, "local", tuple(sorted(self.local)))  # an iterator could be read only once
 
     def at_home(self, params: Params, data: ClientData) -> LocalLayersState:
         """The local layers before round 1, taken from one set of parameters and equal for all clients."""

@@ -90,21 +90,10 @@ class Bipartition:
         0 for the cluster of the first client, 1 for the other; both occur.
     objective : float
         The largest similarity of two clients in different clusters, which CFL Eq. 6 minimises.
-    gap : float
-        The smallest similarity of two clients in the same cluster, minus `objective`. Above 0, any two clients
-        of one cluster are more similar than any two of different ones. A client alone in its cluster counts
-        with 1, its similarity to itself.
-
-    Notes
-    -----
-    CFL's Fig. 3, right, shows the gap without an equation; the longer paper (Sattler, Müller and Samek, 2021) calls it
-    the separation gap g(alpha). A good split can have a gap of 0 or less, because with more than two groups of clients,
-    one cluster holds several of them. Eq. 6 does not maximise the gap.
     """
 
     assignment: Tensor
     objective: float
-    gap: float
 
 
 def bipartition(similarity: Tensor | ArrayLike, method: str = "exact") -> Bipartition:
@@ -157,13 +146,9 @@ def bipartition(similarity: Tensor | ArrayLike, method: str = "exact") -> Bipart
         tree[:, 2] -= tree[0, 2]  # SciPy requires heights of at least 0
         group = np.isin(np.arange(clients), to_tree(tree).get_left().pre_order())  # before the last merge
     second = group != group[0]
-    across = second[:, None] != second
-    objective = alpha[across].max()
-    pairs = alpha[~across & ~np.eye(clients, dtype=bool)]
-    within = pairs.min() if pairs.size else 1.0  # two clients, each alone
     device = similarity.device if isinstance(similarity, Tensor) else None
     assignment = torch.as_tensor(second, dtype=torch.int64, device=device)
-    return Bipartition(assignment, float(objective), float(within - objective))
+    return Bipartition(assignment, float(alpha[second[:, None] != second].max()))
 
 
 @dataclass(frozen=True)

@@ -1,17 +1,14 @@
 """The split tree of clustered federated learning (CFL), with its nodes and the placement of new clients."""
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
-from typing import Any
+from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from ..aggregate import membership
-from ..params import Params, broadcast, dot, mix, norm, number_of_rows, row
-from .clusters import cosine_similarity
+from ..params import Params, broadcast, dot, norm, row
 
-__all__ = ["Split", "cut_in_two", "grown", "walk"]
+__all__ = ["Split", "walk"]
 
 
 @dataclass(frozen=True)
@@ -23,7 +20,8 @@ class Split:
     round : int
         Round after which the cluster is split.
     model, new : int
-        Number of the model that is split, which the group of the first member keeps, and of the other group's copy.
+        Number of the model that is split, which the group of the first member keeps, and of the other group's copy. It
+        is -1 until the state of `fedlib.algorithms.cfl.CFL` has the copy.
     members : Tensor of shape (m,), int64
         Positions of the clients, in ascending order.
     part : Tensor of shape (m,), int64
@@ -52,56 +50,15 @@ class Split:
 
     @property
     def gap(self) -> float:
-        """The smallest cosine within a group, minus `objective`."""
+        """The smallest cosine within a group, minus `objective`; a client with itself counts with 1.
+
+        Above 0, any two clients of one group are more similar than any two of different ones. CFL's Fig. 3, right,
+        shows the gap without an equation; the longer paper (Sattler, Müller and Samek, 2021) calls it the separation
+        gap g(alpha). A good split can have a gap of 0 or less, because with more than two groups of clients, one side
+        holds several of them. Eq. 6 does not maximise the gap.
+        """
         within = self.similarity[self.part[:, None] == self.part]  # 1 for a client with itself
         return float(within.min()) - self.objective
-
-
-def cut_in_two(t: int, model: int, members: Tensor, delta: Params, start: Params, part: Tensor) -> Split:
-    """Make the node for a split of `model`'s cluster after round `t`.
-
-    Parameters
-    ----------
-    t, model : int
-    members : Tensor of shape (m,), int64
-    delta : Params
-        Stack of m rows, the members' updates.
-    start : Params
-        Stack of one row, the cluster's model.
-    part : Tensor of shape (m,), int64
-        As in `Split`.
-
-    Returns
-    -------
-    Split
-        Its `new` is -1, because `grown` assigns the number.
-    """
-    part = part.to(members.device)
-    # the sum of each group's updates, each normalised to length 1, for comparison with new clients
-    directions = mix(membership(part, 1 / norm(delta).double(), 2), delta)
-    return Split(t, model, -1, members, part, cosine_similarity(delta), start, directions)
-
-
-def grown(state: Any, split: Split) -> Any:
-    """Return CFL's state after a split, where both groups continue from the same model, the second under a new number.
-
-    Parameters
-    ----------
-    state : CFLState
-    split : Split
-
-    Returns
-    -------
-    CFLState
-    """
-    c, new = split.model, number_of_rows(state.models)
-    return replace(
-        state,
-        models={name: torch.cat([p, p[[c]]]) for name, p in state.models.items()},
-        assignment=state.assignment.index_fill(0, split.members[split.part == 1], new),
-        finished=torch.cat([state.finished, state.finished[[c]]]),
-        splits=(*state.splits, replace(split, new=new)),
-    )
 
 
 def walk(splits: Iterable[Split], clients: Tensor, first_update: Callable[[Params], Params]) -> Tensor:

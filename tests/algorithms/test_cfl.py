@@ -149,6 +149,10 @@ def test_indices_after_the_third_split():
     for cut in state.splits:
         assert cut.members.tolist() == sorted(cut.members.tolist())
         assert (state.assignment[cut.members[cut.part == 1]] != cut.model).all()
+        alpha, side, m = cut.similarity, cut.part.tolist(), range(len(cut.part))
+        within = min(float(alpha[i, j]) for i in m for j in m if side[i] == side[j])
+        across = max(float(alpha[i, j]) for i in m for j in m if side[i] != side[j])
+        assert (cut.objective, cut.gap) == (across, within - across) and cut.gap > 0
     assert (state.assignment[:, None] == state.assignment).tolist() == [[a == b for b in group] for a in group]
 
 
