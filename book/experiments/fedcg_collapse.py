@@ -18,7 +18,7 @@ and of the rate, beside FedAvg and FedCG with one domain.
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -34,10 +34,9 @@ from fedlib import ClientData, Key, Params, datasets, models, partition
 from fedlib.algorithms import FedAvg, FedCG
 from fedlib.algorithms.fedcg import occupancy
 from fedlib.client.domain_net import DomainClassifier, DomainNet
-from fedlib.data import Pixels, local_batches
+from fedlib.data import Pixels
 from fedlib.extensions import FedCGKnownDomains
 from fedlib.extensions.mixture import nmi
-from fedlib.local import local_update
 from fedlib.losses import weighted_mean
 from fedlib.params import broadcast, row
 
@@ -189,17 +188,14 @@ def train_pairs(
 
     data, count, cohort = here.train, len(arms), settings["cohort"]
     students, teachers = (broadcast(row(p, 0), count) for p in starts(here, net, seed, dtype))
-    rates = torch.tensor([rate for _, rate in arms], dtype=dtype).repeat_interleave(cohort)
+    rates = torch.tensor([rate for _, rate in arms], dtype=dtype)
     for t in range(1, settings["rounds"] + 1):
         key = Key(seed, t)
         clients = key.choose(data.id, cohort, "cohort").sort().values
         own, everybody = data[clients], data[clients.repeat(count)]
         d_hat = F.one_hot(says(net, teachers, own, dtype).flatten(0, 1), D).to(dtype) * everybody.real[..., None]
-        batches = local_batches(everybody.with_columns(d_hat=d_hat), settings["batch_size"], 1, key)
-        begin = {name: p.repeat_interleave(cohort, 0) for name, p in students.items()}
-        ends = local_update(imitate, begin, batches, partial(torch.optim.SGD, lr=1.0), (rates,)).params
-        weight = own.n.to(dtype) / own.n.sum()
-        students = {n: torch.einsum("c,mc...->m...", weight, p.unflatten(0, (count, cohort))) for n, p in ends.items()}
+        rows, share = everybody.with_columns(d_hat=d_hat), (own.n.to(dtype) / own.n.sum())[:, None].expand(-1, count)
+        students = worlds.together(imitate, students, (rates,), rows, share, key, settings["batch_size"])
         watch(t, students, teachers)
         new = torch.tensor([t % every == 0 for every, _ in arms])
         teachers = {n: torch.where(new.view(-1, *[1] * (p.ndim - 1)), students[n], p) for n, p in teachers.items()}
