@@ -237,7 +237,7 @@ def level(scores: Mapping[str, float], horizon: int, every: int) -> float:
 
 
 def measure_rates(settings: Settings, keep: running.Keep) -> dict[str, Any]:
-    """Regime and layer -> arm -> rate and scores at each horizon, accuracy with each rate on the seeds for it."""
+    """Regime and layer -> arm -> rate and scores at each horizon."""
     figures: dict[str, Any] = {}
     names, rates, trial_seeds = settings["arms"], settings["rates"], settings["seeds of rates"]
     every = settings["every"]
@@ -255,14 +255,11 @@ def measure_rates(settings: Settings, keep: running.Keep) -> dict[str, Any]:
             levels = {r: float(np.mean([level(rows[name], horizon, every) for rows in tried[r]])) for r in tried}
             best[name, horizon] = max(levels, key=levels.__getitem__)
             at[name][f"rate, {horizon}"] = best[name, horizon]
-            at[name] |= {f"tried, {rate}, {horizon}": round(each, 4) for rate, each in levels.items()}
         for seed in settings["seeds"]:
             found = {rate: run(rate, seed, theirs, "each at") for rate in rates if (theirs := chosen(best, rate))}
             rows: Rows = {name: {} for name in names}
             for (name, horizon), rate in best.items():
                 rows[name][f"accuracy, {horizon}"] = level(found[rate][name], horizon, every)
-            for p in PARTS:
-                rows |= effects(rows, p)
             enter(at, seed, rows, digits=4)
     return figures
 
