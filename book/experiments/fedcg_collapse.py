@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 import fedlib
 from book.experiments import worlds
-from book.experiments.worlds import enter, femnist, loss_of
+from book.experiments.worlds import enter, femnist, loss_of, quiet
 from fedlib import ClientData, Key, Params, datasets, models, partition
 from fedlib.algorithms import FedAvg, FedCG
 from fedlib.algorithms.fedcg import occupancy
@@ -224,17 +224,12 @@ def by_chance(here: World, seed: int) -> float:
     return scores_of(here, domains)["NMI"]
 
 
-def quiet(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Collapsed domains are what is measured here: no warning of them."""
-    with worlds.quiet():
-        return function(*args, **kwargs)
-
-
 def label(every: int, rate: float) -> str:
     """Of an arm."""
     return f"rate {rate:g}, T = {every}"
 
 
+@quiet()
 def pairs(settings: Settings, kind: str, head: str, seed: int) -> dict[str, Scores]:
     """All T and rates: the domains after the last round, and those of the first teacher."""
     here = world(kind, settings, seed)
@@ -261,7 +256,7 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for seed in settings["seeds"]:
         for kind, head in product(settings["kinds"], settings["heads"]):
-            rows = keep(f"seed {seed}: {kind}, {head}", quiet, pairs, settings, kind, head, seed)
+            rows = keep(f"seed {seed}: {kind}, {head}", pairs, settings, kind, head, seed)
             enter(figures.setdefault(f"{kind}, {head}", {}), seed, rows, 4)
     return figures
 
@@ -291,6 +286,7 @@ def rules(here: World, settings: Settings) -> dict[str, tuple[Any, Any]]:
     return found | {"one domain": (alone, one)}
 
 
+@quiet()
 def accuracy(settings: Settings, kind: str, name: str, seed: int) -> Scores:
     """A run's accuracy on held-out images, and how one-sided its domains are at the end."""
     here = world(kind, settings, seed)
@@ -316,7 +312,7 @@ def measure_accuracy(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for seed in settings["seeds"]:
         for kind, name in product(settings["kinds"], names(settings)):
-            scores = keep(f"seed {seed}: {kind}, {name}", quiet, accuracy, settings, kind, name, seed)
+            scores = keep(f"seed {seed}: {kind}, {name}", accuracy, settings, kind, name, seed)
             enter(figures.setdefault(kind, {}), seed, {name: scores}, 4)
     return figures
 
@@ -343,6 +339,7 @@ def tiny(kind: str) -> World:
     return replace(here, train=replace(here.train, n=n), truth=truth)
 
 
+@quiet()
 def probe() -> running.Probe:
     """Two rounds of each head on each kind, and the worlds themselves."""
     found = {}
@@ -356,7 +353,7 @@ def probe() -> running.Probe:
         here = tiny(kind)
         x, y, real = here.train.all_rows(torch.float64)
         numbers = [float(x.mean()), float((x * y[:, :, None, None, None]).mean()), float(real.sum())]
-        scores = quiet(scores_of, here, (y.long() + torch.arange(8)[:, None]) % D)
+        scores = scores_of(here, (y.long() + torch.arange(8)[:, None]) % D)
         found[f"world: {kind}"] = [*numbers, float(here.test.all_rows(torch.float64)[0].square().mean())] + [
             *scores.values(),
             by_chance(here, 0),
@@ -365,11 +362,12 @@ def probe() -> running.Probe:
     return found
 
 
+@quiet()
 def probe_accuracy() -> running.Probe:
     """Two rounds of each arm on digits that are turned."""
     here, settings = tiny("digits, turned"), ACCURACY | {"batch_size": 5}
     return {
-        name: quiet(running.trace, rule, net.init(0), here.train, 2, 3, eval_data=here.test)
+        name: running.trace(rule, net.init(0), here.train, 2, 3, eval_data=here.test)
         for name, (net, rule) in rules(here, settings).items()
     }
 
