@@ -222,19 +222,6 @@ def test_clients_with_noisier_updates_are_no_group():
     assert np.mean(np.array(found) < 0.05) < 0.03 and np.mean(np.array(naive) < 0.05) > 0.1
 
 
-def test_the_test_sees_groups():
-    groups = updates(np.random.RandomState(0), 10, -in_turn(10) * AHEAD)
-    assert shared(*groups) < 1e-3
-    assert shared(*(half[1::2] for half in groups)) > 0.01  # one group alone
-
-
-def test_tests_add_up():
-    """Groups that most tests do not see alone."""
-    random = np.random.RandomState(0)
-    tests = [summed(updates(random, 10, in_turn(10) * 0.6 * AHEAD)) for _ in range(40)]
-    assert np.median([chance_of_shared_cut(one) for one in tests]) > 0.05 and chance_of_shared_cut(sum(tests)) < 1e-6
-
-
 @pytest.mark.parametrize("clients", [5, 10, 20])
 def test_clients_that_differ_one_by_one_are_no_groups(clients):
     """Each resembles its own other half and nobody else, as when a model has learned its examples by heart."""
