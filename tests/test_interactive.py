@@ -9,8 +9,7 @@ import numpy as np
 import pandas as pd
 import pytest
 import torch
-from axe_playwright_python.sync_playwright import Axe
-from interactive_figures import FIGURES, chromium, compute, document, open_page
+from interactive_figures import FIGURES, barriers, chromium, compute, document, open_page
 from scipy import stats
 
 import fedlib
@@ -56,12 +55,6 @@ def said(page):
 
 def wait_for_other_words(page, before):
     page.wait_for_function("before => document.querySelector('output.says').textContent !== before", arg=before)
-
-
-def barriers(page):
-    """What Axe finds that keeps somebody out."""
-    found = Axe().run(page).response["violations"]
-    return [(v["id"], v["nodes"][0]["html"][:200]) for v in found if v["impact"] in ("serious", "critical")]
 
 
 def cfl(**settings):
