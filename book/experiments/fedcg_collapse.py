@@ -30,7 +30,7 @@ from torch import Tensor, nn
 import fedlib
 from book.experiments import worlds
 from book.experiments.worlds import enter, femnist, loss_of, quiet
-from fedlib import ClientData, Key, Params, datasets, models, partition
+from fedlib import ClientData, Key, Params, datasets, models
 from fedlib.algorithms import FedAvg, FedCG
 from fedlib.algorithms.fedcg import occupancy
 from fedlib.client.domain_net import DomainClassifier, DomainNet
@@ -40,10 +40,10 @@ from fedlib.extensions.mixture import nmi
 from fedlib.losses import weighted_mean
 from fedlib.params import broadcast, row
 
+from . import fedcg_graph as graph  # how images are dealt
 from . import running
 
 D, SIDE = 4, 16
-TURNS, SHARES, STYLE_SHARES = (0, 90, 180, 270), (0.4, 0.3, 0.2, 0.1), (0.45, 0.3, 0.2, 0.05)
 KINDS = ("digits, turned", "digits, styles", "photos, turned", "FEMNIST")
 HEADS = ("pooled", "4x4", "flatten")
 FILTERS, STRIDES = (4, 8), (2, 1)
@@ -108,17 +108,14 @@ def world(kind: str, settings: Settings, seed: int, images: Images | None = None
             own = list(np.arange(some.size).reshape(some.shape))
             parts.append(fedlib.stack_rows(small(x[some.ravel()], 255), y[some.ravel()], own, classes=classes))
         return World(parts[0], parts[1], tuple(np.full(sizes[0], w) for w in people), classes)
-    rows, ends, deals = draw.permutation(len(y)), np.cumsum(sizes) * clients, []
-    for some in (rows[: ends[0]], rows[ends[0] : ends[1]]):
-        dealt = partition.iid(y[some], clients, seed)
-        if kind.endswith("styles"):
-            dealt = partition.style(dealt, shares=STYLE_SHARES, seed=seed)
-        else:
-            dealt = partition.mixture(partition.rotation(dealt, TURNS, shares=SHARES, seed=seed), 0.5, 0.3, seed)
-        parts.append(dealt.clients(small(x[some], 0), y[some], classes=classes))
-        deals.append(dealt)
-    train, test = standardised(*parts) if kind.startswith("photos") and not settings.get("bytes") else parts
-    return World(train, test, deals[0].sample_group, classes)
+    deal = graph.styled_deal if kind.endswith("styles") else graph.turned_deal
+    for some, labels in graph.cut(graph.Images(x, y), seed, *(clients * size for size in sizes)):
+        dealt = deal(labels, clients, seed)
+        parts.append((dealt.clients(small(some, 0), labels, classes=classes), dealt.sample_group))
+    (train, truth), (test, _) = parts
+    if kind.startswith("photos") and not settings.get("bytes"):
+        train, test = standardised(train, test)
+    return World(train, test, truth, classes)
 
 
 # ---- teacher and student ----
