@@ -179,9 +179,6 @@ def in_turn(clients):
     return 1 - 2.0 * (torch.arange(clients)[:, None] % 2)
 
 
-AHEAD = torch.nn.functional.one_hot(torch.tensor(5), 30).double()  # a signal in one direction
-
-
 def rare(chances):
     """Of 200 or more tests at 5 % fewer than 3 % are significant, for there are no groups; but p-values vary."""
     return np.mean(np.array(chances) < 0.05) < 0.03 and min(chances) < 0.5
