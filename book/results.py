@@ -128,16 +128,11 @@ def _shown(column: Sequence[tuple[float, float] | None], digits: int) -> list[st
     digits = 0 if largest >= 100 else min(digits, 1) if largest >= 2 else digits
     cells = []
     for pair in column:
-        mean, half = pair or (0, math.nan)
-        number = f"{_rounded(mean, digits):,.{digits}f}".replace("-", "\N{MINUS SIGN}")
+        mean, half = pair or (0, math.nan)  # to which 0.0 is added below, so that nothing is "-0.00"
+        number = f"{round(mean, digits) + 0.0:,.{digits}f}".replace("-", "\N{MINUS SIGN}")
         alone = math.isnan(half) or half == 0
         cells.append("n/a" if pair is None else number if alone else f"{number} ± {half:.{digits}f}")
     return cells
-
-
-def _rounded(value: float, digits: int) -> float:
-    """To this many digits, and 0 where that is all that is left: never "-0.00"."""
-    return round(value, digits) + 0.0
 
 
 def save(

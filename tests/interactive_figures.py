@@ -5,6 +5,7 @@ from contextlib import contextmanager
 from html import escape
 from pathlib import Path
 
+from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import sync_playwright
 
 FIGURES = Path(__file__).resolve().parents[1] / "book/figures"
@@ -55,3 +56,9 @@ def open_page(browser, html, width=1000, touch=False, **options):
     page.route("**/*", lambda route: (page.problems.append(f"request: {route.request.url[:80]!r}"), route.abort()))
     page.set_content(html)
     return page
+
+
+def barriers(page, **options):
+    """What Axe finds that keeps somebody out."""
+    found = Axe().run(page, options=options).response["violations"]
+    return [(v["help"], v["nodes"][0]["html"][:200]) for v in found if v["impact"] in ("serious", "critical")]

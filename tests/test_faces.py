@@ -8,7 +8,6 @@ import pytest
 
 from book.experiments import faces, fedcg_graph
 from book.experiments.faces import celeba_clients, client_statistics, identities, split_users
-from fedlib import datasets
 
 PIL_Image = pytest.importorskip("PIL.Image")
 
@@ -65,14 +64,12 @@ def test_clients(made):
     assert train | test <= {person for person, size in SIZES.items() if size >= 5}
     for part, suffix in ((train, ""), (test, "_test")):
         rows = np.flatnonzero(np.isin(made.persons, list(part)))  # all photos of a celebrity, in the files' order
-        known, photos = made.attributes[rows], np.stack([as_leaf(made, row) for row in rows])
-        wanted = {"writer": (made.persons[rows], np.int64), "attributes": (known, np.uint8)}
-        wanted |= {"y": (known[:, NAMES.index("Smiling")], np.int64), "x": (photos, np.uint8)}
+        smiling, photos = made.attributes[rows, NAMES.index("Smiling")], np.stack([as_leaf(made, row) for row in rows])
+        wanted = {"writer": (made.persons[rows], np.int64), "y": (smiling, np.int64), "x": (photos, np.uint8)}
         for field, (right, kind) in wanted.items():
             found = getattr(arrays, field + suffix)
             assert found.dtype == kind
             np.testing.assert_array_equal(found, right)
-    assert arrays.columns == NAMES and isinstance(arrays, datasets.Arrays)
     assert (arrays.stats.rows, arrays.stats.test_rows) == (len(arrays.y), len(arrays.y_test))
     np.testing.assert_array_equal(arrays.x_test, celeba_clients(fraction=(0.3, 0.4), seed=3).x_test)
     assert set(other.writer) != train

@@ -99,7 +99,6 @@ def over_rounds(arm: str, photos: datasets.Arrays, settings: Mapping[str, Any]) 
         figures |= watched(end.state, history["round"].to_numpy())
     else:
         figures["accuracy"] = accuracy.mean(1).round(4).tolist()
-    figures["megabytes"] = float(end.history[["bytes_down", "bytes_up"]].sum().sum() / 1e6)
     if hasattr(end.state, "splits"):
         figures["splits"] = [c.round for c in end.state.splits]
     if hasattr(end.state, "assignment"):

@@ -231,16 +231,10 @@ def watched(case: Case) -> dict[str, Any]:
 
 
 def whole(case: Case) -> dict[str, Any]:
-    """Split-half CFL with all its splits: agreement with the groups, rounds of splits, bytes beside FedAvg's."""
+    """Split-half CFL with all its splits: agreement with the groups, and rounds of splits."""
     end, group = fitted(case, SteppedSplitHalfCFL)
-    history, cuts = end.history, end.state.splits
-    sent = history[["bytes_down", "bytes_up"]].to_numpy().sum()
-    extra = history[[c for c in history if c.startswith("bytes") and "clustering" in c]].fillna(0).to_numpy().sum()
-    return {
-        "ARI": round(statistics.cluster_scores(group, end.state.assignment)["ari"], 4),
-        "splits": [c.round for c in cuts],
-        "bytes": round(float(sent / (sent - extra)), 4),
-    }
+    agreement = statistics.cluster_scores(group, end.state.assignment)["ari"]
+    return {"ARI": round(agreement, 4), "splits": [c.round for c in end.state.splits]}
 
 
 # ---- the experiment ----

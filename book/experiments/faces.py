@@ -1,4 +1,4 @@
-"""CelebA as LEAF and FedCG use it: photos of celebrities and their attributes.
+"""CelebA as LEAF and FedCG use it: photos of celebrities, who smile or do not.
 
 Each celebrity is a client: ``fedlib.partition.by_user(faces.writer)``. `split_users` and `client_statistics` serve
 other data sets with users too, such as FEMNIST from `fedlib.datasets.leaf`.
@@ -6,7 +6,7 @@ other data sets with users too, such as FEMNIST from `fedlib.datasets.leaf`.
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -16,7 +16,7 @@ from tqdm import tqdm
 from fedlib.datasets.registry import Arrays, Stats, data_folder, need, package
 from fedlib.partition.labels import random_of
 
-__all__ = ["STATS", "Faces", "celeba_clients", "client_statistics", "identities", "split_users"]
+__all__ = ["STATS", "celeba_clients", "client_statistics", "identities", "split_users"]
 
 TARGET = "Smiling"
 _SIDE = 84
@@ -32,46 +32,23 @@ _NOTE = "Photos of celebrities: smiling (1) or not, 40 attributes, and whom they
 STATS = Stats(202_599, 0, (3, _SIDE, _SIDE), 2, _PAGE, "non-commercial research only", _MD5, _NOTE)
 
 
-@dataclass(frozen=True, eq=False)
-class Faces(Arrays):
-    """Photos of celebrities (chapter 10).
-
-    Parameters
-    ----------
-    x, y, x_test, y_test : ndarray
-        Photos (R, 3, 84, 84), uint8; y is 1 for Smiling, else 0.
-    columns : tuple of str
-        Names of the attributes.
-    writer, writer_test : ndarray
-        int64 number of the celebrity on each photo.
-    attributes, attributes_test : ndarray of shape (R, 40)
-        uint8, 0 or 1.
-    stats : Stats
-    """
-
-    attributes: np.ndarray | None = None
-    attributes_test: np.ndarray | None = None
-
-
-def identities(root: str | Path | None = None) -> np.ndarray:
+def identities() -> np.ndarray:
     """Which celebrity each photo shows, int64 (R,) (chapter 10); needs the file identity_CelebA.txt only.
 
-    ``client_statistics(identities(), min_rows=5)`` is the first row of FedCG's Table 1. Parameters and errors are those
-    of `celeba_clients`.
+    ``client_statistics(identities(), min_rows=5)`` is the first row of FedCG's Table 1. Errors are those of
+    `celeba_clients`.
     """
-    return np.array([person for _, person in _words(_place(root), _IDENTITY)], np.int64)
+    return np.array([person for _, person in _words(_place(), _IDENTITY)], np.int64)
 
 
-def celeba_clients(
-    root: str | Path | None = None, fraction: Sequence[float] = (0.1, 0.2), min_rows: int = 5, seed: int = 0
-) -> Faces:
+def celeba_clients(fraction: Sequence[float] = (0.1, 0.2), min_rows: int = 5, seed: int = 0) -> Arrays:
     """Draw celebrities for training and others for the test, and read their photos (chapter 10).
+
+    They lie in the folder ``celeba``, as torchvision lays it out, or in LEAF's ``celeba/data/raw``, of the folder that
+    the environment variable ``FEDLIB_DATA`` names, else of ``~/.cache/fedlib``.
 
     Parameters
     ----------
-    root : path, optional
-        Folder that holds ``celeba`` as torchvision lays it out, or LEAF's folder ``data``. Default: the
-        environment variable ``FEDLIB_DATA``, else ``~/.cache/fedlib``.
     fraction : pair of float
         Shares of the celebrities for training and for the test, both of all that have `min_rows` photos. The default
         is FedCG's (Section 4.1). LEAF's own ``--sf`` counts photos instead.
@@ -82,8 +59,9 @@ def celeba_clients(
 
     Returns
     -------
-    Faces
-        No celebrity is in both splits. Rows are in the order of the files. The default reads 3 in 10 photos, 1.3 GB.
+    Arrays
+        Photos (R, 3, 84, 84), uint8; y is 1 for Smiling, else 0; ``writer`` is the number of the celebrity. No
+        celebrity is in both splits. Rows are in the order of the files. The default reads 3 in 10 photos, 1.3 GB.
 
     Raises
     ------
@@ -97,23 +75,18 @@ def celeba_clients(
     Liu, Luo, Wang, Tang. Deep learning face attributes in the wild. ICCV 2015.
     Caldas et al. LEAF: A benchmark for federated settings. 2018.
     """
-    place, persons = _place(root), identities(root)
+    place, persons = _place(), identities()
     _, names, *table = _words(place, _ATTRIBUTES)
-    attributes = np.array([[value == "1" for value in row[1:]] for row in table], np.uint8)
-    smiling = attributes[:, names.index(TARGET)].astype(np.int64)
+    smiling = np.array([row[1 + names.index(TARGET)] == "1" for row in table], np.int64)
     train, test = (np.isin(persons, group) for group in split_users(persons, fraction, min_rows, seed))
     x, x_test = (_photos(place, [table[row][0] for row in np.flatnonzero(part)]) for part in (train, test))
-    return Faces(
-        *(x, smiling[train], x_test, smiling[test], tuple(names), persons[train], persons[test]),
-        attributes=attributes[train],
-        attributes_test=attributes[test],
-        stats=replace(STATS, rows=len(x), test_rows=len(x_test)),
-    )
+    stats, writers = replace(STATS, rows=len(x), test_rows=len(x_test)), (persons[train], persons[test])
+    return Arrays(x, smiling[train], x_test, smiling[test], (), *writers, stats=stats)
 
 
-def _place(root: str | Path | None) -> Path:
-    """The folder of the files: torchvision's celeba, or celeba/data/raw of LEAF's folder `data`."""
-    folder = data_folder(root) / "celeba"
+def _place() -> Path:
+    """The folder of the files: torchvision's celeba, or LEAF's celeba/data/raw."""
+    folder = data_folder() / "celeba"
     raw = folder / "data" / "raw"
     return raw if (raw / _IDENTITY).is_file() else folder
 

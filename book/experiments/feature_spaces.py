@@ -239,11 +239,6 @@ def in_space(settings: Settings, seed: int) -> Rivals:
     return rivals(world_of(settings, "diabetes", seed, features=3, groups=2), ALONE | AGAINST)
 
 
-def weighted(world: World, weight: float) -> Rivals:
-    """LG-FedAvg with so much MMD."""
-    return rivals(world, {f"weight {weight}": (LGFedAvg, {"mmd": weight})})
-
-
 # ---- runs ----
 
 
@@ -366,7 +361,7 @@ def measure_space(settings: Settings, seed: int) -> Rows:
 
 def measure_weight(settings: Settings, weight: float, seed: int) -> Rows:
     """The paper's Figure 5, on random columns."""
-    arms = weighted(paper_world(settings, seed, groups=1), weight)
+    arms = rivals(paper_world(settings, seed, groups=1), {"so much MMD": (LGFedAvg, {"mmd": weight})})
     (run,) = all_trained(arms, seed, settings["sweep rounds"], settings["every"]).values()
     also = {0: "random columns: LG-FedAvg", 0.5: "random columns: LG-FedAvg + MMD"}
     return {name: numbers(run, settings["group rounds"]) for name in (f"weight {weight}", also.get(weight)) if name}
@@ -393,9 +388,6 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
         for part, function, more in parts:
             enter(figures, seed, keep(f"seed {seed}, {part}", function, settings, *more, seed), 4)
     return figures
-
-
-# ---- what is asked ----
 
 
 # ---- does the code still do the same? ----
@@ -429,7 +421,7 @@ def probe() -> running.Probe:
     arms |= {f"rows: {m}": r for m, r in by_rows(tiny, "diabetes", 8, 0).items()}
     arms |= {f"space: {m}": r for m, r in in_space(tiny, 0).items()}
     mixed, parted = (paper_world(tiny, 0, groups, "diabetes") for groups in (1, 2))
-    arms |= weighted(mixed, 0.5)
+    arms |= rivals(mixed, {"weight 0.5": (LGFedAvg, {"mmd": 0.5})})
     arms |= {f"groups: {m}": r for m, r in rivals(parted, WITH_MMD).items()}
     found = {}
     for arm, (world, algorithm) in arms.items():

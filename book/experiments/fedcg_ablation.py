@@ -31,13 +31,11 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fedlib
-from book.experiments.worlds import ON_CPU, LowRank, enter, loss_of, shrunk, with_parts
+from book.experiments.worlds import ON_CPU, LowRank, enter, loss_of, shrunk, together, with_parts
 from fedlib import Key, Params, models
 from fedlib.client.domain_net import DomainClassifier, DomainNet
-from fedlib.data import local_batches
 from fedlib.extensions import FedCGKnownDomains
 from fedlib.extensions.mixture import em_domains
-from fedlib.local import local_update
 from fedlib.losses import cross_entropy
 from fedlib.params import row
 from fedlib.server.domain_graph import domain_adjacency
@@ -150,7 +148,6 @@ def train(
     net, count, cohort = DomainNet(here.network, D, (layer,)), len(arms), here.cohort
     flags = {n: torch.tensor([float(n in arm.parts) for arm in arms], dtype=dtype) for n in ("W", "ReLU")}
     flags["modules"] = torch.tensor([float(arm.modules) for arm in arms], dtype=dtype)
-    each = {n: f.repeat_interleave(cohort) for n, f in flags.items()}
 
     def connect(params: Params, A: Tensor, flags: Mapping[str, Tensor]) -> Params:
         out = with_parts(params, (layer,), A, flags)
@@ -163,16 +160,11 @@ def train(
     connect_all = torch.vmap(connect)
     stack, data = begin(here.network, layer, count, seed, dtype), here.train.with_columns(w_d=w)
     A = torch.eye(D, dtype=dtype).repeat(count, 1, 1)
-    lr, batch_size, epochs = (here.local[n] for n in ("lr", "batch_size", "epochs"))
     for t in range(1, settings["rounds"] + 1):
         key = Key(seed, t)
         clients = key.choose(data.id, cohort, "cohort").sort().values
-        batches = local_batches(data[clients.repeat(count)], batch_size, epochs, key)
-        start = {n: p.repeat_interleave(cohort, 0) for n, p in stack.items()}
-        extras = (A.repeat_interleave(cohort, 0), each)
-        ends = local_update(loss, start, batches, partial(torch.optim.SGD, lr=lr), extras).params
-        weight = data.n[clients].to(dtype) / data.n[clients].sum()
-        stack = {n: torch.einsum("c,mc...->m...", weight, p.unflatten(0, (count, cohort))) for n, p in ends.items()}
+        share = (data.n[clients].to(dtype) / data.n[clients].sum())[:, None].expand(-1, count)
+        stack = together(loss, stack, (A, flags), data[clients.repeat(count)], share, key, **here.local)
         if t >= settings["warm_up"]:
             V = {n: p for n, p in stack.items() if n.startswith("V.")}
             for m, arm in enumerate(arms):
@@ -245,7 +237,7 @@ def level(scores: Mapping[str, float], horizon: int, every: int) -> float:
 
 
 def measure_rates(settings: Settings, keep: running.Keep) -> dict[str, Any]:
-    """Regime and layer -> arm -> rate and scores at each horizon, accuracy with each rate on the seeds for it."""
+    """Regime and layer -> arm -> rate and scores at each horizon."""
     figures: dict[str, Any] = {}
     names, rates, trial_seeds = settings["arms"], settings["rates"], settings["seeds of rates"]
     every = settings["every"]
@@ -263,14 +255,11 @@ def measure_rates(settings: Settings, keep: running.Keep) -> dict[str, Any]:
             levels = {r: float(np.mean([level(rows[name], horizon, every) for rows in tried[r]])) for r in tried}
             best[name, horizon] = max(levels, key=levels.__getitem__)
             at[name][f"rate, {horizon}"] = best[name, horizon]
-            at[name] |= {f"tried, {rate}, {horizon}": round(each, 4) for rate, each in levels.items()}
         for seed in settings["seeds"]:
             found = {rate: run(rate, seed, theirs, "each at") for rate in rates if (theirs := chosen(best, rate))}
             rows: Rows = {name: {} for name in names}
             for (name, horizon), rate in best.items():
                 rows[name][f"accuracy, {horizon}"] = level(found[rate][name], horizon, every)
-            for p in PARTS:
-                rows |= effects(rows, p)
             enter(at, seed, rows, digits=4)
     return figures
 

@@ -100,14 +100,6 @@ def writers(settings: Settings, seed: int) -> tuple[ClientData, ClientData]:
 # ---- the models ----
 
 
-def by_kmeans(settings: Settings, network: models.CNN, domains: int, seed: int) -> tuple[ClusteredKMeans, Params]:
-    """The algorithm whose first round clusters clients by models that they train alone, and its start."""
-    local = {"lr": settings["lr"], "batch_size": settings["batch_size"]}
-    alone = settings["epochs alone"]
-    rule = ClusteredKMeans(loss_of(network), clusters=domains, warmup=alone, predict=network, **local)
-    return rule, network.init(seed)
-
-
 def algorithm_of(settings: Settings, model: Model, network: models.CNN, w: Tensor | None = None) -> FedCG:
     """FedCG for a line of the table; `w` (K, N, D) are the domains of k-means."""
     student = DomainClassifier(network.image, model.domains, strides=(2, 2))
@@ -148,8 +140,9 @@ def train(
     how = ON_CPU | {"seed": seed} | more
     w = own = None
     if model.found == "k-means":
-        rule, start = by_kmeans(settings, network, model.domains, seed)
-        clustered = fedlib.fit(rule, start, data, 1, 1, **how)
+        local = {"lr": settings["lr"], "batch_size": settings["batch_size"], "warmup": settings["epochs alone"]}
+        rule = ClusteredKMeans(loss_of(network), clusters=model.domains, predict=network, **local)
+        clustered = fedlib.fit(rule, network.init(seed), data, 1, 1, **how)  # by models that clients train alone
         joined = fedlib.new_clients(rule, clustered, test, seed=seed)
         hot = [F.one_hot(end.state.assignment, model.domains).float() for end in (clustered, joined)]
         w, own = hot[0][:, None].expand(-1, data.index.shape[1], -1), hot[1]

@@ -18,7 +18,7 @@ which the clients who choose do best; its score is the mean of the last three, o
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, partial
+from functools import cache
 from itertools import combinations, product
 from typing import Any
 
@@ -30,10 +30,8 @@ from torchvision.transforms.functional import gaussian_blur
 
 from book.experiments import running
 from book.experiments.fedcg_femnist import EqualNet
-from book.experiments.worlds import LowRank, Rows, enter, shrunk, with_parts
+from book.experiments.worlds import LowRank, Rows, enter, shrunk, together, with_parts
 from fedlib import ClientData, Key, Params, datasets, models, stack_clients
-from fedlib.data import local_batches
-from fedlib.local import local_update
 from fedlib.losses import cross_entropy
 
 CHANGES: dict[str, Callable[[Tensor], Tensor]] = {  # of images from 0 to 255
@@ -207,18 +205,11 @@ def train(
     """Rounds of FedAvg for all models; a model for which no client of a round has examples stays as it is."""
     count, cohort = models.n.shape[1], settings["cohort"]
     stack = {n: p.to(dtype)[None].repeat(count, *[1] * p.ndim) for n, p in models.start.items()}
-
-    def each(t: Any) -> Any:
-        return {n: each(v) for n, v in t.items()} if isinstance(t, Mapping) else t.repeat_interleave(cohort, 0)
-
-    extras = tuple(map(each, models.extras))
     for t in range(1, settings["rounds"] + 1):
         key = Key(seed, t)
         clients = key.choose(data.id, cohort, "cohort").sort().values
-        batches = local_batches(data[clients.repeat(count)], settings["batch_size"], 1, key)
-        ends = local_update(models.loss, each(stack), batches, partial(torch.optim.SGD, lr=1.0), extras).params
-        share = models.n[clients] / models.n[clients].sum(0).clamp(min=1)
-        means = {n: torch.einsum("cm,mc...->m...", share, p.unflatten(0, (count, cohort))) for n, p in ends.items()}
+        rows, share = data[clients.repeat(count)], models.n[clients] / models.n[clients].sum(0).clamp(min=1)
+        means = together(models.loss, stack, models.extras, rows, share, key, settings["batch_size"])
         stay = 1 - share.sum(0).round()
         stack = {n: p + stay.view(-1, *[1] * (p.ndim - 1)) * stack[n] for n, p in means.items()}
         if t % settings["every"] == 0 or t == settings["rounds"]:

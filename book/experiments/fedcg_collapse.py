@@ -18,7 +18,7 @@ and of the rate, beside FedAvg and FedCG with one domain.
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
-from functools import cache, partial
+from functools import cache
 from itertools import product
 from typing import Any
 
@@ -29,22 +29,21 @@ from torch import Tensor, nn
 
 import fedlib
 from book.experiments import worlds
-from book.experiments.worlds import enter, femnist, loss_of
-from fedlib import ClientData, Key, Params, datasets, models, partition
+from book.experiments.worlds import enter, femnist, loss_of, quiet
+from fedlib import ClientData, Key, Params, datasets, models
 from fedlib.algorithms import FedAvg, FedCG
 from fedlib.algorithms.fedcg import occupancy
 from fedlib.client.domain_net import DomainClassifier, DomainNet
-from fedlib.data import Pixels, local_batches
+from fedlib.data import Pixels
 from fedlib.extensions import FedCGKnownDomains
 from fedlib.extensions.mixture import nmi
-from fedlib.local import local_update
 from fedlib.losses import weighted_mean
 from fedlib.params import broadcast, row
 
+from . import fedcg_graph as graph  # how images are dealt
 from . import running
 
 D, SIDE = 4, 16
-TURNS, SHARES, STYLE_SHARES = (0, 90, 180, 270), (0.4, 0.3, 0.2, 0.1), (0.45, 0.3, 0.2, 0.05)
 KINDS = ("digits, turned", "digits, styles", "photos, turned", "FEMNIST")
 HEADS = ("pooled", "4x4", "flatten")
 FILTERS, STRIDES = (4, 8), (2, 1)
@@ -109,17 +108,14 @@ def world(kind: str, settings: Settings, seed: int, images: Images | None = None
             own = list(np.arange(some.size).reshape(some.shape))
             parts.append(fedlib.stack_rows(small(x[some.ravel()], 255), y[some.ravel()], own, classes=classes))
         return World(parts[0], parts[1], tuple(np.full(sizes[0], w) for w in people), classes)
-    rows, ends, deals = draw.permutation(len(y)), np.cumsum(sizes) * clients, []
-    for some in (rows[: ends[0]], rows[ends[0] : ends[1]]):
-        dealt = partition.iid(y[some], clients, seed)
-        if kind.endswith("styles"):
-            dealt = partition.style(dealt, shares=STYLE_SHARES, seed=seed)
-        else:
-            dealt = partition.mixture(partition.rotation(dealt, TURNS, shares=SHARES, seed=seed), 0.5, 0.3, seed)
-        parts.append(dealt.clients(small(x[some], 0), y[some], classes=classes))
-        deals.append(dealt)
-    train, test = standardised(*parts) if kind.startswith("photos") and not settings.get("bytes") else parts
-    return World(train, test, deals[0].sample_group, classes)
+    deal = graph.styled_deal if kind.endswith("styles") else graph.turned_deal
+    for some, labels in graph.cut(graph.Images(x, y), seed, *(clients * size for size in sizes)):
+        dealt = deal(labels, clients, seed)
+        parts.append((dealt.clients(small(some, 0), labels, classes=classes), dealt.sample_group))
+    (train, truth), (test, _) = parts
+    if kind.startswith("photos") and not settings.get("bytes"):
+        train, test = standardised(train, test)
+    return World(train, test, truth, classes)
 
 
 # ---- teacher and student ----
@@ -189,17 +185,14 @@ def train_pairs(
 
     data, count, cohort = here.train, len(arms), settings["cohort"]
     students, teachers = (broadcast(row(p, 0), count) for p in starts(here, net, seed, dtype))
-    rates = torch.tensor([rate for _, rate in arms], dtype=dtype).repeat_interleave(cohort)
+    rates = torch.tensor([rate for _, rate in arms], dtype=dtype)
     for t in range(1, settings["rounds"] + 1):
         key = Key(seed, t)
         clients = key.choose(data.id, cohort, "cohort").sort().values
         own, everybody = data[clients], data[clients.repeat(count)]
         d_hat = F.one_hot(says(net, teachers, own, dtype).flatten(0, 1), D).to(dtype) * everybody.real[..., None]
-        batches = local_batches(everybody.with_columns(d_hat=d_hat), settings["batch_size"], 1, key)
-        begin = {name: p.repeat_interleave(cohort, 0) for name, p in students.items()}
-        ends = local_update(imitate, begin, batches, partial(torch.optim.SGD, lr=1.0), (rates,)).params
-        weight = own.n.to(dtype) / own.n.sum()
-        students = {n: torch.einsum("c,mc...->m...", weight, p.unflatten(0, (count, cohort))) for n, p in ends.items()}
+        rows, share = everybody.with_columns(d_hat=d_hat), (own.n.to(dtype) / own.n.sum())[:, None].expand(-1, count)
+        students = worlds.together(imitate, students, (rates,), rows, share, key, settings["batch_size"])
         watch(t, students, teachers)
         new = torch.tensor([t % every == 0 for every, _ in arms])
         teachers = {n: torch.where(new.view(-1, *[1] * (p.ndim - 1)), students[n], p) for n, p in teachers.items()}
@@ -228,17 +221,12 @@ def by_chance(here: World, seed: int) -> float:
     return scores_of(here, domains)["NMI"]
 
 
-def quiet(function: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-    """Collapsed domains are what is measured here: no warning of them."""
-    with worlds.quiet():
-        return function(*args, **kwargs)
-
-
 def label(every: int, rate: float) -> str:
     """Of an arm."""
     return f"rate {rate:g}, T = {every}"
 
 
+@quiet()
 def pairs(settings: Settings, kind: str, head: str, seed: int) -> dict[str, Scores]:
     """All T and rates: the domains after the last round, and those of the first teacher."""
     here = world(kind, settings, seed)
@@ -265,7 +253,7 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for seed in settings["seeds"]:
         for kind, head in product(settings["kinds"], settings["heads"]):
-            rows = keep(f"seed {seed}: {kind}, {head}", quiet, pairs, settings, kind, head, seed)
+            rows = keep(f"seed {seed}: {kind}, {head}", pairs, settings, kind, head, seed)
             enter(figures.setdefault(f"{kind}, {head}", {}), seed, rows, 4)
     return figures
 
@@ -295,6 +283,7 @@ def rules(here: World, settings: Settings) -> dict[str, tuple[Any, Any]]:
     return found | {"one domain": (alone, one)}
 
 
+@quiet()
 def accuracy(settings: Settings, kind: str, name: str, seed: int) -> Scores:
     """A run's accuracy on held-out images, and how one-sided its domains are at the end."""
     here = world(kind, settings, seed)
@@ -320,7 +309,7 @@ def measure_accuracy(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     for seed in settings["seeds"]:
         for kind, name in product(settings["kinds"], names(settings)):
-            scores = keep(f"seed {seed}: {kind}, {name}", quiet, accuracy, settings, kind, name, seed)
+            scores = keep(f"seed {seed}: {kind}, {name}", accuracy, settings, kind, name, seed)
             enter(figures.setdefault(kind, {}), seed, {name: scores}, 4)
     return figures
 
@@ -347,6 +336,7 @@ def tiny(kind: str) -> World:
     return replace(here, train=replace(here.train, n=n), truth=truth)
 
 
+@quiet()
 def probe() -> running.Probe:
     """Two rounds of each head on each kind, and the worlds themselves."""
     found = {}
@@ -360,7 +350,7 @@ def probe() -> running.Probe:
         here = tiny(kind)
         x, y, real = here.train.all_rows(torch.float64)
         numbers = [float(x.mean()), float((x * y[:, :, None, None, None]).mean()), float(real.sum())]
-        scores = quiet(scores_of, here, (y.long() + torch.arange(8)[:, None]) % D)
+        scores = scores_of(here, (y.long() + torch.arange(8)[:, None]) % D)
         found[f"world: {kind}"] = [*numbers, float(here.test.all_rows(torch.float64)[0].square().mean())] + [
             *scores.values(),
             by_chance(here, 0),
@@ -369,11 +359,12 @@ def probe() -> running.Probe:
     return found
 
 
+@quiet()
 def probe_accuracy() -> running.Probe:
     """Two rounds of each arm on digits that are turned."""
     here, settings = tiny("digits, turned"), ACCURACY | {"batch_size": 5}
     return {
-        name: quiet(running.trace, rule, net.init(0), here.train, 2, 3, eval_data=here.test)
+        name: running.trace(rule, net.init(0), here.train, 2, 3, eval_data=here.test)
         for name, (net, rule) in rules(here, settings).items()
     }
 

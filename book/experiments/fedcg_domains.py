@@ -246,11 +246,6 @@ def mixtures(here: graph.World, seed: int) -> Rows:
 # ---- students ----
 
 
-def answers(rule: FedCG, state: Any, data: ClientData, own_shares: bool = True, dtype: Any = torch.float32) -> Tensor:
-    """The student's weights of the domains for each sample, 0 for padding."""
-    return graph.students_weights(rule, state, data, own_shares, dtype)
-
-
 def students(here: graph.World, rounds: int, seed: int) -> Rows:
     """NMI of EM's student and of the mixture on held-out images, by what they know of the client."""
     rule, test = known(classifier("flatten"), partial(em_domains, domains=D, classes=CLASSES)), here.test
@@ -260,9 +255,9 @@ def students(here: graph.World, rounds: int, seed: int) -> Rows:
     em = federated_em(here.train, D, CLASSES, seed)
     said = {
         "student": {
-            NOTHING: answers(rule, end.state, test, own_shares=False),
-            GUESSED: answers(rule, joined, test),
-            OWN: answers(rule, end.state, test),
+            NOTHING: graph.students_weights(rule, end.state, test, prior=False),
+            GUESSED: graph.students_weights(rule, joined, test),
+            OWN: graph.students_weights(rule, end.state, test),
         },
         "mixture, no labels": {
             NOTHING: em.score(test, labels=False, iterations=0)[0],
@@ -326,7 +321,7 @@ def probe() -> running.Probe:
     found["held out"] = [
         float(v)
         for state, own in ((end.state, False), (end.state, True), (new.state, True))
-        for v in answers(rule, state, here.test, own, double).square().sum((0, 1))
+        for v in graph.students_weights(rule, state, here.test, own, double).square().sum((0, 1))
     ]
     found["held out"] += [float(v) for v in em.score(here.test, em.pi, labels=False)[0].square().sum((0, 1))]
     return found

@@ -187,15 +187,22 @@ def world(settings: Settings, network: models.CNN | None = None) -> World:
     """The groups of writers, the same for all seeds."""
     x, y, writer = characters()
     groups = faces.split_users(writer, settings["fraction"], MIN_ROWS, seed=0)
-    rows = [np.flatnonzero(np.isin(writer, group)) for group in groups]
-
-    def parts(some: np.ndarray) -> Any:
-        dealt = partition.by_user(writer[some]).split((settings["joining"], 1 - settings["joining"]), 0)
-        return tuple(p.clients(x[some], y[some], classes=CLASSES) for p in dealt)
-
-    train = partition.by_user(writer[rows[0]]).clients(x[rows[0]], y[rows[0]], classes=CLASSES)
     statistics = faces.client_statistics(writer, MIN_ROWS) | {"classes": float(len(np.unique(y)))}
-    return World(train, parts(rows[1]), parts(rows[2]), statistics, network or models.femnist_cnn())
+    return world_of(x, y, writer, groups, settings["joining"], statistics, network or models.femnist_cnn())
+
+
+def world_of(
+    x: np.ndarray, y: np.ndarray, writer: np.ndarray, groups: Any, joining: float, statistics: Scores, net: models.CNN
+) -> World:
+    """Who train, and two groups whose images are of two parts, of which the first has this share."""
+    found: list[Any] = []
+    for n, group in enumerate(groups):
+        rows, classes = np.flatnonzero(np.isin(writer, group)), net.widths[-1]
+        dealt = partition.by_user(writer[rows])
+        parts = dealt.split((joining, 1 - joining), 0) if n else [dealt]
+        found.append(tuple(p.clients(x[rows], y[rows], classes=classes) for p in parts))
+    (train,), validation, test = found
+    return World(train, validation, test, statistics, net)
 
 
 # ---- the methods ----
@@ -349,15 +356,8 @@ def small() -> World:
     draw, y = np.random.RandomState(0), np.arange(180) % 4
     x = (draw.randint(0, 160, (180, 1, 8, 8)) + 30 * y[:, None, None, None]).astype(np.uint8).view(Pixels)
     writer = np.repeat(np.arange(10), np.arange(9, 28, 2))  # 9 to 27 images
-
-    def parts(who: Sequence[int]) -> Any:
-        rows = np.flatnonzero(np.isin(writer, who))
-        dealt = partition.by_user(writer[rows]).split((0.3, 0.7), 0)
-        return tuple(p.clients(x[rows], y[rows], classes=4) for p in dealt)
-
-    rows = np.flatnonzero(writer > 3)
-    train = partition.by_user(writer[rows]).clients(x[rows], y[rows], classes=4)
-    return World(train, parts((0, 1)), parts((2, 3)), {}, models.CNN((1, 8, 8), (2, 3), (6, 4), 3, 1))
+    groups = range(4, 10), (0, 1), (2, 3)
+    return world_of(x, y, writer, [[*group] for group in groups], 0.3, {}, models.CNN((1, 8, 8), (2, 3), (6, 4), 3, 1))
 
 
 def probe(rows: Sequence[str] = FULL["methods"]) -> running.Probe:

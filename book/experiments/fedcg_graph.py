@@ -112,15 +112,23 @@ def cut(images: Images, seed: int, train: int, test: int) -> list[tuple[np.ndarr
     return [(images.x[r], images.y[r]) for r in (order[:train], order[train:])]
 
 
+def turned_deal(y: np.ndarray, clients: int, seed: int) -> partition.Partition:
+    """Dealt at random, and turned by client; half of the clients have two turns."""
+    deal = partition.rotation(partition.iid(y, clients, seed), DEGREES, shares=SHARES, seed=seed)
+    return partition.mixture(deal, 0.5, 0.3, seed)
+
+
+def styled_deal(y: np.ndarray, clients: int, seed: int) -> partition.Partition:
+    """Dealt at random, with a style for each client."""
+    return partition.style(partition.iid(y, clients, seed), shares=STYLE_SHARES, seed=seed)
+
+
 def turned_world(
     settings: dict[str, Any], seed: int, images: Images | None = None, network: models.CNN = NETWORK
 ) -> World:
     """Turned digits; half of the clients have two turns."""
     parts = cut(images or images_of("digits"), seed, settings["train"], settings["test"])
-    deals = []
-    for _, y in parts:
-        deal = partition.rotation(partition.iid(y, settings["clients"], seed), DEGREES, shares=SHARES, seed=seed)
-        deals.append(partition.mixture(deal, 0.5, 0.3, seed))
+    deals = [turned_deal(y, settings["clients"], seed) for _, y in parts]
     return world_of(parts, deals, settings["conflict"], network)
 
 
@@ -130,8 +138,7 @@ def styled_world(
     """Images in four styles, twenty a client, one style a client."""
     clients = settings["scarce clients"]
     parts = cut(images or images_of(kind), seed, EACH * clients, settings["scarce test"])
-    deals = [partition.style(partition.iid(y, clients, seed), shares=STYLE_SHARES, seed=seed) for _, y in parts]
-    return world_of(parts, deals, settings["scarce"], network)
+    return world_of(parts, [styled_deal(y, clients, seed) for _, y in parts], settings["scarce"], network)
 
 
 def world_of(

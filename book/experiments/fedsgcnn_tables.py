@@ -139,7 +139,7 @@ def judged(
     clients = len(graphs[0])
     pairs, each, numbers = transfer.all_pairs(clients), clients // 5, settings["numbers"]
     negative, order = gain <= 0, np.random.RandomState(seed).permutation(clients)
-    folds: dict[str, list[Scores]] = {}
+    folds: dict[str, list[float]] = {}
     for fold in range(settings["folds"]):
         test = torch.from_numpy(order[each * fold : each * (fold + 1)])
         rest = torch.from_numpy(np.roll(order, -each * (fold + 1))[: clients - each])
@@ -154,13 +154,10 @@ def judged(
             tried[name] = distance, predictors.fit_threshold(distance[i, j], negative[all_known])
         i, j = pairs[at].T
         for name, (distance, cut) in tried.items():
-            folds.setdefault(name, []).append(predictors.pair_scores(negative[at], distance[i, j], cut))
+            folds.setdefault(name, []).append(predictors.pair_accuracy(negative[at], distance[i, j], cut))
         always = predictors.majority_pairs(negative[all_known], negative[at])
-        folds.setdefault("majority class", []).append({"accuracy": always})
-    return {
-        name: {what: float(np.nanmean([s[what] for s in scores])) for what in scores[0]}
-        for name, scores in folds.items()
-    }
+        folds.setdefault("majority class", []).append(always)
+    return {name: {"accuracy": float(np.mean(scores))} for name, scores in folds.items()}
 
 
 def nudged(params: Params, seed: int) -> Params:

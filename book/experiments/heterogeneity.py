@@ -3,8 +3,8 @@
 Each method is run with every setting of its grid, and validation examples choose one, in each of five seeds. A seed
 deals the digits, splits each client's into 60 % training, 20 % validation and 20 % test, and draws the start.
 
-Preset ``full`` has 5,000 digits and 50 clients, Dirichlet 0.1; ``writers`` 54 writers of MNIST, and needs mnist10k, see
-`fedlib.datasets`.
+Preset ``full`` has 5,000 digits and 50 clients, Dirichlet 0.1; ``writers`` FedAvg only, with 54 writers of MNIST, and
+needs mnist10k, see `fedlib.datasets`.
 """
 
 from collections.abc import Iterable, Mapping, Sequence
@@ -94,22 +94,10 @@ def gradient_dissimilarity(data: ClientData, start: fedlib.Params) -> float:
 
 
 def scores_of_curve(history: pd.DataFrame) -> dict[str, float]:
-    """The three readings, both ends of the test curve, and how much it jumps."""
+    """The three readings, and both ends of the test curve."""
     curve = history["test_accuracy"]
     ends = {"first twenty rounds": curve.head(20).mean(), "last ten rounds": curve.tail(10).mean()}
-    return statistics.readings(history)["test"].to_dict() | ends | {"jumps": curve.tail(10).std()}
-
-
-def scores_of_clients(algorithm: Algorithm, result: Result, test: ClientData, alone: pd.DataFrame) -> dict[str, float]:
-    """How clients fare with the last round's model, one by one, and beside training alone."""
-    scores = fedlib.evaluate(algorithm, result, test)
-    return row_of_clients(scores, statistics.negative_transfer(scores, alone))
-
-
-def row_of_clients(scores: pd.DataFrame, negative_transfer: float = 0.0) -> dict[str, float]:
-    """Scores of clients, one by one; of those that are alone nobody is worse off than alone."""
-    pooled = evaluation.pooled(scores)["accuracy"]
-    return {"pooled": pooled, **statistics.summary(scores), "negative transfer": negative_transfer}
+    return statistics.readings(history)["test"].to_dict() | ends
 
 
 def runs_of(settings: Settings, data: Split, name: str, seed: int) -> list[Run]:
@@ -129,32 +117,30 @@ def chosen_by_validation(runs: Iterable[Run], rounds: int) -> Run:
     return max(runs, key=lambda run: run[2].history["validation_accuracy"].head(rounds).max())
 
 
-def trained_alone(settings: Settings, data: Split, seed: int) -> tuple[Algorithm, Result]:
-    """Every client for itself, with as many local epochs as an average client spends in the federation."""
+def alone(settings: Settings, data: Split, seed: int) -> pd.DataFrame:
+    """Scores of clients that train for themselves, with as many local epochs as a client of the federation on average.
+
+    They are on the clients' own test examples.
+    """
     algorithm = algorithm_of("alone", {"lr": 0.1})
     rounds = max(1, round(settings["rounds"] * settings["cohort"] / len(data[0])))
-    return algorithm, fedlib.fit(algorithm, model.init(seed), data[0], rounds, seed=seed, progress=False)
+    result = fedlib.fit(algorithm, model.init(seed), data[0], rounds, seed=seed, progress=False)
+    return fedlib.evaluate(algorithm, result, data[2])
 
 
-def accuracy_alone(settings: Settings, data: Split, seed: int) -> dict[str, list[float]]:
-    """Each client's accuracy on its own test examples when it trains alone."""
-    return fedlib.evaluate(*trained_alone(settings, data, seed), data[2])[["id", "n", "accuracy"]].to_dict("list")
+def alone_on_label_skew(settings: Settings, seed: int) -> dict[str, list[float]]:
+    """The accuracy of each client that trains for itself."""
+    return alone(settings, label_skew(settings, seed), seed)[["id", "accuracy"]].to_dict("list")
 
 
-def alone_on_label_skew(settings: Settings, seed: int) -> dict[str, Any]:
-    """Clients alone: their rows of the figures, and the accuracy of each client."""
-    by_client = accuracy_alone(settings, label_skew(settings, seed), seed)
-    return {"rows": rounded({"alone": row_of_clients(pd.DataFrame(by_client))}), "clients": by_client}
-
-
-def method_on_label_skew(settings: Settings, name: str, seed: int, alone: Mapping[str, list[float]]) -> Rows:
-    """A method with every setting, and as validation chooses."""
+def method_on_label_skew(settings: Settings, name: str, seed: int, by_client: Mapping[str, list[float]]) -> Rows:
+    """A method with every setting, and as validation chooses, beside clients that train for themselves."""
     data = label_skew(settings, seed)
     runs = runs_of(settings, data, name, seed)
     rows = {row_name(name, given): scores_of_curve(result.history) for given, _, result in runs}
     given, algorithm, result = chosen_by_validation(runs, settings["rounds"])
-    clients = scores_of_clients(algorithm, result, data[2], pd.DataFrame(alone))
-    rows[name] = clients | scores_of_curve(result.history) | given
+    worse = statistics.negative_transfer(fedlib.evaluate(algorithm, result, data[2]), pd.DataFrame(by_client))
+    rows[name] = scores_of_curve(result.history) | given | {"negative transfer": worse}
     if name == "SCAFFOLD":  # its messages are twice as long: half the rounds cost as much
         half = settings["rounds"] // 2
         history = chosen_by_validation(runs, half)[2].history.head(half)
@@ -163,50 +149,43 @@ def method_on_label_skew(settings: Settings, name: str, seed: int, alone: Mappin
     return rounded(rows)
 
 
-def alone_as_writers(settings: Settings, seed: int) -> dict[str, Any]:
-    """Writers alone; and how unlike writers are, beside a random deal."""
+def writers(settings: Settings, seed: int) -> Rows:
+    """Writers alone and by FedAvg, as validation chooses; and how unlike they are, beside a random deal."""
     known, deals = writers_of(settings, seed)
-    by_client = accuracy_alone(settings, known, seed)
-    rows = {"alone": row_of_clients(pd.DataFrame(by_client))}
+    _, algorithm, result = chosen_by_validation(runs_of(settings, known, "FedAvg", seed), settings["rounds"])
+    scores = {"alone": alone(settings, known, seed), "FedAvg": fedlib.evaluate(algorithm, result, known[2])}
+    rows: Rows = {}
+    for name, table in scores.items():
+        worst, mean = statistics.summary(table)["worst decile"], evaluation.pooled(table)["accuracy"]
+        rows[name] = {"pooled": mean, "worst decile": worst}
+    rows["FedAvg"]["negative transfer"] = statistics.negative_transfer(scores["FedAvg"], scores["alone"])
     for name, deal in zip(("the deal", "IID control"), deals, strict=True):
         rows[name] = {
             "label distance": label_distance(deal),
             "gradient dissimilarity": gradient_dissimilarity(deal, model.init(seed)),
         }
-    return {"rows": rounded(rows), "clients": by_client}
-
-
-def method_on_writers(settings: Settings, name: str, seed: int, alone: Mapping[str, list[float]]) -> Rows:
-    """A method as validation chooses."""
-    known, _ = writers_of(settings, seed)
-    _, algorithm, result = chosen_by_validation(runs_of(settings, known, name, seed), settings["rounds"])
-    row = scores_of_clients(algorithm, result, known[2], pd.DataFrame(alone))
-    row["chosen by validation"] = statistics.readings(result.history)["test"]["chosen by validation"]
-    return rounded({name: row})
+    return rounded(rows)
 
 
 # ---- the experiments ----
 
 
-def measured(settings: Settings, keep: running.Keep, alone: Any, method: Any) -> dict[str, Any]:
-    """Row -> score -> seed -> number; what is kept is a method with one seed."""
+def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
+    """Label skew: row -> score -> seed -> number; what is kept is a method with one seed."""
     figures: dict[str, Any] = {}
     for seed in seeds_of(settings):
-        by_themselves = keep(f"alone, seed {seed}", alone, settings, seed)
-        enter(figures, seed, by_themselves["rows"])
+        by_client = keep(f"alone, seed {seed}", alone_on_label_skew, settings, seed)
         for name in METHODS:
-            enter(figures, seed, keep(f"{name}, seed {seed}", method, settings, name, seed, by_themselves["clients"]))
+            enter(figures, seed, keep(f"{name}, seed {seed}", method_on_label_skew, settings, name, seed, by_client))
     return figures
 
 
-def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
-    """Label skew."""
-    return measured(settings, keep, alone_on_label_skew, method_on_label_skew)
-
-
 def measure_writers(settings: Settings, keep: running.Keep) -> dict[str, Any]:
-    """Natural clients."""
-    return measured(settings, keep, alone_as_writers, method_on_writers)
+    """Natural clients, seed by seed."""
+    figures: dict[str, Any] = {}
+    for seed in seeds_of(settings):
+        enter(figures, seed, keep(f"seed {seed}", writers, settings, seed))
+    return figures
 
 
 def small(writers: bool) -> tuple[ClientData, ClientData]:
@@ -236,10 +215,10 @@ def probe() -> running.Probe:
 
 
 def probe_writers() -> running.Probe:
-    """The same on natural clients; and what is measured of the deal."""
+    """FedAvg and clients alone on natural clients; and what is measured of the deal."""
     train, test = small(writers=True)
     start = {name: p.double() for name, p in model.init(0).items()}
-    found = {name: numbers(name, given, train[:6], test[:6]) for name, given in PROBED.items()}
+    found = {name: numbers(name, PROBED[name], train[:6], test[:6]) for name in ("FedAvg", "alone")}
     return found | {"the deal": [label_distance(train), gradient_dissimilarity(train, start)]}
 
 

@@ -64,14 +64,9 @@ def fit_threshold(distance: ArrayLike, negative: ArrayLike) -> float:
     return float(cuts[right.argmax()])
 
 
-def pair_scores(negative: ArrayLike, distance: ArrayLike, threshold: float) -> Scores:
-    """How well a distance tells negative pairs (gain <= 0) from positive ones; a pair above the threshold is negative.
-
-    No threshold enters the AUC.
-    """
-    negative, distance = np.asarray(negative), np.asarray(distance, float)
-    right = (distance > threshold) == negative
-    return {"accuracy": float(right.mean()), "auc": auc(negative, distance)}
+def pair_accuracy(negative: ArrayLike, distance: ArrayLike, threshold: float) -> float:
+    """How often a distance tells negative pairs (gain <= 0) from positive ones; one above the threshold is negative."""
+    return float(((np.asarray(distance, float) > threshold) == np.asarray(negative)).mean())
 
 
 def majority_pairs(negative_train: ArrayLike, negative_test: ArrayLike) -> float:

@@ -10,9 +10,8 @@ pairs of unseen clients; then all are clustered by each distance, in the same wa
 beside true groups, random ones, one federation of all, and clients alone.
 """
 
-import functools
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -233,11 +232,10 @@ def measured(settings: Settings, world: Any, seed: int, epochs: int | None = Non
         out[name] = judge(distance, *asked)
         if name.endswith(short):
             continue  # judged only
-        rules: dict[str, Callable[[Tensor], Tensor]] = {name: functools.partial(clustered, settings, world, seed=seed)}
+        clusters = {name: clustered(settings, world, distance, seed)}
         if name == "Siamese GCN, paper":
-            rules[f"{name}, DBSCAN"] = functools.partial(dbscan, eps=0.5)
-        for label, rule in rules.items():
-            groups = rule(distance)
+            clusters[f"{name}, DBSCAN"] = dbscan(distance, eps=0.5)
+        for label, groups in clusters.items():
             end = federate(settings, world, LGFedAvg(**how, assignment=groups), seed)
             out[label] = scored(world, end, groups) | judge(distance, *asked)
     one_cut = OneCut(**how, after=max(1, settings["rounds"] // 4))

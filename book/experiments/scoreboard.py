@@ -51,7 +51,7 @@ METHODS = (
 )  # fmt: skip
 CONTROLS = ("true groups", "random groups")  # where groups are planted
 FINDS = (OURS, "IFCA", "FeSEM", "FedGroup", "k-means", "PACFL", "FedSGCNN")  # clusters
-RATES = (0.1, 0.3, 0.9)  # to choose from; FedAdam chooses the server's tenth, and clients have `Board.client_rate`
+RATES = (0.1, 0.3, 0.9)  # to choose from; FedAdam chooses the server's tenth, and its clients have the middle one
 OWN = {  # settings of single methods, which are not tuned
     "FedAvg, fine-tuned": {"finetune_epochs": 5},
     "FedProx": {"mu": 0.1},
@@ -218,14 +218,6 @@ class InGroups(algorithms.LGFedAvg):
         return Algorithm.cohort(self, state, ids, n, key)
 
 
-def not_run(here: World) -> dict[str, str]:
-    """The methods that cannot be run in a federation, and why."""
-    reasons = dict.fromkeys(CONTROLS, "No groups are planted.") if here.group is None else {}
-    if here.own_columns:
-        reasons["FedCG"] = "Its student looks at images, and its domains are those of images."
-    return reasons
-
-
 # ---- the cells ----
 
 
@@ -240,55 +232,44 @@ class Run:
     validation: pd.DataFrame
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Board:
     """The protocol, which is the same for all cells of the table."""
 
-    clients: int
-    cohort: int
-    everybody: int
-    rounds: int
-    digits: int
-    characters: int
-    trainers: int
-    pair_rounds: int
-    batch_size: int
-    epochs: int
-    rates: tuple[float, ...] = RATES
-    client_rate: float = 0.3
+    settings: Mapping[str, Any]
 
     @lru_cache(maxsize=8)  # noqa: B019
     def world(self, kind: str, seed: int) -> World:
         """The federation of a column of the table."""
-        clients = self.everybody if kind in EVERYBODY else self.clients
+        clients = self.settings["everybody" if kind in EVERYBODY else "clients"]
         if kind == "writers":
-            return with_writers(clients, self.characters, seed)
+            return with_writers(clients, self.settings["characters"], seed)
         if kind == "columns without names":
             return with_table(clients, seed, **TABLE)
-        return with_digits(kind, clients, self.digits, seed)
+        return with_digits(kind, clients, self.settings["digits"], seed)
 
     def drawn(self, kind: str) -> int:
         """Clients that take part in a round."""
-        return self.everybody if kind in EVERYBODY else self.cohort
+        return self.settings["everybody" if kind in EVERYBODY else "cohort"]
 
     def methods(
         self, here: World, seed: int, rate: float, at_home: float | None = None
     ) -> dict[str, Callable[[], Algorithm]]:
         """The rows of the table: name -> a function that makes the algorithm. `at_home` is the rate of fine-tuning."""
-        nets, loss = here.nets, loss_of(here.nets.mixture)
-        how = {"lr": rate, "predict": nets.model, "batch_size": self.batch_size, "epochs": self.epochs}
-        told = how | {"clusters": here.groups}
+        nets, loss, given = here.nets, loss_of(here.nets.mixture), self.settings
+        how = {"lr": rate, "predict": nets.model, "batch_size": given["batch_size"], "epochs": given["epochs"]}
+        told, of_fedadam = how | {"clusters": here.groups}, given.get("rate of FedAdam's clients", RATES[1])
         home = () if not here.own_columns else ("dense1",)
         last = (f"dense{len(nets.widths) - 1}",)
         rows: dict[str, Callable[[], Algorithm]] = {
             "alone": lambda: algorithms.LocalOnly(loss, **how),
             "FedAvg": lambda: algorithms.FedAvg(loss, **how),
             "FedAvg, fine-tuned": lambda: algorithms.FineTunedFedAvg(
-                loss, fedavg_rounds=self.rounds, finetune_lr=at_home, **OWN["FedAvg, fine-tuned"], **how
+                loss, fedavg_rounds=given["rounds"], finetune_lr=at_home, **OWN["FedAvg, fine-tuned"], **how
             ),
             "FedProx": lambda: algorithms.FedProx(loss, **OWN["FedProx"], **how),
             "SCAFFOLD": lambda: algorithms.Scaffold(loss, **how),
-            "FedAdam": lambda: algorithms.FedAdam(loss, server_lr=rate / 10, **how | {"lr": self.client_rate}),
+            "FedAdam": lambda: algorithms.FedAdam(loss, server_lr=rate / 10, **how | {"lr": of_fedadam}),
             "Ditto": lambda: algorithms.Ditto(loss, **OWN["Ditto"], **how),
             "FedRep": lambda: algorithms.FedRep(loss, local=last, **OWN["FedRep"], **how),
             "pFedGraph": lambda: algorithms.PFedGraph(loss, **how),
@@ -319,8 +300,8 @@ class Board:
                 mmd=0.0,
                 score="accuracy",
                 validation=here.validation,
-                trainers=self.trainers,
-                pair_rounds=self.pair_rounds,
+                trainers=given["trainers"],
+                pair_rounds=given["pair rounds"],
                 snapshots=(10,),
                 learn=train_on_gains,
                 cluster=lambda distance: [linkage(distance, m) for m in range(1, here.groups + 1)],
@@ -329,14 +310,16 @@ class Board:
         }
         if here.group is not None:
             mixed = np.random.RandomState(seed).permutation(here.group)
-            for name, given in zip(CONTROLS, (here.group, mixed), strict=True):
-                rows[name] = partial(InGroups, loss, local=home, assignment=given.tolist(), **how)
-        return {name: make for name, make in rows.items() if name not in not_run(here)}
+            for name, group in zip(CONTROLS, (here.group, mixed), strict=True):
+                rows[name] = partial(InGroups, loss, local=home, assignment=group.tolist(), **how)
+        if here.own_columns:
+            del rows["FedCG"]  # its student looks at images, and its domains are those of images
+        return rows
 
     @lru_cache(maxsize=1)  # noqa: B019
     def train(self, name: str, kind: str, seed: int, rate: float, at_home: float | None = None) -> Run:
         """One method in one world; again with a third of its rates where it diverges."""
-        here, rounds, drawn = self.world(kind, seed), self.rounds, self.drawn(kind)
+        here, rounds, drawn = self.world(kind, seed), self.settings["rounds"], self.drawn(kind)
         if name == "alone":  # as often as a client takes part in a federation, in the mean
             rounds, drawn = rounds * drawn // len(here.train), len(here.train)
         try:
@@ -361,9 +344,11 @@ class Board:
         name, here = "FedAvg, fine-tuned", self.world(kind, seed)
         state, found = self.train(name, kind, seed, rate).state, {}
         data = here.train.to(state.tuned.device).sorted()
-        for at_home in self.rates:  # all from one model of FedAvg, which stays as it is while clients fine-tune
+        for at_home in self.settings[
+            "rates"
+        ]:  # all from one model of FedAvg, which stays as it is while clients fine-tune
             algorithm = self.methods(here, seed, rate, at_home)[name]()
-            tuned = algorithm.new_clients(state, data, Key(seed, self.rounds), rounds=1)
+            tuned = algorithm.new_clients(state, data, Key(seed, self.settings["rounds"]), rounds=1)
             end = fedlib.Result(tuned, data.id, pd.DataFrame())
             scores = evaluation.evaluate(algorithm, end, here.validation)
             found[str(at_home)] = round(float(scores["accuracy"].mean()), 4)
@@ -390,18 +375,13 @@ class Board:
             if group is not None:
                 found["ARI"] = statistics.cluster_scores(group, assignment)["ari"]
         for way in ("down", "up"):  # round 0 included
-            found[f"kB {way}"] = run.history[f"bytes_{way}"].sum() / (self.rounds * self.drawn(kind) * 1e3)
+            messages = self.settings["rounds"] * self.drawn(kind)
+            found[f"kB {way}"] = run.history[f"bytes_{way}"].sum() / (messages * 1e3)
         found |= {"rate": run.rate} | ({} if at_home is None else {"rate at home": at_home * run.rate / rate})
         return {what: round(float(value), 5) for what, value in found.items()}
 
 
 # ---- the whole table ----
-
-
-def board_of(settings: dict[str, Any]) -> Board:
-    """The protocol that settings state."""
-    names = [field.name for field in dataclasses.fields(Board) if field.default is dataclasses.MISSING]
-    return Board(**{name: settings[name.replace("pair_", "pair ")] for name in names})
 
 
 def chosen_rates(
@@ -413,9 +393,8 @@ def chosen_rates(
 
     def tried(name: str, label: str, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
         part = f"{kind}: {name} at"
-        return {
-            str(r): keep(f"{part} {r}{label}", function, *args, kind, seed, r, arms=arms[name]) for r in board.rates
-        }
+        rates = board.settings["rates"]
+        return {str(r): keep(f"{part} {r}{label}", function, *args, kind, seed, r, arms=arms[name]) for r in rates}
 
     for name in names:
         if name == tuned:
@@ -434,8 +413,8 @@ def measure(settings: dict[str, Any], keep: running.Keep, moved: Sequence[str]) 
 
     ``grid``, kind -> method -> score -> seed; ``validation``; ``rates``; and the two last of fine-tuning, ``at home``.
     """
-    board, choosing = board_of(settings), settings["seed that chooses"]
-    figures: dict[str, Any] = {"grid": {}, "not run": {}}
+    board, choosing = Board(settings), settings["seed that chooses"]
+    figures: dict[str, Any] = {"grid": {}}
     for kind in KINDS:
         here = board.world(kind, choosing)
         arms = {name: (name, "alone", kind)[: 2 if kind == "writers" else 3] for name in METHODS + CONTROLS}
@@ -444,7 +423,7 @@ def measure(settings: dict[str, Any], keep: running.Keep, moved: Sequence[str]) 
         chosen = chosen_rates(keep, board, kind, choosing, arms, asked)
         for what, value in chosen.items():
             figures.setdefault(what, {})[kind] = value
-        figures["not run"][kind], grid = not_run(here), figures["grid"].setdefault(kind, {})
+        grid = figures["grid"].setdefault(kind, {})
         for seed in settings["seeds"]:
             one = kind, seed, chosen["rates"]["alone"]
             alone = keep(f"{kind}, {seed}: clients alone", board.each_client_alone, *one, arms=arms["alone"])
@@ -458,7 +437,8 @@ def measure(settings: dict[str, Any], keep: running.Keep, moved: Sequence[str]) 
 
 def probe() -> running.Probe:
     """Each method on eight clients of very different size, four of whom take part, and FedAvg in each kind."""
-    board = Board(8, 4, 8, rounds=2, digits=30, characters=30, trainers=3, pair_rounds=1, batch_size=20, epochs=1)
+    few = {"clients": 8, "cohort": 4, "everybody": 8, "rounds": 2, "digits": 30, "trainers": 3}
+    board = Board(SETTINGS | few | {"pair rounds": 1, "epochs": 1})
     worlds = {kind: board.world(kind, 0) for kind in KINDS if kind not in ("writers", "columns without names")}
     table = with_table(8, 0, **TABLE)
     here = dataclasses.replace(worlds["unequal sizes"], group=np.arange(8) % 4)

@@ -133,37 +133,37 @@ def distinct(ways: np.ndarray) -> np.ndarray:
 class Shifted(World):
     """A federation, and clients that never take part: their training and test rows."""
 
-    new: tuple[ClientData, ClientData] | None = None
+    new: tuple[ClientData, ...] = ()
 
 
-@dataclass(frozen=True)
 class Shifts(Board):
     """The scoreboard's protocol with kinds such as ("P(x), 4"), and with new clients."""
 
-    new: int = 0
-    new_rounds: int = 1
+    def drawn(self, kind: str) -> int:
+        """All clients."""
+        return self.settings["clients"]
 
     @lru_cache(maxsize=2)  # noqa: B019
     def world(self, kind: str, seed: int) -> Shifted:
         """The federation of a shift and a grade."""
         shift, grade = kind.split(", ")
-        rng, everybody = np.random.RandomState(seed), self.clients + self.new
+        clients, new, digits = (self.settings[name] for name in ("clients", "new", "digits"))
         x, y = large_digits()
-        order = rng.permutation(len(y))[: everybody * self.digits]
-        owner = np.arange(len(order)) // self.digits
-        cuts = np.cumsum(PARTS)[:-1] * self.digits
-        part = np.searchsorted(cuts.round(), np.arange(len(order)) % self.digits, side="right")
+        order = np.random.RandomState(seed).permutation(len(y))[: (clients + new) * digits]
+        owner = np.arange(len(order)) // digits
+        cuts = np.cumsum(PARTS)[:-1] * digits
+        part = np.searchsorted(cuts.round(), np.arange(len(order)) % digits, side="right")
         x, y, ways = shifted(shift, int(grade), x[order], y[order], owner, part, seed)
 
         def rows(p: int, clients: range) -> ClientData:
             return stack_rows(x, y, [np.flatnonzero((owner == c) & (part == p)) for c in clients], [*clients], 10, True)
 
-        old, new = range(self.clients), range(self.clients, everybody)
-        group = distinct(ways[: self.clients, None])
+        old, later = range(clients), range(clients, clients + new)
+        group = distinct(ways[:clients, None])
         groups = min(int(group.max()) + 1, BANK)
         nets = Nets((x[0].size, 32, 10), max(groups, 2), x.shape[1:])
         three = [rows(p, old) for p in range(3)]
-        return Shifted(*three, group, groups, nets, new=(rows(0, new), rows(2, new)) if self.new else None)
+        return Shifted(*three, group, groups, nets, new=(rows(0, later), rows(2, later)))
 
     def cell(self, name: str, kind: str, seed: int, *more: Any) -> dict[str, float]:
         """As on the scoreboard, with the accuracy of the new clients."""
@@ -172,24 +172,16 @@ class Shifts(Board):
         run, here = self.train(name, kind, seed, rate, at_home), self.world(kind, seed)
         algorithm = self.methods(here, seed, run.rate, found.get("rate at home"))[name]()
         end = fedlib.Result(run.state, here.train.id, run.history)
-        rounds = {"alone": self.rounds, "FedAvg, fine-tuned": 1}.get(name, self.new_rounds)
+        given = self.settings
+        rounds = {"alone": given["rounds"], "FedAvg, fine-tuned": 1}.get(name, given["new rounds"])
         own, test = here.new
         scores = evaluation.evaluate(algorithm, fedlib.new_clients(algorithm, end, own, rounds, seed), test)
         return found | {"new clients": round(float(scores["accuracy"].mean()), 5)}
 
 
-def board_of(settings: dict[str, Any]) -> Shifts:
-    """The protocol that settings state; all clients take part in each round."""
-    same = ("clients", "new", "digits", "rounds", "trainers", "batch_size", "epochs")
-    clients = dict.fromkeys(("cohort", "everybody"), settings["clients"])
-    more = {"new_rounds": settings["new rounds"], "pair_rounds": settings["pair rounds"], "characters": 0}
-    rates = {"rates": tuple(settings["rates"]), "client_rate": settings["rate of FedAdam's clients"]}
-    return Shifts(**{name: settings[name] for name in same}, **clients, **more, **rates)
-
-
 def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
     """Score -> method -> shift and grade -> seed; ``validation`` and ``rates``: shift and grade -> method."""
-    board, choosing = board_of(settings), settings["seed that chooses"]
+    board, choosing = Shifts(settings), settings["seed that chooses"]
     figures: dict[str, Any] = {}
     names = [*METHODS, *CONTROLS]
     arms = {name: [name] for name in names}
@@ -212,11 +204,11 @@ def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
 def probe() -> running.Probe:
     """What the methods compute on the scoreboard; of each shift the images and labels, and FedAvg's run."""
     found = {name: numbers for name, numbers in scoreboard.probe().items() if name in (*METHODS, *CONTROLS)}
-    board = board_of(SETTINGS | {"clients": 6, "new": 2, "digits": 100, "rounds": 2})
+    board = Shifts(SETTINGS | {"clients": 6, "new": 2, "digits": 100, "rounds": 2})
     for shift, grade in product(SHIFTS, SETTINGS["grades"]):
         here = board.world(f"{shift}, {grade}", 0)
         assert here.group is not None
-        drawn = [float(part.x.double().square().mean()) for part in (here.train, *(here.new or ()))]
+        drawn = [float(part.x.double().square().mean()) for part in (here.train, *here.new)]
         ways = [float(n) for n in (*here.group, here.test.y.sum())]
         algorithm = board.methods(here, 0, 0.3)["FedAvg"]()
         trace = running.trace(algorithm, here.nets.model.init(0), here.train)

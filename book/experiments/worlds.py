@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
@@ -14,8 +14,10 @@ import torch
 from torch import Tensor
 
 from book.experiments.running import ROOT
-from fedlib import datasets
+from fedlib import ClientData, Key, datasets
 from fedlib.checks import whole
+from fedlib.data import local_batches
+from fedlib.local import local_update
 from fedlib.losses import cross_entropy, mse
 from fedlib.params import Params
 from fedlib.server.domain_graph import DomainGCN, glorot
@@ -60,6 +62,31 @@ def quiet() -> Iterator[None]:
 def checkpoints() -> Path:
     """The folder for checkpoints: the one that FEDLIB_CHECKPOINTS names, or that of what is measured so far."""
     return Path(os.environ.get("FEDLIB_CHECKPOINTS") or ROOT / "_build" / "experiments")
+
+
+def together(
+    loss: Callable[..., Tensor],
+    stack: Params,
+    extras: Sequence[Any],
+    rows: ClientData,
+    share: Tensor,
+    key: Key,
+    batch_size: int,
+    epochs: int = 1,
+    lr: float = 1.0,
+) -> Params:
+    """A round of FedAvg for each model of a stack (M, ...), by the same clients and batches: their means (M, ...).
+
+    `rows` (M C) are the clients' for the first model, then for the second; `extras` (M, ...) of the loss are tensors,
+    or mappings of them; of a mean client c has ``share[c, m]``.
+    """
+
+    def each(t: Any) -> Any:
+        return {n: each(v) for n, v in t.items()} if isinstance(t, Mapping) else t.repeat_interleave(len(share), 0)
+
+    batches, further = local_batches(rows, batch_size, epochs, key), tuple(map(each, extras))
+    ends = local_update(loss, each(stack), batches, partial(torch.optim.SGD, lr=lr), further).params
+    return {n: torch.einsum("cm,mc...->m...", share, p.unflatten(0, (-1, len(share)))) for n, p in ends.items()}
 
 
 # ---- losses ----

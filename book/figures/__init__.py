@@ -51,71 +51,6 @@ class Figure:
         return self.html
 
 
-@dataclass(frozen=True)
-class Rule:
-    """One condition of a criterion that splits a cluster when all its conditions hold.
-
-    Attributes
-    ----------
-    name, symbol : str
-        What is measured, and how its threshold is called.
-    values : array of shape (N,)
-        One number for each row of ``CFLState.norms``.
-    eps : float
-        The threshold of the run.
-    below : bool
-        Holds for values below the threshold; otherwise for those at or above it.
-    holds, fails : str
-        Words for either case: "the mean update is short".
-    """
-
-    name: str
-    symbol: str
-    values: ArrayLike
-    eps: float
-    below: bool
-    holds: str
-    fails: str
-
-    def met(self) -> np.ndarray:
-        """Where it holds."""
-        values = np.asarray(self.values, float)
-        return values < self.eps if self.below else values >= self.eps
-
-
-def cfl_rules(algorithm: Any, state: Any) -> list[Rule]:
-    """The two conditions under which CFL with relative lengths splits a cluster, with the values of a run.
-
-    Parameters
-    ----------
-    algorithm : RelativeCFL
-        Of ``book.experiments.cfl_variants``.
-    state : CFLState
-        The end of the run.
-
-    Returns
-    -------
-    list of Rule
-        Both lengths of its ``due``.
-
-    Raises
-    ------
-    ValueError
-        An algorithm that notes no pace: then another rule decides.
-    """
-    if "pace" not in algorithm.columns:
-        raise ValueError(
-            f"the figure shows CFL's rule by relative lengths; got {type(algorithm).__name__}. Run RelativeCFL"
-        )
-    mean, longest, pace = state.norms.cpu().numpy().T[2:5]
-    still = "the clients' updates cancel", "the model still moves"
-    hard = "a client pulls hard", "no client pulls hard"
-    return [
-        Rule("mean update / longest", "ε₁", mean / longest, algorithm.eps1, True, *still),
-        Rule("longest update / (rate × steps)", "ε₂", pace, algorithm.eps2, False, *hard),
-    ]
-
-
 def split_slider(algorithm: Any, state: Any, groups: ArrayLike, history: pd.DataFrame) -> Figure:
     """A run of CFL with relative lengths, by rounds: matrix, tree, accuracies, criterion, and other thresholds tried.
 
@@ -132,17 +67,33 @@ def split_slider(algorithm: Any, state: Any, groups: ArrayLike, history: pd.Data
     Returns
     -------
     Figure
-        The conditions are those of `cfl_rules`; a cluster has to be as old as ``algorithm.rest`` rounds besides.
-        Where other thresholds decide otherwise than the run did, it says that nothing is known from there on, as
-        ``replay`` of ``book.experiments.cfl_variants`` does. Chapter 06.
+        The conditions are the two lengths of the algorithm's ``due``; a cluster has to be as old as ``algorithm.rest``
+        rounds besides. Where other thresholds decide otherwise than the run did, it says that nothing is known from
+        there on, as ``replay`` of ``book.experiments.cfl_variants`` does. Chapter 06.
+
+    Raises
+    ------
+    ValueError
+        An algorithm that notes no pace: then another rule decides.
     """
+    if "pace" not in algorithm.columns:
+        raise ValueError(
+            f"the figure shows CFL's rule by relative lengths; got {type(algorithm).__name__}. Run RelativeCFL"
+        )
     cosines, group = np.asarray(state.cosines.cpu(), float), np.asarray(groups)
-    rules = cfl_rules(algorithm, state)
     names, rounds = np.unique(group), len(cosines)
     scores = history.set_index("round")[[f"group {g}_accuracy" for g in names]].dropna()
     norms = state.norms.cpu().numpy()
-    cut = norms[:, -1].astype(bool) & np.all([r.met() for r in rules], axis=0)
-    tests = np.column_stack([norms[:, :2], cut, *(np.asarray(r.values) for r in rules)])
+    mean, longest, pace = norms.T[2:5]
+    short, eps1, eps2 = mean / longest, algorithm.eps1, algorithm.eps2
+    still = {"holds": "the clients' updates cancel", "fails": "the model still moves"}
+    hard = {"holds": "a client pulls hard", "fails": "no client pulls hard"}
+    rules = [
+        {"name": "mean update / longest", "symbol": "ε₁", "eps": eps1, "below": True, **still},
+        {"name": "longest update / (rate × steps)", "symbol": "ε₂", "eps": eps2, "below": False, **hard},
+    ]
+    cut = norms[:, -1].astype(bool) & (short < eps1) & (pace >= eps2)
+    tests = np.column_stack([norms[:, :2], cut, short, pace])
     i, j = np.triu_indices(len(group), 1)
     pairs = np.round(100 * cosines[:, i, j]).astype(int)
     # from round to round: modulo 256, the sums come out right
@@ -159,15 +110,11 @@ def split_slider(algorithm: Any, state: Any, groups: ArrayLike, history: pd.Data
         for s in state.splits
     ]
     chart, plots = _chart(rounds, scores, tests, rules, splits, group)
-    shown = [
-        {**{key: getattr(r, key) for key in ("name", "symbol", "eps", "below", "holds", "fails")}, **plot}
-        for r, plot in zip(rules, plots, strict=True)
-    ]
     data = {
         "rounds": rounds,
         "groups": group.tolist(),
         "rest": algorithm.rest,
-        "rules": shown,
+        "rules": [rule | plot for rule, plot in zip(rules, plots, strict=True)],
         "tests": [[int(t), int(c), int(due), *(float(f"{v:.6g}") for v in row)] for t, c, due, *row in tests],
         "splits": splits,
         "scores": [
@@ -177,10 +124,9 @@ def split_slider(algorithm: Any, state: Any, groups: ArrayLike, history: pd.Data
         "plot": {"left": _LEFT, "right": _RIGHT},
     }
     table = scores.round(2).set_axis([f"group {LETTERS[g]}" for g in names], axis=1)
-    for rule in rules:
-        by_round = pd.Series(rule.values).groupby(tests[:, 0])
-        nearest = by_round.min() if rule.below else by_round.max()
-        table[rule.name] = nearest.round(2)
+    for rule, values in zip(rules, (short, pace), strict=True):
+        by_round = pd.Series(values).groupby(tests[:, 0])
+        table[rule["name"]] = (by_round.min() if rule["below"] else by_round.max()).round(2)
     table["models"] = [1 + sum(s.round <= t for s in state.splits) for t in table.index]
     label = "Matrix of the cosines of the clients' updates, rows and columns in the order of the split tree."
     order = np.argsort(state.assignment.cpu().numpy(), kind="stable")
@@ -450,7 +396,6 @@ _DIFFER_BY = {  # kind of federation -> plain words for it, in the order of the 
     "label skew": "how often each class occurs",
     "styles": "how their images look, two looks a client",
     "rotations": "how their images are rotated",
-    "columns": "which pixels they see",
     "features by position": "which pixels they see",
     "columns without names": "columns that nobody has matched",
     "label names": "which label they give the same input",
@@ -476,9 +421,8 @@ _SHOWN = {  # rows whose name would say too little
 
 
 def _ordered(grid: Mapping[str, Any]) -> list[str]:
-    """Kinds of federations in the order of the three questions, and any other after them."""
-    known = [*_DIFFER_BY]
-    return sorted(grid, key=lambda kind: known.index(kind) if kind in known else len(known))
+    """Kinds of federations in the order of the three questions."""
+    return [kind for kind in _DIFFER_BY if kind in grid]
 
 
 def scoreboard(figures: Mapping[str, Any]) -> Figure:
@@ -583,7 +527,7 @@ def chooser(figures: Mapping[str, Any]) -> Figure:
         "plot": plot,
     }
     words = (
-        f"Which method? Clients differ by: {_DIFFER_BY.get(kind, kind)}. Blue: the highest mean, and methods that do "
+        f"Which method? Clients differ by: {_DIFFER_BY[kind]}. Blue: the highest mean, and methods that do "
         "not differ significantly from it. Small dots are seeds, bars 95 % intervals; sent is what one client receives "
         "and sends in a round. * Tune its learning rate before you judge it."
     )
@@ -738,7 +682,7 @@ def _chart(
     rounds: int,
     scores: pd.DataFrame,
     tests: np.ndarray,
-    rules: Sequence[Rule],
+    rules: Sequence[Mapping[str, Any]],
     splits: Sequence[dict[str, Any]],
     group: np.ndarray,
     titles: tuple[str, str] = ("accuracy of each true group", "the split tree, and whom each model serves"),
@@ -754,18 +698,18 @@ def _chart(
         chart.text(_RIGHT + 33, y + 4, f"group {LETTERS[name]}")
         chart.text(_WIDTH, y + 4, f"{scores.iloc[-1, n]:.2f}", f'class="end" data-group="{n}"')
     for i, rule in enumerate(rules):
-        values = np.asarray(rule.values, float)
-        low = min(0, 1.6 * rule.eps, np.floor(10 * float(np.quantile(values, 0.02))) / 10)
-        high = max(1.6 * rule.eps, float(np.quantile(values, 0.98)), 0.1)
+        values, eps, symbol = tests[:, 3 + i], rule["eps"], rule["symbol"]
+        low = min(0, 1.6 * eps, np.floor(10 * float(np.quantile(values, 0.02))) / 10)
+        high = max(1.6 * eps, float(np.quantile(values, 0.98)), 0.1)
         span = round(low, 2), round(high, 2)
-        needs = f"{rule.name} (a split needs {'less than' if rule.below else 'at least'} {rule.symbol})"
+        needs = f"{rule['name']} (a split needs {'less than' if rule['below'] else 'at least'} {symbol})"
         chart.panel(needs, 62, span, sorted({*span, 0} if span[0] < 0 else span))
         for c in np.unique(tests[:, 1]):
             own = tests[:, 1] == c
             chart.curve(tests[own, 0], values[own], "currentColor")
         line = f'<path d="M{_LEFT} 0H{_RIGHT}" stroke="var(--warn)" stroke-width="2" stroke-dasharray="6 3"/>'
-        label = f'<text x="{_RIGHT + 12}" y="4">{rule.symbol} = {rule.eps:.2f}</text>'
-        place = f'data-rule="{i}" transform="translate(0 {chart.y(rule.eps)})"'
+        label = f'<text x="{_RIGHT + 12}" y="4">{symbol} = {eps:.2f}</text>'
+        place = f'data-rule="{i}" transform="translate(0 {chart.y(eps)})"'
         chart.always.append(f"<g {place}>{line}{label}</g>")
         plot = {"top": chart.top, "bottom": chart.bottom}
         plots.append({"range": [*span, 0.01], "plot": plot})

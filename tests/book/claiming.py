@@ -56,11 +56,6 @@ def compare(figures: Any, a: Any, b: Any) -> dict[str, Any]:
     return statistics.compare(first, second) | {"least": min(first[seed] - second[seed] for seed in first)}
 
 
-def verdict(figures: Any, a: Any, b: Any) -> str:
-    """Of "a is larger than b": "holds", "the opposite holds" or "undecided"."""
-    return compare(figures, a, b)["verdict"]
-
-
 def places(*keys: Any) -> list[tuple[Any, ...]]:
     """All places that are meant: a tuple are keys one after another, of a list each key is meant."""
     match keys:

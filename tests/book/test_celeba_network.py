@@ -7,7 +7,6 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from torch import nn
 from twins import close as near
 from twins import count, normal
 
@@ -45,19 +44,6 @@ def test_leafs_network():
     assert all(torch.equal(p, with_modules[name]) for name, p in params.items())
     assert count(with_modules) == 31_202 + 4 * (9 * 32 * 32 + 3 * 32) + 1
     assert (with_modules["V.conv4.gamma"] == 1).all() and (with_modules["V.conv4.beta"] != 0).all()
-
-
-def test_network_equals_plain_torch():
-    layers, inputs = [], 2
-    for _ in range(3):
-        norm = nn.BatchNorm2d(3, eps=1e-3, track_running_stats=False)
-        layers += [nn.Conv2d(inputs, 3, 3, padding=1), norm, nn.MaxPool2d(2, ceil_mode=True), nn.ReLU()]
-        inputs = 3
-    plain = nn.Sequential(*layers, nn.Flatten(), nn.Linear(3 * 2 * 2, 2)).double()
-    params = moved(SMALL.init(0))
-    plain.load_state_dict(dict(zip(plain.state_dict(), params.values(), strict=True)))
-    x = normal(6, 2, 11, 9)
-    close(SMALL(params, x), plain(x))
 
 
 def by_hand(net, params, x, w_d, real):

@@ -116,13 +116,11 @@ def test_each_arm_is_scored_at_the_rate_that_was_best_for_it():
         return rows
 
     found = chapter.measure_rates(settings, keep)["turned, last convolution"]
-    for i, (arm, rate) in enumerate(own.items()):
+    for arm, rate in own.items():
         before = rates[rates.index(rate) - 1]
         assert (found[arm]["rate, 300"], found[arm]["rate, 600"]) == (rate, before)
         for horizon in (300, 600):
             assert found[arm][f"accuracy, {horizon}"] == {"100": 0.91, "101": 0.9101}
-        assert found[arm][f"tried, {rate}, 300"] == pytest.approx(0.9 - 0.01 * i, abs=1e-3)
-    assert found["effect of A"]["accuracy, 600"] == {"100": 0.0, "101": 0.0}
     trials = [names for _, seed, names in asked if seed in settings["seeds of rates"]]
     assert trials == [settings["arms"]] * 8
     for rate, seed, names in asked[8:]:

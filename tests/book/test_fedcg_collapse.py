@@ -9,7 +9,7 @@ from book.experiments import fedcg_collapse as chapter
 from fedlib import models
 
 SETTINGS = chapter.FEW | {"rounds": 5}
-pytestmark = pytest.mark.filterwarnings("ignore:FedCG ended with round")  # these runs are short
+pytestmark = pytest.mark.filterwarnings("ignore:FedCG ended with round", "ignore:the domains collapsed")
 
 
 @pytest.mark.parametrize("head", chapter.HEADS)
@@ -25,7 +25,7 @@ def test_pairs_side_by_side_are_fedcgs(kind, head):
         local = {"lr": 0.2, "batch_size": SETTINGS["batch_size"], "refresh": every, "student_lr": rate}
         rule = chapter.fedcg(net, *trained[place % 2], **local)
         run = rule, rule.net.init(7), here.train, SETTINGS["rounds"], SETTINGS["cohort"]
-        state = chapter.quiet(fedlib.fit, *run, seed=7, dtype=torch.float64, progress=False).state
+        state = fedlib.fit(*run, seed=7, dtype=torch.float64, progress=False).state
         for ours, theirs in ((students, state.student), (teachers, state.teacher)):
             for name, p in ours.items():
                 torch.testing.assert_close(p[place], theirs[f"student.{name}"][0], atol=1e-12, rtol=1e-9)
@@ -76,10 +76,10 @@ def test_scores_of_known_domains():
     truth = torch.zeros(here.train.index.shape, dtype=torch.int64)
     for k, own in enumerate(here.truth):
         truth[k, : len(own)] = torch.as_tensor(own)
-    found = chapter.quiet(chapter.scores_of, here, truth)
+    found = chapter.scores_of(here, truth)
     shares = np.bincount(np.concatenate(here.truth)) / len(np.concatenate(here.truth))
     assert found["NMI"] == pytest.approx(1) and found["largest domain"] == pytest.approx(shares.max())
-    alone = chapter.quiet(chapter.scores_of, here, 0 * truth)
+    alone = chapter.scores_of(here, 0 * truth)
     assert alone["largest domain"] == 1 and alone["NMI"] == 0 == alone["entropy"]
 
 

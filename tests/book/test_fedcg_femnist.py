@@ -11,7 +11,7 @@ import torch.nn.functional as F
 import fedlib
 from book.experiments import fedcg_femnist as chapter
 from book.experiments.cfl_variants import RELATIVE
-from book.experiments.worlds import EXACT, LowRank
+from book.experiments.worlds import EXACT
 from fedlib.algorithms import FedCG
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.models import CNN
@@ -84,16 +84,6 @@ def test_batches_in_order_are_a_plain_loop(here):
         torch.testing.assert_close(end[name][0], p, atol=1e-12, rtol=1e-9)
 
 
-def test_low_rank_starts_at_the_identity():
-    graph, V, A = LowRank(relu=False, width=3), torch.randn(2, 7), torch.tensor([[0.5, 0.5], [0.2, 0.8]])
-    params = graph.init(7, 0)
-    assert params["P"].shape == params["R"].shape == (7, 3)
-    assert torch.equal(graph(params, {"v": V}, A)["v"], A @ V)
-    params["R"] = torch.randn(7, 3)
-    W = torch.eye(7) + params["P"] @ params["R"].mT
-    assert torch.allclose(graph(params, {"v": V}, A)["v"], A @ V @ W, atol=1e-6)
-
-
 def test_who_is_scored_on_what(monkeypatch):
     """60, 20 and 20 % of the writers with enough images, and no image in two places."""
     writer = np.repeat(np.arange(12), [100] * 10 + [99, 120])
@@ -139,12 +129,14 @@ def test_rates_are_chosen_by_validation_writers(here, checkpoints, monkeypatch):
     monkeypatch.setattr(chapter, "run", run)
     monkeypatch.setattr(chapter, "world", lambda settings: replace(here, statistics={"clients": 6}))
     methods = ["FedAvg", "FedCG, paper, D = 4", "FedCG, random domains", RELATIVE]
-    figures = chapter.measure(settings(methods=methods, seeds=[0, 1]), at_once)
+    figures = chapter.measure(settings(methods=[*methods, "FedAvg at 0.03"], seeds=[0, 1]), at_once)
     assert figures["rates"] == {"FedAvg": 0.1, "FedCG, paper, D = 4": 0.1}
     assert {a[1:] for a in asked if a[4] == "validation"} == {(9, r, 40, "validation") for r in (0.03, 0.06, 0.1, 0.3)}
     once_more_where_it_diverged = ((0, 0.1), (1, 0.1), (1, 0.06))
     tested = {(m, s, r, 150) for m in methods for s, r in once_more_where_it_diverged}
-    assert {a[:4] for a in asked if a[4] == "test"} == tested
+    tested |= {("FedAvg", s, 0.03, 150) for s in (0, 1)}  # as its row says
+    assert {a[:4] for a in asked if a[4] == "test"} == tested and len(asked) == 2 * 4 + 3 * len(methods) + 2
+    assert figures["FedAvg at 0.03"]["accuracy"] == {"0": 0.03, "1": 0.03}
     assert figures[RELATIVE]["accuracy"] == {"0": 0.1, "1": 0.06} and figures["data"] == {"clients": 6}
     del asked[:]
     one = chapter.measure(settings(methods=["FedAvg"], rates=[0.001], seeds=[0]), at_once)
@@ -163,14 +155,3 @@ def test_a_run_that_diverged_leaves_its_memory_to_the_next(monkeypatch):
 
     monkeypatch.setattr(chapter, "run", run)
     assert chapter.finished(chapter.FULL, "FedAvg", 0, 0.1) == {"rate": 0.06, "left": 0}
-
-
-def test_a_row_may_name_its_rate(monkeypatch):
-    asked = []
-    monkeypatch.setattr(chapter, "world", lambda settings: chapter.small())
-    monkeypatch.setattr(chapter, "run", lambda s, *what: asked.append(what) or {"accuracy": what[2]})
-    some = settings(methods=["FedAvg", "FedAvg at 0.03"], rates=[0.1], seeds=[3, 4])
-    figures = chapter.measure(some, lambda name, f, *args, arms: f(*args))
-    assert asked == [("FedAvg", s, r, 150) for s in (3, 4) for r in (0.1, 0.03)]
-    for row, rate in (("FedAvg", 0.1), ("FedAvg at 0.03", 0.03)):
-        assert figures[row] == {"accuracy": {"3": rate, "4": rate}}

@@ -47,11 +47,6 @@ def test_the_count_is_that_of_the_results_alone():
     assert number == sum(kinds) == len(rows) - len(results)
 
 
-def test_the_readings_are_those_of_the_file():
-    found = verdicts.readings()
-    assert [*found] == list(verdicts.WORDS[:-1]) and len(found) == len(verdicts.READINGS)
-
-
 def test_every_metric_and_labelled_row_has_words():
     assert set(verdicts.read()["metric"]) == set(EXTENSION.WORDS["metrics"])
     labelled = runpy.run_path(str(ROOT / "book/_ext/pages.py"))["labelled"]

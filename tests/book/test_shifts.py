@@ -97,7 +97,7 @@ def test_common_classes_are_turned_by_each_client(grade):
 
 @pytest.mark.parametrize("shift", SHIFTS)
 def test_new_clients_share_no_digit_with_the_others(shift):
-    here = shifts.board_of(SETTINGS | {"clients": 4, "new": 2, "digits": 50}).world(f"{shift}, 5", 1)
+    here = shifts.Shifts(SETTINGS | {"clients": 4, "new": 2, "digits": 50}).world(f"{shift}, 5", 1)
     assert here.new[0].id.tolist() == here.new[1].id.tolist() == [4, 5]
     assert not set(here.train.id.tolist()) & {4, 5}
     parts = here.train, here.validation, here.test, *here.new
@@ -105,8 +105,8 @@ def test_new_clients_share_no_digit_with_the_others(shift):
 
 
 def test_who_serves_new_clients_by_images_alone():
-    board = shifts.board_of(SETTINGS | {"clients": 5, "new": 3, "digits": 100, "rounds": 3, "pair rounds": 1})
-    board, kind = replace(board, trainers=3), "P(x), 8"
+    few = {"clients": 5, "new": 3, "digits": 100, "rounds": 3, "trainers": 3, "pair rounds": 1}
+    board, kind = shifts.Shifts(SETTINGS | few), "P(x), 8"
     here = board.world(kind, 0)
     own, test = here.new
     shuffled, alike = replace(own, y=own.y.flip(0)), set()
@@ -121,18 +121,14 @@ def test_who_serves_new_clients_by_images_alone():
     assert set(WITHOUT_LABELS) <= alike
 
 
-def test_what_the_page_says_of_kinds_of_clients():
+def test_what_the_page_says_of_kinds_of_clients(monkeypatch):
     """How many there are, and which of them new clients bring that no training client has."""
-    board, colours, others = shifts.board_of(SETTINGS), [], {}
-    x, y = shifts.large_digits()
-    for seed in SETTINGS["seeds"]:
-        colours.append(len(set(board.world("P(x), 8", seed).group.tolist())))
-        order = np.random.RandomState(seed).permutation(len(y))[: 25 * board.digits]
-        whose = np.arange(len(order)) // board.digits
-        cuts = (np.cumsum(shifts.PARTS)[:-1] * board.digits).round()
-        parts = np.searchsorted(cuts, np.arange(len(order)) % board.digits, side="right")
-        for shift in ("P(y given x)", "P(x given y)"):
-            _, _, ways = shifted(shift, 8, x[order], y[order], whose, parts, seed)
-            others.setdefault(shift, []).append(set(ways[20:].tolist()) & set(ways[:20].tolist()))
+    board, drawn = shifts.Shifts(SETTINGS), []
+    monkeypatch.setattr(shifts, "shifted", lambda *how: drawn.append(shifted(*how)) or drawn[-1])
+    colours = [len(set(board.world("P(x), 8", seed).group.tolist())) for seed in SETTINGS["seeds"]]
     assert (min(colours), max(colours)) == (11, 13)
-    assert others == dict.fromkeys(others, [set()] * 5)
+    for shift in ("P(y given x)", "P(x given y)"):
+        for seed in SETTINGS["seeds"]:
+            board.world(f"{shift}, 8", seed)
+            ways = drawn[-1][2].tolist()
+            assert len(ways) == 25 and not set(ways[20:]) & set(ways[:20])

@@ -7,16 +7,14 @@ import functools
 import http.server
 import io
 import re
-import shutil
 import threading
 from pathlib import Path
 from urllib.parse import urlsplit
 
 import numpy as np
 import pytest
-from axe_playwright_python.sync_playwright import Axe
+from interactive_figures import barriers, chromium
 from PIL import Image
-from playwright.sync_api import sync_playwright
 
 SITE = Path(__file__).resolve().parents[2] / "_build/html"
 PAGES = sorted(p.relative_to(SITE).as_posix() for d in ("book", "notebooks") for p in (SITE / d).rglob("*.html"))
@@ -28,11 +26,8 @@ CASES = [(path, view) for path in PAGES if path not in MODULES for view in VIEWS
 CASES += [(path, [*VIEWS][i % len(VIEWS)]) for i, path in enumerate(MODULES)]
 HEAVIEST = 2_500_000  # bytes that a chapter's page may load, all in all
 FRONT = 1_000_000  # and the first page
-CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
-QUIET = "--no-sandbox --disable-gpu --disable-quic --no-first-run --disable-background-networking"
 HTTP_ONLY = {"http://lib.stat.cmu.edu/datasets/boston", "http://yann.lecun.com/exdb/mnist/"}  # where two data sets lie
 PATIENCE = 240_000  # milliseconds; several browsers may share a busy machine
-AXE = {"preload": False}  # axe would fetch the style sheets' imports anew, from a wrong folder
 
 
 class Handler(http.server.SimpleHTTPRequestHandler):
@@ -51,11 +46,8 @@ def base():
 
 @pytest.fixture(scope="session")
 def browser():
-    assert CHROMIUM, "no Chromium found: apt-get install chromium"
-    with sync_playwright() as p:
-        browser = p.chromium.launch(executable_path=CHROMIUM, args=QUIET.split())
+    with chromium() as browser:
         yield browser
-        browser.close()
 
 
 @pytest.fixture
@@ -213,9 +205,8 @@ def test_page(page, base, path):
         assert max(page.evaluate(MEASURE), default=0) <= 75, "characters on a line"
         page.set_viewport_size(WIDE)
         assert page.evaluate(CUT) == [], "out of sight at 1440 pixels"
-    found = Axe().run(page, options=AXE).response["violations"]
-    bad = [(v["help"], [n["target"] for n in v["nodes"][:3]]) for v in found if v["impact"] in ("serious", "critical")]
-    assert bad == [], "accessibility"
+    # Axe would fetch the style sheets' imports anew, from a wrong folder.
+    assert barriers(page, preload=False) == [], "accessibility"
     assert page.problems == []
 
 

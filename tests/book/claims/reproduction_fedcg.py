@@ -242,6 +242,14 @@ def line(found="classifier", a="eye", how="hard", layers="all", domains=(2, 3, 4
     return [f"{layers}, {a}, {found}, D = {d}, {how}" for d in domains]
 
 
+def by_domains(ask, first, second, *domains):
+    """What is asked of two kinds of lines, with each of these numbers of domains."""
+    each = [[line(**kind, domains=[d])[0] for kind in (first, second)] for d in domains]
+    return every(*(ask(FOUND, *two, "accuracy") for two in each))
+
+
+SOFT, SOFT_LAST = {"how": "soft"}, {"how": "soft", "layers": "last"}
+above_k_means = by_domains(beats, {}, {"found": "k-means"}, 3, 4)
 SEVERAL = [*line("k-means"), *line(), *line(a="rand")]
 one_is_best = every(
     says(HOLDS, FOUND, ONE, [*SEVERAL, *line(how="soft"), *line(a="rand", how="soft")], "accuracy"),
@@ -425,41 +433,16 @@ CLAIMS = {
         beats(FOUND, "all, eye, k-means, D = 2, hard", "all, eye, k-means, D = 4, hard", "accuracy"),
         between(0.25, 0.7, FOUND, line("k-means"), LARGEST),
     ),
-    "With three and with four domains, the classifier is above k-means in every seed.": every(
-        *(beats(FOUND, *line(domains=[d]), *line("k-means", domains=[d]), "accuracy") for d in (3, 4)), one_used
-    ),
-    "How $A$ starts is undecided for two, three and four domains.": every(
-        *(level(FOUND, *line(a="rand", domains=[d]), *line(domains=[d]), "accuracy") for d in (2, 3, 4))
-    ),
+    "With three and with four domains, the classifier is above k-means in every seed.": every(above_k_means, one_used),
+    "How $A$ starts is undecided for two, three and four domains.": by_domains(level, {"a": "rand"}, {}, 2, 3, 4),
     "with three and four they cost 0.6 and 1.6 points": every(
-        *(
-            says(OPPOSITE, FOUND, *line(how="soft", domains=[d]), *line(domains=[d]), "accuracy", points=text)
-            for d, text in ((3, "-0.6"), (4, "-1.6"))
-        ),
-        says(UNDECIDED, FOUND, *line(how="soft", domains=[2]), *line(domains=[2]), "accuracy"),
+        by_domains(partial(says, OPPOSITE, points="-0.6"), SOFT, {}, 3),
+        by_domains(partial(says, OPPOSITE, points="-1.6"), SOFT, {}, 4),
+        by_domains(partial(says, UNDECIDED), SOFT, {}, 2),
     ),
     "ours are undecided, with a mean that is lower by six to eight points": every(
-        *(
-            says(
-                UNDECIDED,
-                FOUND,
-                *line(how="soft", layers="last", domains=[d]),
-                *line(how="soft", domains=[d]),
-                "accuracy",
-            )
-            for d in (2, 3, 4)
-        ),
-        *(
-            claiming.apart(
-                -0.08,
-                -0.055,
-                FOUND,
-                line(how="soft", layers="last", domains=[d]),
-                line(how="soft", domains=[d]),
-                "accuracy",
-            )
-            for d in (2, 3, 4)
-        ),
+        by_domains(partial(says, UNDECIDED), SOFT_LAST, SOFT, 2, 3, 4),
+        by_domains(partial(claiming.apart, -0.08, -0.055), SOFT_LAST, SOFT, 2, 3, 4),
     ),
     "a single domain is above FedAvg in every seed": beats(FOUND, ONE, "FedAvg", "accuracy"),
     "With the paper's rate FedCG ends 3.9 points above FedAvg on FEMNIST": femnist,
