@@ -128,7 +128,7 @@ def value_map(table: pd.DataFrame, ax: Axes | None = None, title: str = "", **li
     ax = ax or plt.gca()
     values = table.to_numpy(float)
     image = ax.imshow(values, "Blues", aspect="auto", **limits)
-    dark = image.norm(image.get_array()) > 0.714  # there, white has more contrast than black (WCAG)
+    dark = np.asarray(image.norm(values)) > 0.714  # there, white has more contrast than black (WCAG)
     for (i, j), value in np.ndenumerate(values):
         ax.text(j, i, f"{value:.2f}", ha="center", va="center", color="white" if dark[i, j] else "black")
     ax.set_xticks(range(values.shape[1]), table.columns.map(str))
