@@ -204,7 +204,6 @@ REFUSED = {
         "lost .* got nan": lambda: fit(lost=float("nan")),
         "whole number of 64 bits": lambda: fit(seed=2**64 + 3),
         "is a folder; give a file": lambda: fit(checkpoint=Checkpoint("/")),
-        "every_rounds .* got 0": lambda: Checkpoint("a", every_rounds=0),
         "every_seconds .* got nan": lambda: Checkpoint("a", every_seconds=float("nan")),
         "share must be a number of at least 0 and at most 1; got 2": lambda: Ranges(share=2),
         "share must be a number of at least 0 and at most 1; got None": lambda: Ranges(share=None),
