@@ -532,8 +532,8 @@ class Batches:
     ----------
     data : ClientData
         The C clients.
-    batch_size : int or None
-        B; None takes all examples of a client at once.
+    size : int
+        B, examples in a batch.
     epochs : int
         E, local epochs.
     key : Key
@@ -543,7 +543,7 @@ class Batches:
     """
 
     data: ClientData
-    batch_size: int | None
+    size: int
     epochs: int
     key: Key
     steps: Tensor
@@ -553,12 +553,6 @@ class Batches:
 
     def __getitem__(self, clients: Tensor) -> "Batches":
         return replace(self, data=self.data[clients.to(self.data.n.device)], steps=self.steps[clients])
-
-    @property
-    def size(self) -> int:
-        """Number of rows in a batch, which is B, or the size of the largest client if that is smaller."""
-        most = self.data.index.shape[1]
-        return most if self.batch_size is None else min(self.batch_size, most)
 
     @property
     def examples(self) -> Tensor:
@@ -626,9 +620,8 @@ def local_batches(data: ClientData, batch_size: int | None, epochs: int, key: Ke
     clients needs E x n_max numbers of 8 bytes, a few times over. Chapter 01.
     """
     n = data.n.cpu()
-    batch_size = None if batch_size is None else min(batch_size, int(n.max()))  # a larger one could overflow
-    steps = torch.ones_like(n) if batch_size is None else (n + batch_size - 1) // batch_size
-    return Batches(data, batch_size, epochs, key, steps * epochs)
+    size = data.index.shape[1] if batch_size is None else min(batch_size, int(n.max()))
+    return Batches(data, size, epochs, key, (n + size - 1) // size * epochs)
 
 
 def halves(data: ClientData, key: Key, size: int) -> tuple[ClientData, ClientData]:
