@@ -221,10 +221,7 @@ def _array(values: Any, what: str) -> Tensor:
         values = _columns(values, what)
     if hasattr(values, "toarray") or (isinstance(values, Tensor) and (values.layout != torch.strided)):
         raise TypeError(f"{what} is sparse; give the result of .toarray(), or .to_dense() for a tensor")
-    if isinstance(values, (list, tuple)) and any(np.ma.is_masked(v) for v in values):
-        values = np.ma.stack(values)  # np.asarray would drop the masks
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values) and values.dtype.kind in "biuf":
-        values = np.ma.filled(values.astype(float), np.nan)
+    unmasked(values, what)
     ragged = f"{what} has rows of different lengths; pad to one length"
     if isinstance(values, (list, tuple)) and values and all(isinstance(v, Tensor) for v in values):
         if len({v.shape for v in values}) > 1:
@@ -248,6 +245,13 @@ def _array(values: Any, what: str) -> Tensor:
         bad = int((~values.isfinite()).reshape(len(values), -1).any(1).nonzero()[0])
         raise ValueError(f"{what} has a missing, NaN or infinite value in row {bad}; drop or impute such rows first")
     return values.detach()
+
+
+def unmasked(values: Any, what: str) -> None:
+    """Refuse masked rows, whose masks NumPy would drop without a word."""
+    rows = values if isinstance(values, (list, tuple)) or np.ma.is_masked(values) else ()
+    if masked := [k for k, row in enumerate(rows) if np.ma.is_masked(row)]:
+        raise ValueError(f"{what} is masked in row {masked[0]}; drop or impute such rows first")
 
 
 def _columns(table: Any, what: str) -> np.ndarray:
@@ -425,8 +429,8 @@ def _read(source: Any, who: str) -> list[Any]:
         if len(kinds) > 1 or len(set(map(type, parts))) > 1:
             words = f"{who}: its items have {name} of different kinds, {' and '.join(list(kinds)[:2])}"
             raise ValueError(f"{words}; give all one size and type in the transform of the data set")
-        join = np.ma.stack if any(map(np.ma.is_masked, parts)) else np.stack
-        stacked.append(torch.stack(parts) if isinstance(parts[0], Tensor) else join(parts))
+        unmasked(parts, f"{name} of {who}")
+        stacked.append(torch.stack(parts) if isinstance(parts[0], Tensor) else np.stack(parts))
     return stacked
 
 

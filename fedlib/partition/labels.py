@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..checks import check_number, check_whole
-from ..data import ClientData, Rows, one_class, stack_rows
+from ..data import ClientData, Rows, one_class, stack_rows, unmasked
 from ..keys import whole_seed
 
 
@@ -304,14 +304,8 @@ def one_group(rows: Sequence[np.ndarray], total: int | None = None, ids: np.ndar
 # ---- partitions ----
 
 
-def _unmasked(values: Any, what: str) -> None:
-    if np.ma.is_masked(values):
-        row = int(np.ma.getmaskarray(values).reshape(len(values), -1).any(1).argmax())
-        raise ValueError(f"{what} is masked in row {row}, so whose row it is stays open: drop such rows first")
-
-
 def _labels(y: ArrayLike, n_clients: int, classes: bool = True) -> np.ndarray:
-    _unmasked(y, "y")
+    unmasked(y, "y")
     y = np.asarray(y)
     if y.ndim == 0 or (classes and y.ndim > 1):
         raise ValueError(f"y must have one label a row, shape (R,); got {y.shape}")
@@ -369,7 +363,7 @@ def quantity(y: ArrayLike, n_clients: int, sigma: float, seed: int = 0) -> Parti
     y = _labels(y, n_clients, classes=False)
     check_number(sigma, "sigma")
     random = random_of("", seed)
-    draw = min(sigma, 1e300) * random.standard_normal(n_clients)  # larger ones overflow
+    draw = sigma * random.standard_normal(n_clients)
     share = np.exp(draw - draw.max())  # no overflow
     # Each client gets one row, and the rest are divided by share.
     ends = np.round(np.cumsum(share / share.sum()) * (len(y) - n_clients)).astype(int) + np.arange(1, n_clients + 1)
@@ -435,13 +429,12 @@ def dirichlet(
     if check_whole(min_rows, "min_rows", least=0) * n_clients > len(y):
         raise ValueError(f"{n_clients} clients of at least {min_rows} rows need more than the {len(y)} rows there are")
     random, short, draw = random_of("", seed), 0, 0
-    concentration = np.full(n_clients, min(alpha, 1e300))  # a sum of larger ones overflows
     members = [np.flatnonzero(y == label) for label in np.unique(y)]
     for draw in range(1, check_whole(attempts, "attempts") + 1):
         drawn = []  # for each class, its rows in random order and the end of each client's rows except the last
         for rows in map(random.permutation, members):
             with np.errstate(invalid="ignore"):
-                share = random.dirichlet(concentration)
+                share = random.dirichlet(np.full(n_clients, alpha))
             if np.isnan(share).any():  # alpha is so small that all draws underflow, so one client takes the class
                 share = np.eye(n_clients)[random.randint(n_clients)]
             drawn.append((rows, np.round(np.cumsum(share)[:-1] * len(rows)).astype(int)))
@@ -516,7 +509,7 @@ def by_user(user: ArrayLike, n_clients: int | None = None, min_rows: int = 1, se
     ----------
     Caldas et al. LEAF: A benchmark for federated settings. 2018.
     """
-    _unmasked(user, "user")
+    unmasked(user, "user")
     user, names = np.asarray(user), None
     if user.ndim == 1 and user.dtype.kind in "OUT":
         if bad := [row for row, name in enumerate(user) if not isinstance(name, str)]:
