@@ -222,7 +222,7 @@ REFUSED = {
         "got inf": lambda: partition.quantity(Y, 2, np.inf),
         "shards_per_client must be a whole number": lambda: partition.pathological(Y, 2, 1.5),
         "make 8 shards, but there are": lambda: partition.pathological(Y, 4, 2),
-        "n_clients must be a whole number": lambda: partition.by_user(Y, 2.5),
+        "min_rows must be a whole number .* got 2.5": lambda: partition.by_user(Y, min_rows=2.5),
         "from 1 to the 6 rows there are; got 7": lambda: partition.iid(Y, 7),
         "whole number from 1 to the 6 rows .* got 2.5": lambda: partition.iid(Y, 2.5),
         "columns must be a whole number": lambda: partition.feature_subsets(EVEN, 3.0, 1),

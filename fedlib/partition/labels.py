@@ -485,7 +485,7 @@ def pathological(y: ArrayLike, n_clients: int, shards_per_client: int = 2, seed:
     return one_group([np.concatenate([parts[s] for s in own]) for own in dealt], len(y))
 
 
-def by_user(user: ArrayLike, n_clients: int | None = None, min_rows: int = 1, seed: int = 0) -> Partition:
+def by_user(user: ArrayLike, *, min_rows: int = 1) -> Partition:
     """The natural partition, with one client per writer (chapter 02).
 
     Parameters
@@ -493,12 +493,8 @@ def by_user(user: ArrayLike, n_clients: int | None = None, min_rows: int = 1, se
     user : array of shape (R,), int or str
         The writer of each row, for example ``writer`` of `fedlib.datasets.Arrays`. Names are numbered from 0 in sorted
         order, including those that are left out, and kept in addition to the numbers.
-    n_clients : int, optional
-        Number of writers to keep, drawn at random; all by default.
     min_rows : int
         Leave out writers with fewer rows.
-    seed : int
-        Matters only if `n_clients` is given.
 
     Returns
     -------
@@ -521,12 +517,9 @@ def by_user(user: ArrayLike, n_clients: int | None = None, min_rows: int = 1, se
     check_whole(min_rows, "min_rows", least=0)
     order = np.argsort(user, kind="stable")
     ids, start, size = np.unique(user[order].astype(np.int64), return_index=True, return_counts=True)
-    enough = np.flatnonzero(size >= min_rows)
-    if not 1 <= (len(enough) if n_clients is None else check_whole(n_clients, "n_clients")) <= len(enough):
-        raise ValueError(
-            f"{len(enough)} of {len(ids)} writers have {min_rows} rows or more; got n_clients = {n_clients}: lower it "
-            "or min_rows"
-        )
-    kept = np.sort(random_of("by_user", seed).permutation(enough)[:n_clients])
-    parts = one_group([order[start[k] : start[k] + size[k]] for k in kept], len(user), ids[kept])
+    kept = np.flatnonzero(size >= min_rows)
+    if not len(kept):
+        raise ValueError(f"none of the {len(ids)} writers has {min_rows} rows or more: lower min_rows")
+    rows = np.split(order, start[1:])
+    parts = one_group([rows[k] for k in kept], len(user), ids[kept])
     return replace(parts, name=None if names is None else names[ids[kept]])
