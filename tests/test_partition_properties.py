@@ -199,7 +199,7 @@ def test_a_tensor_is_left_as_it_is(name):
 # -- dealing -----------------------------------------------------------------------------------------------------------
 
 
-@pytest.mark.parametrize("least", [1, 14, 20])
+@pytest.mark.parametrize("least", [1, 15, 20])
 def test_by_user(least):
     parts = partition.by_user(WRITER, min_rows=least)
     ids, counts = np.unique(WRITER, return_counts=True)
@@ -234,7 +234,6 @@ def test_shares_of_the_groups():
 def test_permuted_labels_agree_within_groups_only(seed, groups):
     """Whoever the clients are: unseen ones can be planted with the same conflicts."""
     parts = partition.label_permutation(partition.iid(Y, 12, seed), groups, seed=seed)
-    check_views(parts, IMAGES)
     tables = np.array(parts.change.values)
     assert tables.shape == (groups, 10) and (np.sort(tables) == np.arange(10)).all()
     assert all(len(set(new)) == groups for new in tables.T)  # of each class
@@ -250,20 +249,11 @@ def test_label_change_shares_the_features():
     assert len(PLANT["rotation"]().tests(x, y).x) == 4 * ROWS  # once for each group, not for each client
 
 
-@quick
-@given(seed=SEEDS)
-def test_quarter_turns_are_exact_with_and_without_channels(seed):
-    parts = partition.rotation(BASE, (90, -90, 0, 180), seed=seed)
-    check_views(parts, IMAGES)
-    stored = parts.clients(IMAGES[:, 0], Y)
-    assert stored.x.shape == (ROWS, 6, 6) and torch.equal(stored.x, parts.clients(IMAGES, Y).x[:, 0])
-
-
-def test_noise_follows_the_row():
-    """Whoever holds it, in data of any shape."""
-    grey = np.full((ROWS, 4), 128, np.uint8)
-    for base in (BASE, partition.pathological(Y, 5)):
-        check_views(partition.style(base, ("noisy",), seed=1), grey)
+def test_turns_need_no_channels_and_may_be_negative():
+    """Of three axes, as of four."""
+    parts = partition.rotation(BASE, (90, -90, 0, 180), seed=5)
+    assert parts.change.values == (90, 270, 0, 180)
+    assert torch.equal(parts.clients(IMAGES[:, 0], Y).x, parts.clients(IMAGES, Y).x[:, 0])
 
 
 @quick
