@@ -421,7 +421,7 @@ print((bytes_of("VmHWM") - before) / state.nbytes)
     assert 0.5 < float(run_python("-c", code)) < 2.3  # SCAFFOLD, a network of 26 MB, 160 clients: a state of 4 GB
 
 
-SCHEDULES = {25: [3, 6, 7], 1.0: [1, 2, 3, 4, 5, 6, 7], 0: [1, 2, 3, 4, 5, 6, 7], 1000: [7]}
+SCHEDULES = {25: [3, 6, 7], 10: [1, 2, 3, 4, 5, 6, 7], 0: [1, 2, 3, 4, 5, 6, 7], 1000: [7]}
 
 
 @pytest.mark.parametrize("seconds", SCHEDULES)
