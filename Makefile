@@ -65,11 +65,8 @@ results: $(READY)  ## full-size runs behind the chapters' claims: only what is m
 paper: $(READY)  ## the papers' own data and settings, hours, best on a GPU: only what is missing or stale
 	$(PY) -m book.experiments --preset paper
 
-bench: $(READY)  ## the speed against loops over clients, on one core, and where the time goes; up to 10,000 clients; more cores
+bench: $(READY)  ## the speed against loops over clients, on one core; more cores
 	$(PY) -m benchmarks
-	$(PY) -m benchmarks.scale
-	$(PY) -m benchmarks.clustering
-	$(PY) -m benchmarks.shares
 	$(PY) -m benchmarks.cores
 
 bench-peers: $(READY)  ## the same work in Flower, pfl, BlazeFL, FedLab and FedJAX too, each installed into _build/peers

@@ -23,7 +23,7 @@ import torch
 from book import results
 
 from . import table
-from .driver import ABSENT, OWN, PEERS, REFERENCE, ROOT, Failed, measure
+from .driver import OWN, PEERS, REFERENCE, ROOT, Failed, measure
 from .works import WORKS
 
 
@@ -59,7 +59,7 @@ def main() -> None:
         parser.error(f"--pairs must be at least 1, got {options.pairs}")
     pin()
     start = time.perf_counter()
-    rivals = [label for label in (*OWN, *(PEERS | ABSENT if options.peers else ())) if label != REFERENCE]
+    rivals = [label for label in (*OWN, *(PEERS if options.peers else ())) if label != REFERENCE]
     summaries, checksums = [], {}
     for name in options.works or WORKS:
         folder = ROOT / "_build/bench" / name

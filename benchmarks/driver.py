@@ -20,7 +20,7 @@ from tqdm import tqdm
 from .contenders.worker import family
 from .works import Work
 
-__all__ = ["ABSENT", "LIMIT", "OWN", "PEERS", "REFERENCE", "Failed", "Row", "measure"]
+__all__ = ["LIMIT", "OWN", "PEERS", "REFERENCE", "Failed", "Row", "measure"]
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENTS = ROOT / "_build/peers"
@@ -29,7 +29,6 @@ OWN = {
     "naive loop": "naive_loop",
     "tuned loop": "tuned_loop",
 }  #: Contenders that need nothing but the project, and their programs.
-ABSENT = {"PFLlib": "not on PyPI: its authors offer a repository to copy"}
 PEERS = {"Flower": "flower", "pfl": "pfl", "BlazeFL": "blazefl", "FedLab": "fedlab", "FedJAX": "fedjax"}
 REFERENCE = "fedlib"  #: What the others are compared with.
 LIMIT = "FLOP limit"
@@ -55,8 +54,6 @@ class Contender:
     """
 
     def __init__(self, label: str, folder: Path, dtype: str):
-        if label in ABSENT:
-            raise Failed(ABSENT[label])
         program = OWN.get(label) or PEERS[label]
         python = sys.executable if label in OWN else _python_of(program)
         self._log = folder / f"{program}.log"
@@ -207,7 +204,7 @@ def measure(work: Work, folder: Path, rivals: Sequence[str], pairs: int) -> list
     folder : Path
         Where the work is written.
     rivals : sequence of str
-        Names from `OWN`, `PEERS` and `ABSENT`, the reference apart.
+        Names from `OWN` and `PEERS`, the reference apart.
     pairs : int
         Timed runs of each rival.
 

@@ -38,9 +38,7 @@ TARGETS = {"W1": 20.0, "W2": 300.0}
 KINDS = [*PRECISIONS, "CUDA graph", "torch.compile"]  #: Of steps.
 RIVALS = ["naive loop", "tuned loop", "torch.vmap"]
 _AT = ["work", "clients"]
-_COLUMNS = (
-    "part work clients way mode layer precision graph seconds ratio flops_per_s peak_mib of_update launches breaks"
-)
+_COLUMNS = "part work clients way mode layer precision graph seconds ratio flops_per_s peak_mib of_update breaks"
 _LIMIT, _LEAST, _START = 45.0, 3.0, 120.0  # seconds: for a cell, to begin one, to start the process
 
 Cell = tuple[Any, ...]  # part, work, clients, and for torch.compile way and mode
@@ -90,7 +88,6 @@ def cells(works: Sequence[str], clients: Sequence[int]) -> list[Cell]:
         ("card",),
         *((part, w, k) for k in clients for w in works for part in ("round", "step")),
         *(("accuracy", w, few) for w in works),
-        *(("launches", w, some) for w in works),
         *(("kernels", w, k) for k in clients for w in works if w != "W2"),
         *(
             ("compile", w, some, way, mode)
@@ -151,11 +148,9 @@ def table(result: str | PathLike | Sequence[Row]) -> pd.DataFrame:
         A row for each work and number of clients. "round, s" is fedlib's; beside it, how many times as long loops and
         torch.vmap take. The rest is of one step: how many times faster than fedlib as it is in float32 the fastest way
         of each precision is, the fastest CUDA graph and torch.compile; what share of the card's matrix rate the fastest
-        of all reaches; the memory that fedlib's step takes, and its kernels and copies on the card. NaN where nothing
-        was measured.
+        of all reaches; and the memory that fedlib's step takes. NaN where nothing was measured.
     """
-    every = _frame(result)
-    rows = every.dropna(subset=["seconds"])
+    rows = _frame(result).dropna(subset=["seconds"])
     rounds, steps = rows[rows.part == "round"], rows.dropna(subset=["kind"])
     ratios = steps.astype({"ratio": float}).pivot_table(index=_AT, columns="kind", values="ratio", aggfunc="min")
     gains = 1 / ratios.reindex(columns=KINDS).astype(float)  # also where time ended before any step
@@ -165,8 +160,7 @@ def table(result: str | PathLike | Sequence[Row]) -> pd.DataFrame:
     times = rounds.pivot(index=_AT, columns="way", values="ratio").reindex(columns=RIVALS)
     seconds = rounds[rounds.way == "fedlib"].set_index(_AT).seconds.rename("round, s")
     share = (best.flops_per_s / best.precision.map(rates)).rename("of rate")
-    launches = every[every.way == "fedlib"].dropna(subset=["launches"]).set_index(_AT).launches
-    return pd.concat([seconds, times, gains, share, (own.peak_mib / 1024).rename("peak GiB"), launches], axis=1)
+    return pd.concat([seconds, times, gains, share, (own.peak_mib / 1024).rename("peak GiB")], axis=1)
 
 
 def kernel_table(result: str | PathLike | Sequence[Row]) -> pd.DataFrame:

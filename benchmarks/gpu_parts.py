@@ -8,7 +8,6 @@ the others are kernels for convolutions. ``ratio`` is how many times the seconds
 import functools
 import gc
 import math
-import os
 import subprocess
 import tempfile
 import time
@@ -370,25 +369,6 @@ def accuracy(device: torch.device, name: str, number: int) -> Iterator[Row]:
         yield {"precision": rounding, "difference": difference, "of_update": difference / moved}
 
 
-def launches(device: torch.device, name: str, number: int) -> Iterator[Row]:
-    """Kernels and copies on the card in one step; on a CPU, operations."""
-    from torch.autograd import DeviceType
-    from torch.profiler import ProfilerActivity, profile
-
-    cuda, clients = device.type == "cuda", Clients(name, number, device)
-    step, loop = Step(clients), clients.rounds()["tuned loop"]
-
-    def count(run: Run) -> int:
-        run()
-        with profile(activities=[ProfilerActivity.CUDA if cuda else ProfilerActivity.CPU]) as profiler:
-            _seconds(run, 1, device)
-        return sum(not cuda or event.device_type == DeviceType.CUDA for event in profiler.events() or ())
-
-    for way, run in clients.ways().items():
-        yield {"way": way, "launches": count(functools.partial(step.run, run)) * step.times}
-    yield {"way": "tuned loop", "launches": count(loop) / len(clients.batches) * max(1.0, number / LOOPED)}
-
-
 def compile_(device: torch.device, name: str, number: int, way: str, mode: str) -> Iterator[Row]:
     """A step whose losses, and so their gradients, went through `torch.compile`, beside the library as it is."""
     if device.type == "cpu" and mode == "reduce-overhead":
@@ -424,13 +404,12 @@ def compile_(device: torch.device, name: str, number: int, way: str, mode: str) 
 
 
 PARTS: dict[str, Callable[..., Iterator[Row]]] = {
-    part.__name__.strip("_"): part for part in (card, round_, step, kernels, accuracy, launches, compile_)
+    part.__name__.strip("_"): part for part in (card, round_, step, kernels, accuracy, compile_)
 }
 
 
 def serve(connection: Connection, name: str) -> None:
     """The process: takes cells ``(part, *arguments)``, sends the rows of each, and None after them."""
-    os.environ.setdefault("KINETO_LOG_LEVEL", "7")  # the profiler would tell of every start and stop
     device = torch.device(name)
     if device.type == "cpu":
         torch.set_num_threads(1)

@@ -221,10 +221,7 @@ def _array(values: Any, what: str) -> Tensor:
         values = _columns(values, what)
     if hasattr(values, "toarray") or (isinstance(values, Tensor) and (values.layout != torch.strided)):
         raise TypeError(f"{what} is sparse; give the result of .toarray(), or .to_dense() for a tensor")
-    if isinstance(values, (list, tuple)) and any(np.ma.is_masked(v) for v in values):
-        values = np.ma.stack(values)  # np.asarray would drop the masks
-    if isinstance(values, np.ma.MaskedArray) and np.ma.is_masked(values) and values.dtype.kind in "biuf":
-        values = np.ma.filled(values.astype(float), np.nan)
+    unmasked(values, what)
     ragged = f"{what} has rows of different lengths; pad to one length"
     if isinstance(values, (list, tuple)) and values and all(isinstance(v, Tensor) for v in values):
         if len({v.shape for v in values}) > 1:
@@ -248,6 +245,13 @@ def _array(values: Any, what: str) -> Tensor:
         bad = int((~values.isfinite()).reshape(len(values), -1).any(1).nonzero()[0])
         raise ValueError(f"{what} has a missing, NaN or infinite value in row {bad}; drop or impute such rows first")
     return values.detach()
+
+
+def unmasked(values: Any, what: str) -> None:
+    """Refuse masked rows, whose masks NumPy would drop without a word."""
+    rows = values if isinstance(values, (list, tuple)) or np.ma.is_masked(values) else ()
+    if masked := [k for k, row in enumerate(rows) if np.ma.is_masked(row)]:
+        raise ValueError(f"{what} is masked in row {masked[0]}; drop or impute such rows first")
 
 
 def _columns(table: Any, what: str) -> np.ndarray:
@@ -425,8 +429,8 @@ def _read(source: Any, who: str) -> list[Any]:
         if len(kinds) > 1 or len(set(map(type, parts))) > 1:
             words = f"{who}: its items have {name} of different kinds, {' and '.join(list(kinds)[:2])}"
             raise ValueError(f"{words}; give all one size and type in the transform of the data set")
-        join = np.ma.stack if any(map(np.ma.is_masked, parts)) else np.stack
-        stacked.append(torch.stack(parts) if isinstance(parts[0], Tensor) else join(parts))
+        unmasked(parts, f"{name} of {who}")
+        stacked.append(torch.stack(parts) if isinstance(parts[0], Tensor) else np.stack(parts))
     return stacked
 
 
@@ -532,8 +536,8 @@ class Batches:
     ----------
     data : ClientData
         The C clients.
-    batch_size : int or None
-        B; None takes all examples of a client at once.
+    size : int
+        B, examples in a batch.
     epochs : int
         E, local epochs.
     key : Key
@@ -543,7 +547,7 @@ class Batches:
     """
 
     data: ClientData
-    batch_size: int | None
+    size: int
     epochs: int
     key: Key
     steps: Tensor
@@ -553,12 +557,6 @@ class Batches:
 
     def __getitem__(self, clients: Tensor) -> "Batches":
         return replace(self, data=self.data[clients.to(self.data.n.device)], steps=self.steps[clients])
-
-    @property
-    def size(self) -> int:
-        """Number of rows in a batch, which is B, or the size of the largest client if that is smaller."""
-        most = self.data.index.shape[1]
-        return most if self.batch_size is None else min(self.batch_size, most)
 
     @property
     def examples(self) -> Tensor:
@@ -626,9 +624,8 @@ def local_batches(data: ClientData, batch_size: int | None, epochs: int, key: Ke
     clients needs E x n_max numbers of 8 bytes, a few times over. Chapter 01.
     """
     n = data.n.cpu()
-    batch_size = None if batch_size is None else min(batch_size, int(n.max()))  # a larger one could overflow
-    steps = torch.ones_like(n) if batch_size is None else (n + batch_size - 1) // batch_size
-    return Batches(data, batch_size, epochs, key, steps * epochs)
+    size = data.index.shape[1] if batch_size is None else min(batch_size, int(n.max()))
+    return Batches(data, size, epochs, key, (n + size - 1) // size * epochs)
 
 
 def halves(data: ClientData, key: Key, size: int) -> tuple[ClientData, ClientData]:

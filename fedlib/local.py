@@ -165,7 +165,7 @@ def local_update(
     if isinstance(frozen, str) or not params.keys() > set(frozen):
         raise ValueError(f"frozen must list names of parameters, some of {list(params)} and not all; got {frozen!r}")
     _keep_freed_memory()
-    size = clients_at_once(params, batches.data, batches.batch_size) if chunk_size == "auto" else chunk_size
+    size = clients_at_once(params, batches.data, batches.size) if chunk_size == "auto" else chunk_size
     chunks = list(_chunks(batches, operator.index(size)))
 
     def trained(wide: dict[str, LowRank]) -> Trained:

@@ -50,12 +50,8 @@ def use_style() -> None:
     plt.rc("figure.constrained_layout", use=True)
     plt.rc("font", size=10)
     pd.options.display.max_colwidth = None
-    _inline_as_svg()
-
-
-def _inline_as_svg() -> None:
-    """Use vector figures in a notebook; elsewhere, setting the format would open a shell and take over __main__."""
     if "IPython" in sys.modules and sys.modules["IPython"].get_ipython() is not None:
+        # In a notebook only; elsewhere, setting the format would open a shell and take over __main__.
         from matplotlib_inline.backend_inline import set_matplotlib_formats
 
         set_matplotlib_formats("svg")
@@ -116,37 +112,25 @@ def label_counts(data: ClientData, classes: int) -> np.ndarray:
     return np.stack([np.bincount(y[:n], minlength=classes) for y, n in zip(labels, sizes, strict=True)])
 
 
-def value_map(
-    table: pd.DataFrame, ax: Axes | None = None, title: str = "", fmt: str = ".2f", cmap: str = "Blues", **limits: Any
-) -> Axes:
-    """Heat map of a table, with each value written in its cell.
+def value_map(table: pd.DataFrame, ax: Axes | None = None, title: str = "", **limits: Any) -> Axes:
+    """Heat map of a table, with each value written in its cell with two decimals; darker means larger.
 
     Parameters
     ----------
     table : pandas.DataFrame
-        Table of numbers. The names of its index and columns label the axes. A cell with NaN has no colour and shows a
-        dash.
+        Table of numbers. The names of its index and columns label the axes.
     ax : matplotlib Axes, optional
     title : str
-    fmt : str
-        Format of the values.
-    cmap : str
-        Name of a Matplotlib colour map.
     **limits
-        ``vmin`` and ``vmax``, the values with the first and the last colour; by default, the smallest and the largest
-        value.
+        ``vmin`` and ``vmax``, the values with the lightest and the darkest colour; by default, the smallest and the
+        largest value.
     """
     ax = ax or plt.gca()
     values = table.to_numpy(float)
-    cells = np.ma.masked_invalid(values)
-    image = ax.imshow(cells, plt.get_cmap(cmap).with_extremes(bad=(1, 1, 1, 0)), aspect="auto", **limits)
-    rgb = image.to_rgba(cells)[..., :3]
-    linear = np.where(rgb <= 0.04045, rgb / 12.92, ((rgb + 0.055) / 1.055) ** 2.4)
-    light = linear @ [0.2126, 0.7152, 0.0722] > 0.179  # black has more contrast than white (WCAG)
+    image = ax.imshow(values, "Blues", aspect="auto", **limits)
+    dark = np.asarray(image.norm(values)) > 0.714  # there, white has more contrast than black (WCAG)
     for (i, j), value in np.ndenumerate(values):
-        colour = "grey" if np.isnan(value) else "black" if light[i, j] else "white"  # grey on the page's background
-        text = "–" if np.isnan(value) else _written(value, fmt)
-        ax.text(j, i, text, ha="center", va="center", color=colour)
+        ax.text(j, i, f"{value:.2f}", ha="center", va="center", color="white" if dark[i, j] else "black")
     ax.set_xticks(range(values.shape[1]), table.columns.map(str))
     ax.set_yticks(range(values.shape[0]), table.index.map(str))
     ax.tick_params(length=0)
@@ -179,7 +163,7 @@ def similarity_map(
 
     Notes
     -----
-    A run of fewer than K / 25 clients is too narrow for a name and gets none. Chapter 06.
+    Chapter 06.
     """
     ax = ax or plt.gca()
     cosines, cluster, group = map(_numpy, (similarity, clusters, groups))
@@ -195,15 +179,9 @@ def similarity_map(
         colour = COLOURS[name % len(COLOURS)]  # the same in the maps of all parts of a federation
         ax.add_patch(plt.Rectangle((left, start - 0.5), 0.05 * clients, size, facecolor=colour, linewidth=0))
     ax.set_xlim(left, clients - 0.5)
-    names = [str(name) for *_, name in columns], [_letter(name) for *_, name in rows]
-    for axis, runs, labels in zip((ax.xaxis, ax.yaxis), (columns, rows), names, strict=True):
-        wide = [
-            (start + size / 2 - 0.5, name)
-            for (start, size, _), name in zip(runs, labels, strict=True)
-            if size >= clients / 25
-        ]
-        axis.set_ticks([at for at, _ in wide], [name for _, name in wide])
-        axis.set_tick_params(length=0)
+    ax.set_xticks([start + size / 2 - 0.5 for start, size, _ in columns], [str(name) for *_, name in columns])
+    ax.set_yticks([start + size / 2 - 0.5 for start, size, _ in rows], [_letter(name) for *_, name in rows])
+    ax.tick_params(length=0)
     ax.set(xlabel="cluster", ylabel="true group", title=title)
     ax.spines[:].set_visible(True)
     ax.grid(False)
@@ -291,12 +269,6 @@ def cosines_over_rounds(
         pairs = pd.DataFrame(np.where(sort, alpha[:, i, j], np.nan))
         _band(ax, rounds, pairs.mean(axis=1), pairs.min(axis=1), pairs.max(axis=1), label)
     return _labelled(ax, "cosine of two updates", splits)
-
-
-def _written(value: float, fmt: str) -> str:
-    """Format a number with a true minus sign, but without a sign if only zeros are left, so never "−0.00"."""
-    text = format(value, fmt)
-    return (text.removeprefix("-") if not text.strip("-0.%") else text).replace("-", "\N{MINUS SIGN}")
 
 
 def _numpy(value: Any) -> np.ndarray:

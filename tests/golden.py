@@ -110,7 +110,7 @@ def engines():
     found["FedAvg strided"] = run(own, strided.init(0))
     algorithm = algorithms.CFL(loss, **TWICE, **SPLITS)
     with tempfile.TemporaryDirectory() as folder:
-        file = Checkpoint(Path(folder) / "run.safetensors", every_rounds=1)
+        file = Checkpoint(Path(folder) / "run.safetensors", every_seconds=0)
         run(algorithm, params, cohort=None, rounds=2, checkpoint=file)
         found["CFL, interrupted after round 2"] = run(algorithm, params, cohort=None, rounds=4, checkpoint=file)
     return found

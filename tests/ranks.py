@@ -105,7 +105,7 @@ for world in (2, 4):
 # A process dies in round 3; the others end, and the run goes on with another number of processes.
 KILLED = "FedAvg, random numbers in the loss"
 path = folder / "run.safetensors"
-rule = Checkpoint(path, every_rounds=1)
+rule = Checkpoint(path, every_seconds=0)
 
 
 def die(round, state, record):

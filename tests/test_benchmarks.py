@@ -102,7 +102,7 @@ def test_a_contender_runs_as_a_program(small):
     assert contender._process.poll() is not None
 
 
-NOT_THERE = {"pfl": "not installed: make bench-peers", "PFLlib": "not on PyPI", "Flower": "no certifi"}
+NOT_THERE = {"pfl": "not installed: make bench-peers", "Flower": "no certifi"}
 NOT_THERE["broken"] = r"No module named benchmarks.contenders.no_such_program \(see .*log"
 
 

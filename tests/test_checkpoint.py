@@ -1,6 +1,5 @@
 """Checkpoints: read back to the bit, whole or not at all, refused for another run, resumed as if nothing had been."""
 
-import hashlib
 import json
 import os
 import pickle
@@ -208,7 +207,7 @@ def interrupted(path, round, **settings):
             raise Killed
 
     with pytest.raises(Killed):
-        fit(Checkpoint(path, every_rounds=1), callbacks=[norm_of_the_models, kill], **settings)
+        fit(Checkpoint(path, every_seconds=0), callbacks=[norm_of_the_models, kill], **settings)
 
 
 # These need a network of their own or validation rows: they resume in tests of their own.
@@ -352,8 +351,7 @@ PROGRAM = """
 import json, sys, numpy as np, fedlib
 model = fedlib.models.MLP((3, 4, 2))
 def loss(p, b):
-    pull = sum(v.square().sum() for n, v in p.items() if n in {"a", "b", "c", "d", "e", "dense1.bias", "dense2.bias"})
-    return fedlib.losses.cross_entropy(model(p, b[0]), b[1], b[2]) + pull
+    return fedlib.losses.cross_entropy(model(p, b[0]), b[1], b[2])
 data = fedlib.stack_rows(np.arange(18.0).reshape(6, 3) / 18, np.array([0, 1, 0, 1, 0, 1]), [[0, 1, 2], [3], [4, 5]])
 def run(rounds, path):
     how = {"eval_data": data, "checkpoint": fedlib.Checkpoint(path), "progress": False}
@@ -363,11 +361,10 @@ def run(rounds, path):
 
 
 def test_another_process_goes_on(run_python, tmp_path):
-    """Its strings hash otherwise, so that sets have another order."""
     exec(PROGRAM, here := {"__name__": "__main__"})
     first, whole = here["run"](2, tmp_path / "a"), here["run"](4, tmp_path / "b")
     program = f"{PROGRAM}\nprint(json.dumps(run(4, {str(tmp_path / 'a')!r})))"
-    there = json.loads(run_python("-W", "error", "-c", program, PYTHONHASHSEED="77"))
+    there = json.loads(run_python("-W", "error", "-c", program))
     assert there[0][:2] == first[0] and there[1] == whole[1] != first[1]
 
 
@@ -424,25 +421,18 @@ print((bytes_of("VmHWM") - before) / state.nbytes)
     assert 0.5 < float(run_python("-c", code)) < 2.3  # SCAFFOLD, a network of 26 MB, 160 clients: a state of 4 GB
 
 
-SCHEDULES = {  # every_rounds, every_seconds, rounds written of 7 that take 10 seconds each
-    "every round": (1, None, [1, 2, 3, 4, 5, 6, 7]),
-    "every third": (3, None, [3, 6, 7]),
-    "every 25 seconds": (None, 25, [3, 6, 7]),
-    "every second": (None, 1.0, [1, 2, 3, 4, 5, 6, 7]),
-    "whichever comes first": (5, 30, [3, 5, 7]),
-    "the last only": (None, None, [7]),
-}
+SCHEDULES = {25: [3, 6, 7], 10: [1, 2, 3, 4, 5, 6, 7], 0: [1, 2, 3, 4, 5, 6, 7], 1000: [7]}
 
 
-@pytest.mark.parametrize("case", SCHEDULES)
-def test_when_a_run_is_written(case, tmp_path, monkeypatch):
-    rounds, seconds, expected = SCHEDULES[case]
+@pytest.mark.parametrize("seconds", SCHEDULES)
+def test_when_a_run_is_written(seconds, tmp_path, monkeypatch):
+    """Which of 7 rounds that take 10 seconds each."""
     written, clock = [], [0.0]
     monkeypatch.setattr(checkpoint, "save_state", lambda path, state, meta: written.append(meta["round"]))
     monkeypatch.setattr(time, "monotonic", lambda: clock[0])
     tick = [lambda t, state, record: clock.__setitem__(0, clock[0] + 10)]
-    fit(Checkpoint(tmp_path / "run", rounds, seconds), 7, callbacks=tick)
-    assert written == [0, *expected]  # round 0: what cannot be written is said before the work
+    fit(Checkpoint(tmp_path / "run", seconds), 7, callbacks=tick)
+    assert written == [0, *SCHEDULES[seconds]]  # round 0: what cannot be written is said before the work
 
 
 def test_what_callbacks_add_is_stored_as_numbers(tmp_path):
@@ -471,16 +461,7 @@ def test_only_measured_losses_may_differ_by_rounding(name):
     assert checkpoint._same(name, [0.1, 2.0], [0.1000005, 2.0]) == (name == checkpoint.MEASURED)
 
 
-def test_data_are_known_by_their_numbers_and_not_by_marks_or_names():
-    """Pixels have the checksum that bytes had before there was a mark; bytes that stay whole numbers have another."""
-    x, y = np.random.RandomState(0).randint(0, 256, (6, 4)).astype(np.uint8), np.arange(6) % 2
-    numbered, known = partition.by_user(np.repeat([1, 0], 3)), checkpoint._checksum
-    before, pixels = hashlib.sha256(), numbered.clients(x, y, pixels=True)
-    for name in ("x", "index", "y", "n", "id"):
-        part = getattr(pixels, name)
-        before.update(f"{name} {part.dtype} {tuple(part.shape)}".encode())
-        before.update(part.contiguous().numpy().tobytes())
-    named = partition.by_user(np.repeat(["b", "a"], 3)).clients(x, y, pixels=True)
-    assert known(named) == known(pixels) == f"#{before.hexdigest()[:12]}" != known(numbered.clients(x, y))
-    numbers = numbered.clients(x / 255, y)
-    assert known(numbers) == known(replace(numbers, pixels=True))
+def test_clients_are_known_by_their_numbers_and_not_by_their_names():
+    x, y, known = np.random.RandomState(0).randint(0, 256, (6, 4)), np.arange(6) % 2, checkpoint._checksum
+    numbered, named = (partition.by_user(np.repeat(users, 3)).clients(x, y) for users in ([1, 0], ["b", "a"]))
+    assert known(named) == known(numbered) != known(numbered[[1, 0]])

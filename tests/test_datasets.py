@@ -492,17 +492,6 @@ def test_real_files_of_leaf(monkeypatch, tmp_path):
     assert images_of(datasets.leaf(root, writers=few), few) == {name: found[name] for name in few}
 
 
-@needs_data
-def test_real_images_in_flowers_files(monkeypatch, tmp_path):
-    """The same images, written as Flower's copy has them."""
-    monkeypatch.undo()
-    names, arrays = datasets.FEMNIST300, datasets.load("femnist300")
-    rows = np.flatnonzero(arrays.writer < 4)
-    x, y, writer = arrays.x[rows, 0], arrays.y[rows], arrays.writer[rows]
-    put_flwr(tmp_path / "data/train-00000-of-00001.parquet", x, y, [names[k] for k in writer])
-    check(datasets.flwr_femnist(tmp_path, writers=names[:4]), x=x, y=y, writer=writer)
-
-
 # ---- missing and wrong files ----
 
 

@@ -19,7 +19,7 @@ def test_the_whole_program_on_the_cpu(tmp_path, capsys):
     cells = {(cell + (None, None))[:3] for cell in gpu.cells(["W2", "W1s"], [2])}
     assert {tuple(r.get(k) for k in ("part", "work", "clients")) for r in rows} == cells
     for r in rows:
-        assert r.get("seconds", 1) > 0 and set(r) & {"seconds", "note", "launches", "difference"}, r
+        assert r.get("seconds", 1) > 0 and set(r) & {"seconds", "note", "difference"}, r
         assert "note" not in r or r["note"].startswith(("graph break", "TF32", "not run", "stopped")), r
     steps = {(r["work"], r["way"], r["precision"]): r for r in rows if r["part"] == "step"}
     ways = {(w, way) for w, way, p in steps if p == "float32"}
@@ -30,7 +30,7 @@ def test_the_whole_program_on_the_cpu(tmp_path, capsys):
     assert all(r["difference"] < 1e-4 for r in rows if r["part"] == "kernels")
     table = gpu.table(path)
     assert list(table.index) == [("W2", 2), ("W1s", 2)]
-    assert table[["round, s", *gpu.RIVALS, "float32", "bfloat16", "of rate", "launches"]].gt(0).all(axis=None)
+    assert table[["round, s", *gpu.RIVALS, "float32", "bfloat16", "of rate"]].gt(0).all(axis=None)
     assert table[["TF32", "CUDA graph", "peak GiB"]].isna().all(axis=None)
     assert list(gpu.kernel_table(path).columns) == sorted(WAYS[2:])
     printed = capsys.readouterr().out
@@ -100,11 +100,10 @@ def test_the_table_and_verdicts_by_hand():
         {**compiled, "way": "fedlib", "ratio": 0.1, "breaks": 1},
         {**compiled, "way": "torch.vmap", "seconds": 3.0, "ratio": 0.8, "breaks": 0},
         {**at, "part": "accuracy", "precision": "TF32", "of_update": 0.002},
-        {**at, "part": "launches", "way": "fedlib", "launches": 90.0},
     ]
     line = gpu.table(rows).loc[("W1", 10)].dropna().to_dict()
     ratios = {"round, s": 3, "tuned loop": 25, "float32": 1, "TF32": 2, "CUDA graph": 4, "torch.compile": 1.25}
-    assert line == ratios | {"of rate": 0.5, "peak GiB": 2, "launches": 90}
+    assert line == ratios | {"of rate": 0.5, "peak GiB": 2}
     assert gpu.verdicts(rows) == [
         "W1: float32 1x by fedlib (10 clients); TF32 2x by products (10 clients); CUDA graph 4x by grouped, TF32 "
         "(10 clients); torch.compile 1.25x by torch.vmap, default (10 clients); TF32 ends 0.002 of the update from "

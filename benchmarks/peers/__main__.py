@@ -16,7 +16,7 @@ import sysconfig
 from importlib.metadata import version
 from pathlib import Path
 
-from ..driver import ABSENT, ENVIRONMENTS, PEERS
+from ..driver import ENVIRONMENTS, PEERS
 
 NEWER = {"blazefl": ((3, 12), ("python3.14", "python3.13", "python3.12"))}  #: The least Python, and those to look for.
 
@@ -69,8 +69,6 @@ def main() -> None:
     for label, name in PEERS.items():
         print(f"{label}: ", end="", flush=True)
         print(install(name) or "installed")
-    for label, reason in ABSENT.items():
-        print(f"{label}: {reason}")
 
 
 if __name__ == "__main__":

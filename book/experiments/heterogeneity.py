@@ -65,7 +65,7 @@ def label_skew(settings: Settings, seed: int) -> Split:
 def writers_of(settings: Settings, seed: int) -> tuple[Split, tuple[ClientData, ClientData]]:
     """Writers of digits; all their digits by writer, and dealt at random."""
     digits = datasets.load(settings["data"])
-    dealt = partition.by_user(digits.writer, min_rows=30, seed=seed)
+    dealt = partition.by_user(digits.writer, min_rows=30)
     known = [p.clients(digits.x, digits.y, classes=10) for p in dealt.split(FRACTIONS, seed=seed)]
     held = np.concatenate(dealt.rows)
     x, y = digits.x[held], digits.y[held]

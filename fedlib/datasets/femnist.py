@@ -9,7 +9,7 @@ from pathlib import Path
 import numpy as np
 from tqdm import tqdm
 
-from .registry import Arrays, Stats, package
+from .registry import Arrays, Stats, package, train_and_test
 
 __all__ = ["FEMNIST300", "flwr_femnist", "leaf"]
 
@@ -148,6 +148,4 @@ def _joined(
     x, y = (np.concatenate(part) for part in zip(*parts, strict=True))
     ids, r = np.unique(writers, return_inverse=True)[1].astype(np.int64), sum(len(y) for _, y in parts[: len(train)])
     x, info = x.reshape(-1, 1, 28, 28), Stats(r, len(x) - r, (1, 28, 28), 62, source, licence, {}, note)
-    if not test:
-        return Arrays(x, y, writer=ids, stats=info)
-    return Arrays(x[:r], y[:r], x[r:], y[r:], writer=ids[:r], writer_test=ids[r:], stats=info)
+    return train_and_test(x, y, info, ids) if test else Arrays(x, y, writer=ids, stats=info)

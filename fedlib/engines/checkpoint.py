@@ -18,15 +18,15 @@ from pathlib import Path
 from typing import Any
 
 import torch
-import torch.distributed as dist
 from torch import Tensor
 
 from ..algorithm import Algorithm
-from ..checks import check_number, check_whole
+from ..checks import check_number
 from ..data import ClientData
 from ..params import Params
 from ..stacked import still
 from .paths import flatten
+from .processes import rank
 
 __all__ = ["Checkpoint", "load_state", "save_state"]
 
@@ -42,11 +42,9 @@ class Checkpoint:
     ----------
     path : path
         The file, by convention ``.safetensors``; its folder is created if needed.
-    every_rounds : int, optional
-        Write after each round whose number is a multiple of this.
-    every_seconds : float, optional
-        Write after a round if this many seconds have passed since the last write. With both given, either one triggers
-        a write. The state before round 1 and after the last round is always stored; with neither given, nothing else.
+    every_seconds : float
+        Write after a round if this many seconds have passed since the last write; 0 writes after each round. The state
+        before round 1 and after the last round is always stored.
 
     Notes
     -----
@@ -55,12 +53,9 @@ class Checkpoint:
     its loss on a few rows. The source of functions is not compared, so a notebook's cell may run again.
     """
 
-    def __init__(
-        self, path: str | os.PathLike, every_rounds: int | None = None, every_seconds: float | None = 30.0
-    ) -> None:
+    def __init__(self, path: str | os.PathLike, every_seconds: float = 30.0) -> None:
         self.path = Path(path).expanduser()
-        self.every_rounds = None if every_rounds is None else check_whole(every_rounds, "every_rounds", ", or None")
-        self.every_seconds = None if every_seconds is None else check_number(every_seconds, "every_seconds", above=True)
+        self.every_seconds = check_number(every_seconds, "every_seconds")
         self._about: dict[str, Any] = {}
         self._written = 0.0
 
@@ -119,11 +114,9 @@ class Checkpoint:
             raise TypeError(
                 f"a checkpoint cannot store the history: {error}. Callbacks must put numbers, strings or None into it"
             ) from error
-        waited = time.monotonic() - self._written
-        due = last or (self.every_rounds and round % self.every_rounds == 0)
-        if not due and not (self.every_seconds and waited >= self.every_seconds):
+        if not last and time.monotonic() - self._written < self.every_seconds:
             return
-        if not (dist.is_available() and dist.is_initialized() and dist.get_rank()):
+        if rank() == 0:
             save_state(self.path, state, self._about | {"round": round, "history": history, "stopped": stopped})
         self._written = time.monotonic()
 
@@ -281,10 +274,8 @@ def _as_json(value: Any) -> Any:
 def _checksum(value: Any) -> str:
     """Checksum of tensors, whatever their device and memory layout."""
     tree = _fields(value) if dataclasses.is_dataclass(value) else value if isinstance(value, dict) else {"": value}
-    if isinstance(value, ClientData):  # the name changes no number; before `pixels` existed, all bytes were pixels
-        del tree["name"]
-        if not tree.pop("pixels") and value.x.dtype == torch.uint8:
-            tree["whole numbers"] = True
+    if isinstance(value, ClientData):
+        del tree["name"]  # it changes no number
     digest = hashlib.sha256()
     for name, part in flatten(tree).items():
         part = torch.as_tensor(part).detach()

@@ -214,7 +214,7 @@ def server_app(
     def main(grid: Any, context: Any) -> None:
         nodes = _Nodes(flwr, grid, math.inf if timeout is None else timeout)
         settings = {"algorithm": algorithm, "seed": seed, "clients": clients, "clients_per_round": size}
-        file = Checkpoint(checkpoint, every_rounds=1, every_seconds=None)
+        file = Checkpoint(checkpoint, every_seconds=0)
         stored = file.open(settings, {"params": params})
         ids = nodes.wait_for(clients, None if stored is None else stored[2]["ids"].tolist())
         if stored is None:

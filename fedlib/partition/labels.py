@@ -13,7 +13,7 @@ from numpy.typing import ArrayLike
 from torch import Tensor
 
 from ..checks import check_number, check_whole
-from ..data import ClientData, Rows, one_class, stack_rows
+from ..data import ClientData, Rows, one_class, stack_rows, unmasked
 from ..keys import whole_seed
 
 
@@ -69,15 +69,9 @@ def _rotated(x: Tensor, degrees: float) -> Tensor:
         raise ValueError(f"rotation needs images, one row (..., height, width); got {tuple(x.shape[1:])}: reshape x")
     if x.ndim > 3 and x.shape[-1] in (1, 3, 4) and x.shape[-3] not in (1, 3, 4):
         raise ValueError(f"rotation needs channels first: x.transpose(0, 3, 1, 2); got rows {tuple(x.shape[1:])}")
-    turns = degrees / 90
-    if turns in (1, 3) and x.shape[-1] != x.shape[-2]:
+    if degrees in (90, 270) and x.shape[-1] != x.shape[-2]:
         raise ValueError(f"a turn by {degrees} degrees needs square images, got {tuple(x.shape[-2:])}: crop or pad x")
-    if turns == int(turns):
-        return torch.rot90(x, int(turns), (-2, -1))
-    from scipy.ndimage import rotate
-
-    new = rotate(x.cpu().double().numpy(), degrees, axes=(-2, -1), reshape=False, order=1)
-    return torch.from_numpy(new if x.is_floating_point() else np.rint(new)).to(x)  # no value leaves the range of x
+    return torch.rot90(x, int(degrees / 90), (-2, -1))
 
 
 def _styled(x: Tensor, name: str, rows: np.ndarray, seed: int) -> Tensor:
@@ -304,14 +298,8 @@ def one_group(rows: Sequence[np.ndarray], total: int | None = None, ids: np.ndar
 # ---- partitions ----
 
 
-def _unmasked(values: Any, what: str) -> None:
-    if np.ma.is_masked(values):
-        row = int(np.ma.getmaskarray(values).reshape(len(values), -1).any(1).argmax())
-        raise ValueError(f"{what} is masked in row {row}, so whose row it is stays open: drop such rows first")
-
-
 def _labels(y: ArrayLike, n_clients: int, classes: bool = True) -> np.ndarray:
-    _unmasked(y, "y")
+    unmasked(y, "y")
     y = np.asarray(y)
     if y.ndim == 0 or (classes and y.ndim > 1):
         raise ValueError(f"y must have one label a row, shape (R,); got {y.shape}")
@@ -369,7 +357,7 @@ def quantity(y: ArrayLike, n_clients: int, sigma: float, seed: int = 0) -> Parti
     y = _labels(y, n_clients, classes=False)
     check_number(sigma, "sigma")
     random = random_of("", seed)
-    draw = min(sigma, 1e300) * random.standard_normal(n_clients)  # larger ones overflow
+    draw = sigma * random.standard_normal(n_clients)
     share = np.exp(draw - draw.max())  # no overflow
     # Each client gets one row, and the rest are divided by share.
     ends = np.round(np.cumsum(share / share.sum()) * (len(y) - n_clients)).astype(int) + np.arange(1, n_clients + 1)
@@ -435,13 +423,12 @@ def dirichlet(
     if check_whole(min_rows, "min_rows", least=0) * n_clients > len(y):
         raise ValueError(f"{n_clients} clients of at least {min_rows} rows need more than the {len(y)} rows there are")
     random, short, draw = random_of("", seed), 0, 0
-    concentration = np.full(n_clients, min(alpha, 1e300))  # a sum of larger ones overflows
     members = [np.flatnonzero(y == label) for label in np.unique(y)]
     for draw in range(1, check_whole(attempts, "attempts") + 1):
         drawn = []  # for each class, its rows in random order and the end of each client's rows except the last
         for rows in map(random.permutation, members):
             with np.errstate(invalid="ignore"):
-                share = random.dirichlet(concentration)
+                share = random.dirichlet(np.full(n_clients, alpha))
             if np.isnan(share).any():  # alpha is so small that all draws underflow, so one client takes the class
                 share = np.eye(n_clients)[random.randint(n_clients)]
             drawn.append((rows, np.round(np.cumsum(share)[:-1] * len(rows)).astype(int)))
@@ -492,7 +479,7 @@ def pathological(y: ArrayLike, n_clients: int, shards_per_client: int = 2, seed:
     return one_group([np.concatenate([parts[s] for s in own]) for own in dealt], len(y))
 
 
-def by_user(user: ArrayLike, n_clients: int | None = None, min_rows: int = 1, seed: int = 0) -> Partition:
+def by_user(user: ArrayLike, *, min_rows: int = 1) -> Partition:
     """The natural partition, with one client per writer (chapter 02).
 
     Parameters
@@ -500,12 +487,8 @@ def by_user(user: ArrayLike, n_clients: int | None = None, min_rows: int = 1, se
     user : array of shape (R,), int or str
         The writer of each row, for example ``writer`` of `fedlib.datasets.Arrays`. Names are numbered from 0 in sorted
         order, including those that are left out, and kept in addition to the numbers.
-    n_clients : int, optional
-        Number of writers to keep, drawn at random; all by default.
     min_rows : int
         Leave out writers with fewer rows.
-    seed : int
-        Matters only if `n_clients` is given.
 
     Returns
     -------
@@ -516,7 +499,7 @@ def by_user(user: ArrayLike, n_clients: int | None = None, min_rows: int = 1, se
     ----------
     Caldas et al. LEAF: A benchmark for federated settings. 2018.
     """
-    _unmasked(user, "user")
+    unmasked(user, "user")
     user, names = np.asarray(user), None
     if user.ndim == 1 and user.dtype.kind in "OUT":
         if bad := [row for row, name in enumerate(user) if not isinstance(name, str)]:
@@ -528,12 +511,9 @@ def by_user(user: ArrayLike, n_clients: int | None = None, min_rows: int = 1, se
     check_whole(min_rows, "min_rows", least=0)
     order = np.argsort(user, kind="stable")
     ids, start, size = np.unique(user[order].astype(np.int64), return_index=True, return_counts=True)
-    enough = np.flatnonzero(size >= min_rows)
-    if not 1 <= (len(enough) if n_clients is None else check_whole(n_clients, "n_clients")) <= len(enough):
-        raise ValueError(
-            f"{len(enough)} of {len(ids)} writers have {min_rows} rows or more; got n_clients = {n_clients}: lower it "
-            "or min_rows"
-        )
-    kept = np.sort(random_of("by_user", seed).permutation(enough)[:n_clients])
-    parts = one_group([order[start[k] : start[k] + size[k]] for k in kept], len(user), ids[kept])
+    kept = np.flatnonzero(size >= min_rows)
+    if not len(kept):
+        raise ValueError(f"none of the {len(ids)} writers has {min_rows} rows or more: lower min_rows")
+    rows = np.split(order, start[1:])
+    parts = one_group([rows[k] for k in kept], len(user), ids[kept])
     return replace(parts, name=None if names is None else names[ids[kept]])
