@@ -13,6 +13,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from refusals import refusals
+from scipy import ndimage
 
 from fedlib import partition
 
@@ -42,7 +43,7 @@ def independent(base=BASE, seed=5):
 PLANT = {
     "label_permutation": lambda base=BASE, seed=5: partition.label_permutation(base, 4, seed=seed),
     "label_permutation, independent": independent,
-    "rotation": lambda base=BASE, seed=5: partition.rotation(base, (0, 90, 180, 270.0), seed=seed),
+    "rotation": lambda base=BASE, seed=5: partition.rotation(base, (0, 90, 180, 270.0, 30), seed=seed),
     "style": lambda base=BASE, seed=5: partition.style(base, shares=(0.4, 0.3, 0.2, 0.1), seed=seed),
     "feature_subsets": lambda base=BASE, seed=5: partition.feature_subsets(base, 7, 3, 2, seed),
     "feature_subsets, unequal": lambda base=BASE, seed=5: partition.feature_subsets(base, 7, (1, 6), seed=seed),
@@ -63,12 +64,12 @@ FINGERPRINTS = {
     "by_user": "4c848c2b03ee181d",
     "label_permutation": "b31b4422f8a7c741",
     "label_permutation, independent": "aa5500cd38736519",
-    "rotation": "f92a9a58a1230bf5",
+    "rotation": "16db1343baac6e2d",
     "style": "f856f88fdfc08734",
     "feature_subsets": "8955f55883a94813",
     "feature_subsets, unequal": "e06247df973b4f80",
     "mixture of label_permutation": "5ee512fca5e654f6",
-    "mixture of rotation": "db335a21d3977fd5",
+    "mixture of rotation": "49298d36e90f638e",
     "mixture of style": "933c2fbd7166bdb1",
     "split": "f44390ecaf095091",
 }
@@ -90,6 +91,9 @@ def slow(parts, client, row, group, x, y):
         return np.append(seen[columns], np.zeros(max(map(len, parts.columns)) - len(columns))), label
     value = change.values[group]
     if change.kind == "rotation":
+        if value % 90:
+            turned = ndimage.rotate(seen[0].astype(float), value, reshape=False, order=1)[None]
+            return np.rint(turned).clip(0, 255).astype(np.uint8), label
         return np.rot90(seen, int(value) // 90, axes=(1, 2)), label
     if value == "noisy":
         random = np.random.RandomState([zlib.crc32(b"noise"), change.seed, row, 0])
@@ -218,8 +222,8 @@ SHARES = [  # a planted partition, the sizes of its groups
     (partition.label_permutation(partition.iid(Y, 40), 3), [14, 13, 13]),
     (partition.label_permutation(partition.iid(Y, 3), 3), [1, 1, 1]),
     # 0.29 * 100 is a little less than 29 in floating point; of two equal remainders of 2.4, 7.2 and 38.4 the first wins
-    (partition.rotation(partition.iid(Y, 100), (0, 90, 180), (0.29, 0.29, 0.42)), [29, 29, 42]),
-    (partition.rotation(partition.iid(Y, 48), (0, 90, 180), (0.05, 0.15, 0.8)), [3, 7, 38]),
+    (partition.rotation(partition.iid(Y, 100), (0, 1, 2), (0.29, 0.29, 0.42)), [29, 29, 42]),
+    (partition.rotation(partition.iid(Y, 48), (0, 1, 2), (0.05, 0.15, 0.8)), [3, 7, 38]),
 ]
 
 
@@ -246,7 +250,7 @@ def test_label_change_shares_the_features():
         assert parts.clients(x, y).x.data_ptr() == parts.tests(x, y).x.data_ptr() == x.data_ptr()
         assert parts.tests(x, y).index.stride(0) == 0
     assert BASE.tests(x, y).y.stride(0) == BASE.tests(x, y).n.stride(0) == 0
-    assert len(PLANT["rotation"]().tests(x, y).x) == 4 * ROWS  # once for each group, not for each client
+    assert len(PLANT["rotation"]().tests(x, y).x) == 5 * ROWS  # once for each group, not for each client
 
 
 def test_turns_need_no_channels_and_may_be_negative():
@@ -254,6 +258,21 @@ def test_turns_need_no_channels_and_may_be_negative():
     parts = partition.rotation(BASE, (90, -90, 0, 180), seed=5)
     assert parts.change.values == (90, 270, 0, 180)
     assert torch.equal(parts.clients(IMAGES[:, 0], Y).x, parts.clients(IMAGES, Y).x[:, 0])
+
+
+def test_other_angles_turn_the_same_way():
+    """Between 0 and 90 degrees a dot on the right goes up, whole numbers stay whole, floats keep their type."""
+    dot = np.zeros((2, 1, 9, 9), np.uint8)
+    dot[:, :, 4, 7] = 255
+    parts = partition.rotation(partition.iid([0, 1], 2), (0, 45))
+    for x in (dot, dot.astype(np.float32) / 255, dot.astype(np.int64)):
+        seen = parts.clients(x, [0, 1]).x.numpy()
+        assert seen.dtype == x.dtype
+        turned = seen[int(np.flatnonzero(parts.group == 1)[0]), 0]
+        assert np.unravel_index(turned.argmax(), (9, 9)) == (2, 6)
+        assert np.array_equal(seen[int(np.flatnonzero(parts.group == 0)[0])], x[0])
+    flat = np.zeros((2, 4, 6), np.uint8)
+    assert partition.rotation(partition.iid([0, 1], 2), (180, 30)).clients(flat, [0, 1]).x.shape == (2, 4, 6)
 
 
 @quick
@@ -386,9 +405,7 @@ ERRORS = {
         "each of the 4 groups; got 2 shares": lambda: partition.style(BASE, shares=(0.5, 0.5)),
         "3 cyclic shifts, too few for 4 groups": lambda: partition.label_permutation(BASE, 4, 3),
         "label 9; labels are .* from 0 to 4": lambda: partition.label_permutation(BASE, 2, 5).clients(IMAGES, Y),
-        r"no two .* same turn; got \(0, 360\)": lambda: partition.rotation(BASE, (0, 360)),
-        r"multiples of 90, .* got \(0, nan\)": lambda: partition.rotation(BASE, (0, np.nan)),
-        r"multiples of 90, .* got \(0, 45\)": lambda: partition.rotation(BASE, (0, 45)),
+        r"no two .* same turn; got \(0.0, 360.0\)": lambda: partition.rotation(BASE, (0, 360)),
         r"needs images.*width\); got \(7,\): reshape x": lambda: TURNED.clients(TABLE, Y),
         r"90.0 degrees needs square .* got \(4, 6\): crop or pad x": lambda: TURNED.clients(np.zeros((ROWS, 4, 6)), Y),
         "out of plain, inverted, .*'sepia'": lambda: partition.style(BASE, ("plain", "sepia")),
@@ -399,7 +416,7 @@ ERRORS = {
         r"for x of shape \(R, 7\); got \(240, 6\)": lambda: PLANT["feature_subsets"]().clients(TABLE[:, :6], Y),
         "give it what label_permutation, rotation or": lambda: partition.mixture(BASE),
         "that are not mixed yet; got 4": lambda: partition.mixture(MIX["mixture of style"]()),
-        "at least 2 groups.* got 1 gro": lambda: partition.mixture(partition.rotation(BASE, (90,))),
+        "at least 2 groups.* got 1 gro": lambda: partition.mixture(partition.rotation(BASE, (9,))),
         r"fraction must lie in \[0, 1\] .* got 1.1 and 0.3": lambda: partition.mixture(TURNED, 1.1),
         "share between 0 and 0.5; got 1 and 0.5": lambda: partition.mixture(TURNED, 1, 0.5),
         "client 0 has 2 .* mixing needs 3; raise min": lambda: partition.mixture(partition.rotation(PLAIN, (0, 90))),

@@ -86,14 +86,15 @@ def label_permutation(
 def rotation(
     base: Partition, degrees: Sequence[float] = (0, 90, 180, 270), shares: Sequence[float] | None = None, seed: int = 0
 ) -> Partition:
-    """Rotate the images of each group anticlockwise, by quarter turns (chapter 02, used in chapter 08).
+    """Rotate the images of each group anticlockwise (chapter 02, used in chapter 08).
 
     Parameters
     ----------
     base : Partition
         Any partition without planted groups.
     degrees : sequence of G floats
-        Quarter turn of each group, a different multiple of 90; 0 changes nothing.
+        Angle of each group; 0 changes nothing. Multiples of 90 are exact. For other angles, scipy interpolates between
+        pixels, zeros fill the corners, and whole numbers are rounded.
     shares : sequence of G floats, optional
         Share of the clients in each group, equal by default. Group sizes are rounded by the largest remainder, and each
         group has at least one client.
@@ -111,11 +112,11 @@ def rotation(
     """
     if not np.iterable(degrees):
         raise TypeError(f"degrees must be a list of one turn a group, such as (0, 90); got {degrees!r:.80}")
-    turns = [float(d) % 360 for d in degrees]
-    if not set(turns) <= {0, 90, 180, 270} or len(set(turns)) < len(turns):
-        raise ValueError(f"degrees must be multiples of 90, no two of them the same turn; got {tuple(degrees)}")
+    turns = [float(d) for d in degrees]
+    if not np.isfinite(turns).all() or len({d % 360 for d in turns}) < len(turns):
+        raise ValueError(f"degrees must be finite and no two of them the same turn; got {tuple(turns)}")
     group = _groups(base, len(turns), shares, seed, "rotation")
-    return _planted(base, group, Change("rotation", tuple(turns)))
+    return _planted(base, group, Change("rotation", tuple(d % 360 for d in turns)))
 
 
 def style(

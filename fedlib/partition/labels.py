@@ -69,9 +69,15 @@ def _rotated(x: Tensor, degrees: float) -> Tensor:
         raise ValueError(f"rotation needs images, one row (..., height, width); got {tuple(x.shape[1:])}: reshape x")
     if x.ndim > 3 and x.shape[-1] in (1, 3, 4) and x.shape[-3] not in (1, 3, 4):
         raise ValueError(f"rotation needs channels first: x.transpose(0, 3, 1, 2); got rows {tuple(x.shape[1:])}")
-    if degrees in (90, 270) and x.shape[-1] != x.shape[-2]:
+    turns = degrees / 90
+    if turns in (1, 3) and x.shape[-1] != x.shape[-2]:
         raise ValueError(f"a turn by {degrees} degrees needs square images, got {tuple(x.shape[-2:])}: crop or pad x")
-    return torch.rot90(x, int(degrees / 90), (-2, -1))
+    if turns == int(turns):
+        return torch.rot90(x, int(turns), (-2, -1))
+    from scipy.ndimage import rotate
+
+    new = rotate(x.cpu().double().numpy(), degrees, axes=(-2, -1), reshape=False, order=1)
+    return torch.from_numpy(new if x.is_floating_point() else np.rint(new)).to(x)  # no value leaves the range of x
 
 
 def _styled(x: Tensor, name: str, rows: np.ndarray, seed: int) -> Tensor:
