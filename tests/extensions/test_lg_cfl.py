@@ -11,10 +11,11 @@ from twins import assert_same, client_data, largest_difference, ragged_clients, 
 import fedlib
 from fedlib import Key
 from fedlib.algorithms import CFL, LGFedAvg
-from fedlib.extensions import LGCFL, SplitHalfCFL
+from fedlib.extensions import LGCFL, SplitHalfCFL, lg_cfl
 from fedlib.losses import mse
 from fedlib.models import MLP
 from fedlib.params import number_of_rows, row
+from fedlib.server.split_tree import walk
 
 PARAMS = twin("MLP")[0]
 OFTEN = {"level": 0.9, "every": 3, "test_epochs": 4}
@@ -92,7 +93,7 @@ def test_planted_clusters_are_found_and_new_clients_join_them():
 START_LOCAL = {name: START[name] for name in ("dense1.weight", "dense1.bias")}
 
 
-def test_what_new_clients_are_given_by_hand():
+def test_what_new_clients_are_given_by_hand(monkeypatch):
     """One node: fit the local layer to it, train once, compare; then fit the local layer to the cluster's model."""
     algorithm = OneCut(loss, **PLANTED, after=2)
     state = fit(algorithm, planted(range(8), 0), 4, START).state
@@ -109,11 +110,18 @@ def test_what_new_clients_are_given_by_hand():
 
     node = {n: p[0] for n, p in cut.start.items()}
     theta = train(train(START | node, 3 * 5, START_LOCAL), 5)
-    update = flat({n: theta[n] - node[n] for n in node})
+    moved, seen = {n: theta[n] - node[n] for n in node}, []
+    update = flat(moved)
     sides = [flat(row({n: cut.directions[n] for n in node}, s)) for s in (0, 1)]
     cosine = [float(update @ d / d.norm()) for d in sides]
     goes = cut.new if cosine[1] > cosine[0] else 0
+
+    def watched(splits, clients, first_update):
+        return walk(splits, clients, lambda shared: seen.append(first_update(shared)) or seen[-1])
+
+    monkeypatch.setattr(lg_cfl, "walk", watched)
     new = algorithm.new_clients(state, one, Key(0), rounds=3)
+    assert largest_difference(row(seen[0], 0), moved) <= 1e-10
     assert new.assignment.tolist() == [goes]
     expected = train(START | row(state.models, goes), 3 * 5, START_LOCAL)
     assert largest_difference(row(new.local, 0), {n: expected[n] for n in START_LOCAL}) <= 1e-10
