@@ -75,7 +75,8 @@ def opened(browser, base):
         page.close()
 
 
-# What of a page cannot be seen without scrolling sideways: code cells, and tables with their last columns.
+# What of a page cannot be seen without scrolling sideways: tables with their last columns, and code, which may scroll
+# on a phone or within a list, if the Tab key stops there.
 CUT = """() => {
     const wide = e => e.scrollWidth > e.clientWidth + 1;
     const box = e => {
@@ -86,7 +87,8 @@ CUT = """() => {
     };
     const beyond = e => e.getBoundingClientRect().right > box(e).getBoundingClientRect().right + 1;
     const cut = {
-        code: [...document.querySelectorAll("article div.highlight pre")].filter(wide),
+        code: [...document.querySelectorAll("article div.highlight pre")]
+            .filter(e => wide(e) && (e.tabIndex < 0 || (innerWidth > 1000 && e.closest(".cell_input")))),
         table: [...document.querySelectorAll("article table")].filter(t => wide(box(t)) || beyond(t)),
     };
     return Object.entries(cut).flatMap(([kind, all]) =>
@@ -343,6 +345,20 @@ def test_tables_on_a_phone(opened):
     page.set_viewport_size(WIDE)
     tables = page.locator("article table").evaluate_all(look)
     assert not any(t["stacked"] for t in tables), "there is room again"
+
+
+def test_code_on_a_phone(opened):
+    """Keeps its lines, and the arrow keys scroll it; what a cell prints has lines as long as the screen."""
+    page = opened("notebooks/06_cfl.html", width=390, height=844)
+    code = page.locator("article div.cell_input pre:visible")
+    lines = "all => all.map(e => e.innerText.trimEnd().split('\\n').length * parseFloat(getComputedStyle(e).lineHeight))"
+    heights = code.evaluate_all("all => all.map(e => e.clientHeight - 2 * parseFloat(getComputedStyle(e).paddingTop))")
+    assert heights == pytest.approx(code.evaluate_all(lines), abs=2)
+    wide = next(e for e in code.all() if e.evaluate("e => e.scrollWidth > e.clientWidth"))
+    wide.press("ArrowRight")
+    page.wait_for_function("e => e.scrollLeft > 0", arg=wide.element_handle(), timeout=5000)
+    printed = page.locator("article div.cell_output pre:visible")
+    assert printed.count() and printed.evaluate_all("all => all.every(e => e.scrollWidth <= e.clientWidth)")
 
 
 def test_panels_stand_below_each_other_on_a_phone(opened):
