@@ -484,7 +484,7 @@ def test_paper(chapter):
     """Printed: the text without controls, and the cells that the reader has opened; light, whatever is shown."""
     cells = chapter.locator("article details.hide")
     cells.first.locator("summary").click()
-    chapter.set_viewport_size({"width": 660, "height": 900})  # A4 less its margins
+    chapter.set_viewport_size({"width": 597, "height": 900})  # A4 less its margins
     chapter.emulate_media(media="print", color_scheme="dark")
     controls = "button, details.hide > summary, footer, .headerlink, .bd-links, .bd-sidebar-secondary"
     assert [e.evaluate("e => e.outerHTML") for e in chapter.locator(controls).all() if e.is_visible()] == []
