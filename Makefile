@@ -31,11 +31,7 @@ book: $(READY)  ## run every notebook, as many at once as there are cores, and b
 	@$(MAKE) --no-print-directory $(HTML)
 	@echo "The book is ready: open file://$(CURDIR)/$(HTML)  (or: make serve)"
 
-page: $(READY)  ## see one chapter before it has been run: make page CHAPTER=04
-	@$(if $(CHAPTER),,echo "which one? For example: make page CHAPTER=04"; exit 2)
-	@$(PY) -m tools.preview $(CHAPTER)
-
-pages: $(READY)  ## see the whole book as it stands, with "not run here" in place of what has not been run
+pages: $(READY)  ## see the book as it stands, with "not run here" in place of what has not been run
 	@$(PY) -m tools.preview
 
 test: $(READY)  ## lint, types, unit tests, every notebook with small parameters
@@ -109,8 +105,7 @@ lines:  ## the lines of code of the library
 links: $(READY)  ## ask every address that the pages name whether it is still there
 	$(VENV)/bin/jupyter-book build . --all --path-output _build/links --builder linkcheck
 
-figures: $(READY) _build/executed/notebooks/06_cfl.ipynb  ## draw the guide's figure, the README's picture and the stills of the interactive figures
-	$(PY) -m tools.figures
+figures: $(READY)  ## draw the stills of the interactive figures
 	$(PY) -m tools.stills
 
 serve: $(HTML)  ## show the built book on http://localhost:8000
@@ -147,4 +142,4 @@ $(HTML): $(RUN) $(PAGES) $(LIB) $(READY)
 	$(VENV)/bin/jupyter-book build . --all -W -n --keep-going --quiet
 	@$(PY) -m tools.downloads
 
-.PHONY: help book page pages test differential data-test flower-test site-test results paper bench bench-peers bench-gpu student pdf slides golden mutants badges fold lines links figures serve clean
+.PHONY: help book pages test differential data-test flower-test site-test results paper bench bench-peers bench-gpu student pdf slides golden mutants badges fold lines links figures serve clean

@@ -52,8 +52,8 @@ def printer(browser: Page, folder: Path) -> Callable[..., PdfReader]:
             source = path.with_suffix(".html")
             source.write_text(TEMPLATE.render(FRONT | {"parts": contents()} | needs), encoding="utf8")
         browser.goto(source.as_uri())
-        browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS])
-        browser.pdf(path=path, prefer_css_page_size=True, tagged=True, outline=not needs)
+        browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS, TITLE])
+        browser.pdf(path=path, prefer_css_page_size=True, tagged=True, outline=not needs, print_background=True)
         pdf = PdfReader(path)
         once(pdf.outline)
         return pdf

@@ -19,7 +19,6 @@ def setup(app):
     app.connect("doctree-read", published.button)
     app.connect("env-get-updated", numbered.number, priority=900)  # Sphinx's own numbering has 500
     app.connect("missing-reference", pages.resolve)
-    app.connect("missing-reference", executed.plain, priority=900)
     for change in (drawn.draw, linked.link, together.keep):
         app.connect("doctree-resolved", change)
     app.connect("html-page-context", published.describe, priority=400)

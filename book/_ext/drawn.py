@@ -185,7 +185,7 @@ def inlined(svg, name, alt, classes=()):
         "class": " ".join(["drawn", *classes]),
     }
     for group in root.iter(f"{SVG}g"):
-        if alt and (part := re.match("axes|matplotlib", group.get("id", ""))):  # a card's picture has no words
+        if part := re.match("axes|matplotlib", group.get("id", "")):
             group.set("data-part", part[0])  # a panel or one of its two axes: a11y.js puts panels below each other
     head, end, inner = ET.tostring(root, encoding="unicode").partition(">")
     used = set(re.findall(r'(?:href="#|url\(#)([^")]+)', inner))

@@ -32,6 +32,7 @@ _TEMPLATES.filters |= {"g": "{:g}".format, "tenth": lambda value: f"{np.round(va
 LENGTHS = {"eps1": 0.15, "eps2": 0.4}  # of the rule with relative lengths, which the playground shows
 
 _LEFT, _RIGHT, _WIDTH = 34, 340, 460  # of the curves: where the first and the last round stand, and all with labels
+_ROW = 36  # of the split tree: the height of a leaf, whose label has two lines
 _DASHES = ("", "8 3", "8 3 2 3", "2 3")  # as Matplotlib's "-", "--", "-.", ":"
 
 
@@ -632,7 +633,7 @@ class _Chart:
     """Panels one below the other, over the same rounds."""
 
     def __init__(self, rounds: int) -> None:
-        self.rounds, self.top, self.bottom, self.cursor = rounds, 0.0, -12.0, ""
+        self.rounds, self.top, self.bottom, self.cursor = rounds, 0.0, -14.0, ""
         self.always: list[str] = []
         self.past: list[str] = []  # what shows up to the round that the reader has chosen
 
@@ -647,13 +648,13 @@ class _Chart:
         return np.clip(np.asarray(values, float), self.lowest, self.highest)
 
     def panel(self, title: str, height: float, span: Sequence[float], ticks: Sequence[float]) -> None:
-        self.top, (self.lowest, self.highest) = self.bottom + 38, span
+        self.top, (self.lowest, self.highest) = self.bottom + 42, span
         self.bottom = self.top + height
         self.cursor += f"M0 {self.top}V{self.bottom}"
         self.text(0, self.top - 13, title, 'class="title"')
         for tick in ticks:
             self.always.append(f'<path class="grid" d="M{_LEFT} {self.y(tick)}H{_RIGHT}"/>')
-            self.text(_LEFT - 5, self.y(tick) + 4, f"{tick:.2g}".replace("-", "−"), 'class="end"')
+            self.text(_LEFT - 5, self.y(tick) + 5, f"{tick:.2g}".replace("-", "−"), 'class="end"')
 
     def text(self, x: float, y: float, words: str, more: str = "") -> None:
         self.always.append(f'<text x="{x:.4g}" y="{y:.4g}" {more}>{escape(words)}</text>')
@@ -667,8 +668,8 @@ class _Chart:
         height = self.bottom + 22
         every = next((n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500) if self.rounds <= 6 * n), 1000)
         for t in range(every, self.rounds + 1, every):
-            self.text(self.x(t), self.bottom + 16, str(t), 'class="mid"')
-        self.text(_RIGHT + 12, self.bottom + 16, "round")
+            self.text(self.x(t), self.bottom + 18, str(t), 'class="mid"')
+        self.text(_RIGHT + 12, self.bottom + 18, "round")
         span = f'y="0" height="{self.bottom}"'
         past = f'<svg class="past" x="0" {span} width="{_RIGHT + 4}">{"".join(self.past)}</svg>'
         unknown = f'<rect class="unknown" x="{_LEFT}" {span} width="0" fill="var(--soft)"/>'
@@ -691,12 +692,12 @@ def _chart(
     chart, plots = _Chart(rounds), []
     chart.panel(titles[0], 100, (0, 1), (0, 0.5, 1))
     for n, name in enumerate(np.unique(group)):
-        colour, dashes, y = f"var(--g{name % 10})", _DASHES[n % len(_DASHES)], chart.top + 8 + 18 * n
+        colour, dashes, y = f"var(--g{name % 10})", _DASHES[n % len(_DASHES)], chart.top + 8 + 20 * n
         chart.curve(scores.index, scores.iloc[:, n], colour, dashes)
         look = f'class="curve" stroke="{colour}" stroke-dasharray="{dashes}"'
-        chart.always.append(f'<path {look} d="M{_RIGHT + 12} {y}h16"/>')
-        chart.text(_RIGHT + 33, y + 4, f"group {LETTERS[name]}")
-        chart.text(_WIDTH, y + 4, f"{scores.iloc[-1, n]:.2f}", f'class="end" data-group="{n}"')
+        chart.always.append(f'<path {look} d="M{_RIGHT + 6} {y}h14"/>')
+        chart.text(_RIGHT + 26, y + 5, f"group {LETTERS[name]}")
+        chart.text(_WIDTH, y + 5, f"{scores.iloc[-1, n]:.2f}", f'class="end" data-group="{n}"')
     for i, rule in enumerate(rules):
         values, eps, symbol = tests[:, 3 + i], rule["eps"], rule["symbol"]
         low = min(0, 1.6 * eps, np.floor(10 * float(np.quantile(values, 0.02))) / 10)
@@ -708,7 +709,7 @@ def _chart(
             own = tests[:, 1] == c
             chart.curve(tests[own, 0], values[own], "currentColor")
         line = f'<path d="M{_LEFT} 0H{_RIGHT}" stroke="var(--warn)" stroke-width="2" stroke-dasharray="6 3"/>'
-        label = f'<text x="{_RIGHT + 12}" y="4">{symbol} = {eps:.2f}</text>'
+        label = f'<text x="{_RIGHT + 6}" y="5">{symbol} = {eps:.2f}</text>'
         place = f'data-rule="{i}" transform="translate(0 {chart.y(eps)})"'
         chart.always.append(f"<g {place}>{line}{label}</g>")
         plot = {"top": chart.top, "bottom": chart.bottom}
@@ -725,8 +726,8 @@ def _tree(chart: _Chart, splits: Sequence[dict[str, Any]], group: np.ndarray, ti
         order.insert(order.index(s["model"]) + 1, s["new"])
         born[s["model"]] = born[s["new"]] = s["round"]
         model[s["moved"]] = s["new"]
-    chart.panel(title, 30 * len(order), (0, 1), ())
-    heads = {name: (chart.rounds, chart.top + 15 + 30 * row) for row, name in enumerate(order)}
+    chart.panel(title, _ROW * len(order), (0, 1), ())
+    heads = {name: (chart.rounds, chart.top + _ROW * (row + 0.5)) for row, name in enumerate(order)}
     lines = []
     for s in reversed(splits):
         (old, above), (new, below), x = heads[s["model"]], heads[s["new"]], chart.x(s["round"])
@@ -736,6 +737,7 @@ def _tree(chart: _Chart, splits: Sequence[dict[str, Any]], group: np.ndarray, ti
     chart.past.append(f'<path class="curve" stroke="currentColor" d="{"".join(lines)}"/>')
     for row, name in enumerate(order):
         names, counts = np.unique(group[model == name], return_counts=True)
-        y, held = chart.top + 12 + 30 * row, [f"{n} of group {LETTERS[g]}" for g, n in zip(names, counts, strict=True)]
-        chart.text(_RIGHT + 12, y, f"model {name}", f'data-from="{born[name]}"')
-        chart.text(_RIGHT + 12, y + 14, ", ".join(held), f'data-from="{born[name]}"')
+        held = [f"{n} of group {LETTERS[g]}" for g, n in zip(names, counts, strict=True)]
+        y = chart.top + _ROW * row + 15
+        chart.text(_RIGHT + 6, y, f"model {name}", f'data-from="{born[name]}"')
+        chart.text(_RIGHT + 6, y + 16, ", ".join(held), f'data-from="{born[name]}"')

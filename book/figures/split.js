@@ -130,7 +130,7 @@ function live(figure, run) {
     pen.globalAlpha = 1;
     pen.textBaseline = "middle";
     pen.textAlign = "center";
-    pen.font = "24px system-ui, sans-serif";
+    pen.font = "27px system-ui, sans-serif";
     for (let a = 0; a < K;) { // runs of rows with one label
       const label = (k) => byGroup ? run.groups[k] : model[k];
       let b = a;

@@ -70,9 +70,15 @@ def test_hints_stand_after_the_exercises(out):
     assert places == sorted(places)
 
 
+def test_each_sheet_says_at_its_head_where_it_belongs(out):
+    """The first sheet of a chapter has the book's name, the others have the chapter's."""
+    first, *others = (" ".join(sheet.extract_text().split()) for sheet in PdfReader(out / "01_fedavg.pdf").pages)
+    title = PdfReader(out / "01_fedavg.pdf").metadata.title
+    assert first.startswith(f"{pdf.TITLE} {title}") and all(text.startswith(title) for text in others)
+
+
 def test_what_is_for_the_screen_stays_there(out):
     text = PdfReader(out / "01_fedavg.pdf").pages[0].extract_text()
-    assert " ".join(text.split()).startswith("1. Federated averaging")
     assert "Run in Colab" not in text and "Contents" not in text
 
 
