@@ -8,9 +8,10 @@ figure NAME
     The figure with this reference, or the drawing of the cell with this id; a sentence in the block is its caption. Two
     numbers after the name keep only the part between these shares of its height, such as ``0 0.5`` for the upper half.
 table CELL
-    The table that the cell shows.
+    The table that the cell shows. The block's first line is its caption. Each other line, ``old | new``, keeps a row or
+    a column and gives it a new name; all others are left out.
 function NAME
-    A function of the notebook, or several.
+    A function of the notebook, or several. Numbers after the names mark these lines.
 python
     A program written for the slide.
 
@@ -86,10 +87,10 @@ def _fence(renderer: Any, tokens: Any, i: int, options: Any, env: Any) -> str:
     if kind == "figure":
         return _figure(_named(cells, words[0]), tokens[i].content, *map(float, words[1:]))
     if kind == "table":
-        table = re.search("<table.*</table>", "".join(notebooks.shown(_named(cells, words[0]), "text/html")), re.S)
-        return re.sub(' (border|class|style)="[^"]*"', "", table[0]) if table else ""
-    code = "\n\n".join(_function(cells, w) for w in words) if kind == "function" else tokens[i].content
-    colours = HtmlFormatter(noclasses=True, nowrap=True, style="a11y-high-contrast-light")
+        return _table(_named(cells, words[0]), *tokens[i].content.splitlines())
+    marked = [int(word) for word in words if word.isdigit()]
+    code = "\n\n".join(_function(cells, w) for w in words[: len(words) - len(marked)]) or tokens[i].content
+    colours = HtmlFormatter(noclasses=True, nowrap=True, style="a11y-high-contrast-light", hl_lines=marked)
     return f"<pre>{highlight(code, PythonLexer(), colours)}</pre>"
 
 
@@ -109,12 +110,24 @@ def _function(cells: list[Any], name: str) -> str:
     raise ValueError(f"the chapter has no function {name}")
 
 
+def _table(cell: Any, caption: str, *lines: str) -> str:
+    """The rows and columns of a table that the lines name, under their new names."""
+    shown = re.findall("<tr.*?</tr>", "".join(notebooks.shown(cell, "text/html")), re.S)
+    head, *body = [re.findall("<t[hd].*?>(.*?)</t[hd]>", row, re.S) for row in shown] or [[]]
+    names = dict(line.split(" | ") for line in lines)
+    if missing := names.keys() - {row[0] for row in body} - set(head):
+        raise ValueError(f"the table of cell {cell.id} has no {', '.join(sorted(missing))}")
+    kept = [i for i, name in enumerate(head) if i == 0 or name in names]
+    rows = [head, ["---"] * len(head), *(row for row in body if row[0] in names)]
+    table = "\n".join(f"| {' | '.join(names.get(row[i], row[i]) for i in kept)} |" for row in rows)
+    return f"<figure>{_markdown.render(table)}<figcaption>{_markdown.renderInline(caption)}</figcaption></figure>"
+
+
 def _figure(cell: Any, caption: str, top: float = 0.0, bottom: float = 1.0) -> str:
     """A figure, or a drawing as it is before its script runs, or a horizontal part of it."""
     pictures = notebooks.shown(cell, "image/svg+xml")
     images = "".join(inlined(svg, f"{cell.id}-{i}", cell.metadata.mystnb.image.alt) for i, svg in enumerate(pictures))
-    drawings = "".join(notebooks.shown(cell, "text/html"))
-    images = images or re.sub(r"<(script|details).*?</\1>", "", drawings, flags=re.S)
+    images = images or re.sub(r"<(script|details).*?</\1>", "", "".join(notebooks.shown(cell, "text/html")), flags=re.S)
     boxes = re.findall(r'<svg[^>]*viewBox="(\S+) (\S+) (\S+) (\S+)"', images)
     if not boxes:
         raise ValueError(f"cell {cell.id} shows no SVG figure; run the chapter again with `make book`")
@@ -132,8 +145,7 @@ def main(executed: Path = notebooks.EXECUTED, out: Path = OUT) -> None:
     out.mkdir(parents=True, exist_ok=True)
     for path in notebooks.paths():
         text = (DECKS / f"{path.stem}.md").read_text(encoding="utf8")
-        made = deck(text, notebooks.executed(path.stem, executed))
-        (out / f"{path.stem}.html").write_text(made, encoding="utf8")
+        (out / f"{path.stem}.html").write_text(deck(text, notebooks.executed(path.stem, executed)), encoding="utf8")
     print(f"The slides are {out}/*.html; open one in a browser, and print it for a PDF.")
 
 

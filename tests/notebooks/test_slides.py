@@ -10,15 +10,17 @@ import pytest
 from tools import notebooks, slides
 
 SVG = '<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 9 3"><circle r="1"/></svg>'
-TABLE = '<style>p {}</style><table border="1"><tr><th>radius</th><td>1 ± 0</td></tr></table>'
+TABLE = """<style>p {}</style><table border="1"><tr style="a: b"><th>mean</th><th>area</th><th>R2</th></tr>
+<tr><th>disc</th><td>3</td><td>1 ± 0</td></tr><tr><th>ring</th><td>2</td><td>4</td></tr></table>"""
 FIGURE = {"figure": {"caption": "A circle.", "name": "fig:c"}, "image": {"alt": 'A "round" circle.'}}
 OUTPUTS = {"image/svg+xml": SVG, "text/html": TABLE}
 DECK = """# 1. *Circles*\n\nAre they round?
 ---
 ## Where $r < 2$\n\n```figure fig:c 0 0.5\nAn *upper* half.\n```\nThen:\n\n- It is.\nNotes:\nSay so.
 ---
-## Code\n\n```function two one\n```\n\n```table fig\n```\n"""
-BLOCK = re.compile(r"```(\w+) ?(.*)\n(.*?)```", re.S)
+## Code\n\n```function two one 2\n```\n
+```table fig\nIn *metres*.\ndisc | the disc\nR2 | $R^2$\n```\n"""
+BLOCK = re.compile(r"```(\w+) ?([^\n]*)\n(.*?)```", re.S)
 
 
 def chapter(sources, **outputs):
@@ -42,14 +44,21 @@ def test_a_deck_is_rendered():
     assert 'aria-label="A &quot;round&quot; circle."' in now and "<em>upper</em>" in now and "It is." not in now
     answer, notes = later.split("<aside>")
     assert "<li>It is.</li>" in answer and "Say so." not in answer and "Say so." in notes
+    assert re.findall('<span style="background[^>]*>(.*?)\n', code)[0].count("return") == 1
     code = re.sub("</?span[^>]*>", "", code)
     assert code.index("def two") < code.index("def one") < code.index("1 &lt; 2")
-    assert "<table><tr><th>radius</th><td>1 ± 0</td></tr></table>" in code and "<style>" not in code
+    assert re.findall("<t[hd]>(.*?)</t[hd]>", code) == ["mean", r"\(R^2\)", "the disc", "1 ± 0"]
+    assert "<figcaption>In <em>metres</em>.</figcaption>" in code and "<style>" not in code
 
 
 @pytest.mark.parametrize(
     ("block", "said"),
-    [("figure fig:d", "no cell or figure fig:d"), ("function three", "no function three"), ("table t", "figure t")],
+    [
+        ("figure fig:d", "no cell or figure fig:d"),
+        ("function three", "no function three"),
+        ("table t", "figure t"),
+        ("table fig\nA.\nring | r\nbox | b", "no box"),
+    ],
 )
 def test_what_a_chapter_lacks_is_named(block, said):
     with pytest.raises(ValueError, match=said):
@@ -89,8 +98,11 @@ def test_a_deck_belongs_to_each_chapter():
 @pytest.mark.parametrize("path", notebooks.paths(), ids=lambda p: p.stem)
 def test_a_deck_keeps_its_limits(path):
     notebook, text = notebooks.read(path), (slides.DECKS / f"{path.stem}.md").read_text(encoding="utf8")
+    labels = re.findall("^(.+) \\| ", "".join(b[2] for b in BLOCK.findall(text) if b[0] == "table"), re.M)
+    table = "".join(f"<tr><th>{label}</th>{'<td>1</td>' * len(labels)}</tr>" for label in labels)
+    table = f"<tr><th></th>{''.join(f'<th>{label}</th>' for label in labels)}</tr>{table}"
     for cell in notebooks.code_cells(notebook):
-        shown = OUTPUTS if "mystnb" in cell.metadata else {"text/html": TABLE + SVG}
+        shown = OUTPUTS if "mystnb" in cell.metadata else {"text/html": table + SVG}
         cell.outputs = [nbformat.v4.new_output("display_data", {kind: text}) for kind, text in shown.items()]
     deck = re.sub(r"<script>.*?</script>", "", slides.deck(text, notebook), flags=re.S)
     assert "$" not in deck, "a formula that was not read"
