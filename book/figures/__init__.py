@@ -87,7 +87,7 @@ def split_slider(algorithm: Any, state: Any, groups: ArrayLike, history: pd.Data
     norms = state.norms.cpu().numpy()
     mean, longest, pace = norms.T[2:5]
     short, eps1, eps2 = mean / longest, algorithm.eps1, algorithm.eps2
-    still = {"holds": "the clients' updates cancel", "fails": "the model still moves"}
+    still = {"holds": "the clients’ updates cancel", "fails": "the model still moves"}
     hard = {"holds": "a client pulls hard", "fails": "no client pulls hard"}
     rules = [
         {"name": "mean update / longest", "symbol": "ε₁", "eps": eps1, "below": True, **still},
@@ -155,7 +155,7 @@ def split_front(slider: str) -> Figure:
     run = json.loads(re.search(r"<script type='application/json'>(.*?)</script>", slider, re.S)[1])  # type: ignore[index]
     group, rounds, splits = np.array(run["groups"]), run["rounds"], run["splits"]
     scores = pd.DataFrame([row[1:] for row in run["scores"]], index=[row[0] for row in run["scores"]])
-    titles = "how often each group's model is right", "the server's models, and whom each serves"
+    titles = "how often each group’s model is right", "the server's models, and whom each serves"
     chart, _ = _chart(rounds, scores, np.empty((0, 3)), (), splits, group, titles)
     steps = np.frombuffer(base64.b64decode(run["cosines"]), np.int8).reshape(rounds, -1)
     last, model = np.eye(len(group)), np.zeros(len(group), int)
@@ -172,7 +172,7 @@ def split_front(slider: str) -> Figure:
     scene += f'<div class="key">opposed <i></i> alike</div></div><div class="wide">{chart}</div></div>'
     caption = (
         f"{len(group)} clients in {len(scores.columns)} groups, each of which calls the same digits by other names. "
-        "The server is not told so. It sees how alike the clients' updates are (the matrix), and splits the clients."
+        "The server is not told so. It sees how alike the clients’ updates are (the matrix), and splits the clients."
     )
     table = scores.round(2).set_axis([f"group {LETTERS[g]}" for g in scores], axis=1).rename_axis("round").reset_index()
     data = {key: run[key] for key in ("rounds", "groups", "rest", "splits", "scores", "cosines", "plot")}
