@@ -230,7 +230,7 @@ ROWS = {
         ("3", "nearest pair", ".mean() for i, j", ".min() for i, j", "least mean"),
         ("3", "farthest pair", ".mean() for i, j", ".max() for i, j", "least mean"),
         ("3", "sums favour the small", ".mean() for i, j", ".sum() for i, j", "least mean"),
-        ("3", "the farthest are joined", "argmin", "argmax", "the bridge is nearer"),
+        ("3", "the farthest are joined", "argmin", "argmax", "the one between is nearer"),
         ("3", "one cluster too few", "> clusters", "> clusters - 1", "two clusters were asked for"),
         ("3", "in place", "    groups =", "    distance.fill_diagonal_(9)\n    groups =", "distance must stay"),
         ("4", "update keeps its length", "length of the weights", "length of the update", "the initialisation keeps"),
