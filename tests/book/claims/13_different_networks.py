@@ -30,8 +30,8 @@ CLAIMS = {
         nets(UNDECIDED, "alone, half the rate", EARLY[1], within=0.005, half=0.03),
         beats("different_networks", "alone", "alone, twice the rate", *EARLY, seeds=10, by=0.15),
     ),
-    "the convolutional clients among themselves gain 8.8 points. With own prototypes they are 6 points worse than that, "
-    "so the means of others matter.": every(
+    "the convolutional clients among themselves gain 8.8 points. With own prototypes they are 6 points worse than "
+    "that, so the means of others matter.": every(
         nets(HOLDS, BY, EARLY[1], seeds=10, points="8.8"),
         says(HOLDS, "different_networks", BY, "own prototypes", EARLY[1], seeds=9, points="6"),
     ),
