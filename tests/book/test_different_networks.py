@@ -1,5 +1,7 @@
 """Clients of two architectures: who is trained with whom, and on which images a client is scored."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
@@ -7,17 +9,25 @@ import torch
 import fedlib
 from book.experiments import different_networks as experiment
 from book.experiments.worlds import EXACT, loss_of
-from fedlib.algorithms import FedAvg, LocalOnly
+from fedlib.algorithms import FedAvg, FineTunedFedAvg, LocalOnly
 
 SETTINGS = experiment.SETTINGS | {"clients": 6, "digits": 20, "test": 30}
 
 
-@pytest.mark.parametrize("method, kind", [("alone", LocalOnly), ("FedAvg by architecture", FedAvg)])
-def test_a_client_trains_with_none_or_with_those_of_its_architecture(method, kind):
+@pytest.mark.parametrize(
+    "method, kind, more",
+    [
+        ("alone", LocalOnly, {}),
+        ("alone, half the rate", LocalOnly, {"lr": 0.15}),
+        ("FedAvg by architecture", FedAvg, {}),
+        ("FedAvg by architecture, fine-tuned", FineTunedFedAvg, {"fedavg_rounds": 1, "finetune_epochs": 2}),
+    ],
+)
+def test_a_client_trains_with_none_or_with_those_of_its_architecture(method, kind, more):
     data, x, *_ = experiment.deal(SETTINGS, 1)
     found = experiment.predictions(method, data, x.double(), 2, 1, **EXACT)
     for first, net in enumerate(experiment.networks()):
-        rule = kind(loss_of(net), **experiment.TRAINING)
+        rule = kind(loss_of(net), **experiment.TRAINING | more)
         state = fedlib.fit(rule, net.init(1), data[first::2], 2, seed=1, **EXACT).state
         for k in range(3):
             params = {name: p[0] for name, p in rule.client_params(state, torch.tensor([k])).items()}
@@ -25,11 +35,11 @@ def test_a_client_trains_with_none_or_with_those_of_its_architecture(method, kin
 
 
 def test_each_pull_is_another():
-    """Towards nothing, everybody's prototypes or one's own; in round 1 nobody has any."""
-    data, x, *_ = experiment.deal(SETTINGS, 1)
+    """Towards nothing, all prototypes, one's own or those of an architecture; in round 1 there are none."""
+    data, x, *_ = experiment.deal(SETTINGS, 2)  # each shares a class with one of its architecture
     for rounds, apart in ((1, False), (2, True)):
-        found = [experiment.predictions(m, data, x.double(), rounds, 1, **EXACT) for m in experiment.METHODS[:3]]
-        gaps = [(found[i] - found[j]).abs().amax((1, 2)) for i, j in ((0, 1), (0, 2), (1, 2))]
+        found = [experiment.predictions(m, data, x.double(), rounds, 1, **EXACT) for m in experiment.METHODS[:4]]
+        gaps = [(found[i] - found[j]).abs().amax((1, 2)) for i, j in combinations(range(4), 2)]
         assert all(float(gap.min()) > 1e-6 if apart else float(gap.max()) < 1e-9 for gap in gaps)
 
 

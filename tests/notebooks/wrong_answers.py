@@ -4,6 +4,7 @@ A row is the number of the exercise, the mistake in words, a text of the right s
 words that the hint must hold. An empty text stands for the whole solution.
 """
 
+FIRST_COLUMNS = "sum(B[:, :1] for B, _ in pairs) @ sum(A[:1] for _, A in pairs) / len(pairs)"
 ROWS = {
     "01_fedavg": [
         ("1", "drift in one step", '"the same"', '"another"', "the weighted mean of the gradients"),
@@ -254,7 +255,7 @@ ROWS = {
         ("2", "padded with ones", ", rank - B.shape[1]))", ", rank - B.shape[1]), value=1.0)", "counts as zero there"),
         ("3", "without singular values", "U[:, :rank] * S[:rank]", "U[:, :rank]", "is possible"),
         ("3", "singular values twice", "Vh[:rank]", "S[:rank, None] * Vh[:rank]", "is possible"),
-        ("3", "product of means", "sum(B @ A for B, A in pairs) / len(pairs)", "two_means(pairs)[1]", "is possible"),
+        ("3", "product of sums", "sum(B @ A for B, A in pairs)", FIRST_COLUMNS, "is possible"),
         ("3", "sum", "/ len(pairs)", "", "is possible"),
         ("3", "smallest first", ":, :rank] * S[:rank], Vh[:rank", ":, -rank:] * S[-rank:], Vh[-rank:", "is possible"),
         ("3", "one rank more", "U[:, :rank] * S[:rank], Vh[:rank]", "U * S, Vh", "a pair of rank"),
