@@ -15,17 +15,13 @@ CLAIMS = {
     "In another stored run, with this chapter's label skew, almost half of the clients would do better alone": every(
         better_alone(0.38, 0.47, SKEW, "FedAvg", "FedProx", "SCAFFOLD"), better_alone(0.45, 0.47, SKEW, "FedAvg")
     ),
-    "for five initialisations of the network": lambda read: (
-        len(set(values(read(WRITERS), "the deal", "gradient dissimilarity"))) == 5
-    ),
+    "for five initialisations": lambda read: len(set(values(read(WRITERS), "the deal", "gradient dissimilarity"))) == 5,
     "Writers are the mild end of the scale.": apart(0.02, 1, WRITERS, "FedAvg", "alone", "pooled"),
-    "about five writers in six do at least as well with FedAvg as alone": better_alone(0.13, 0.2, WRITERS, "FedAvg"),
-    "the worst tenth reaches 0.80, compared with 0.56 when writers train alone": printed(
+    "About five in six do at least as well with FedAvg as alone": better_alone(0.13, 0.2, WRITERS, "FedAvg"),
+    "the worst tenth reaches 0.80 instead of 0.56": printed(
         WRITERS, {"FedAvg": "0.80", "alone": "0.56"}, "worst decile"
     ),
-    "Their label distance is even smaller than that of the control": ratio(
-        0, 1, WRITERS, "the deal", "IID control", "label distance"
-    ),
+    "and their label distance is smaller": ratio(0, 1, WRITERS, "the deal", "IID control", "label distance"),
     "Their $B^2$ is about a quarter larger than by chance": ratio(
         1.2, 1.3, WRITERS, "the deal", "IID control", "gradient dissimilarity"
     ),
