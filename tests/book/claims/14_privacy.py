@@ -28,7 +28,7 @@ CLAIMS = {
     "With noise, a shorter clipping length helps the small federation": every(
         says(HOLDS, NAME, SHORT, FEW, "noise 4", "noise 8", "noise 16"), says(HOLDS, NAME, FEW, SHORT, "noise 0")
     ),
-    "shortening them costs a point and a half before any noise is added": loses(800, "FedAvg", "noise 0", 1.3, 1.7),
+    "it costs a point and a half before any noise is added": loses(800, "FedAvg", "noise 0", 1.3, 1.7),
 }
 
 GIVEN = ["correlates with it by more than 0.95"]
