@@ -139,12 +139,14 @@ def test_a_chapter_fits_a_class_of_ninety_minutes(notebook):
     first = next(i for i, c in enumerate(notebook.cells) if c.id == "exercises")
     last = next(i for i, c in enumerate(notebook.cells) if c.id == "recap")
     text = [c.source for c in [*notebook.cells[1:first], *notebook.cells[last:]] if c.cell_type == "markdown"]
+    holds = re.search(r"^## What holds.*?(?=^## )", "\n".join([*text, "## "]), re.M | re.S)[0]
     code = [c for c in notebooks.code_cells(notebook) if id(c) not in asked and c.id != "setup"]
     folded = [c for c in code if c.source.startswith("# @title ")]
     evidence = [c for c in code if re.search(r"\bresults\.", c.source)]
     read = [c for c in code if c not in folded]
     measures = {
         "words": (len(" ".join(text).split()), 2000),
+        "words of what holds": (len(re.sub(r"^(\|.*|## .*)", "", holds, flags=re.M).split()), 120),
         "longest cell by hand": (max(lines_of(c) for c in code if c.id.startswith("by-hand")), 20),
         "lines to read": (sum(map(lines_of, read)), 160),
         "longest cell": (max(map(lines_of, read)), 25),
