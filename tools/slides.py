@@ -1,7 +1,7 @@
 """A slide deck for each chapter, from book/slides and the executed chapter: ``make slides``.
 
 book/slides/NN_slug.md is written by hand, in Markdown. A line ``---`` ends a slide, and a slide begins with its
-heading. What comes after a line ``Then:`` appears at the next key, and after ``Notes:`` come the teacher's notes. A
+heading. What comes after ``### Then`` appears at the next key, and after ``### Notes`` come the teacher's notes. A
 quotation is a question to the class. Four kinds of fenced blocks are taken from elsewhere or coloured:
 
 figure NAME
@@ -73,8 +73,8 @@ def deck(text: str, notebook: Any) -> str:
 def _slide(text: str, notebook: Any) -> dict[str, str]:
     """Heading, contents, what appears later, and notes."""
     heading, _, text = text.partition("\n")
-    text, _, notes = text.partition("\nNotes:\n")
-    now, _, later = text.partition("\nThen:\n")
+    text, _, notes = text.partition("\n### Notes\n")
+    now, _, later = text.partition("\n### Then\n")
     parts = {"now": now, "later": later, "notes": notes}
     rendered = {name: _markdown.render(part, {"notebook": notebook}) for name, part in parts.items()}
     return {"heading": _markdown.renderInline(heading.lstrip("# "))} | rendered

@@ -16,7 +16,7 @@ FIGURE = {"figure": {"caption": "A circle.", "name": "fig:c"}, "image": {"alt": 
 OUTPUTS = {"image/svg+xml": SVG, "text/html": TABLE}
 DECK = """# 1. *Circles*\n\nAre they round?
 ---
-## Where $r < 2$\n\n```figure fig:c 0 0.5\nAn *upper* half.\n```\nThen:\n\n- It is.\nNotes:\nSay so.
+## Where $r < 2$\n\n```figure fig:c 0 0.5\nAn *upper* half.\n```\n### Then\n\n- It is.\n### Notes\nSay so.
 ---
 ## Code\n\n```function two one 2\n```\n
 ```table fig\nIn *metres*.\ndisc | the disc\nR2 | $R^2$\n```\n"""
@@ -108,12 +108,12 @@ def test_a_deck_keeps_its_limits(path):
     assert "$" not in deck, "a formula that was not read"
     assert all(code.count("\n") < 20 for code in re.findall(r"<pre>(.*?)</pre>", deck, re.S))
     parts = text.split("\n---\n")
-    assert 9 <= len(parts) <= 12 and all("\nNotes:\n" in part for part in parts)
+    assert 9 <= len(parts) <= 12 and all("\n### Notes\n" in part for part in parts)
     assert sum(part.startswith("## The algorithm") for part in parts) == 1
     asked = [i for i, part in enumerate(parts) if part.startswith("## Predict")]
-    assert len(asked) >= 2 and all("\n> " in parts[i] and "\nThen:\n" in parts[i + 1] for i in asked)
+    assert len(asked) >= 2 and all("\n> " in parts[i] and "\n### Then\n" in parts[i + 1] for i in asked)
     for part in parts:
-        points = re.findall(r"^- (.+)$", re.sub(r"\$[^$]+\$", "x", part.partition("\nNotes:\n")[0]), re.M)
+        points = re.findall(r"^- (.+)$", re.sub(r"\$[^$]+\$", "x", part.partition("\n### Notes\n")[0]), re.M)
         assert len(points) <= 6 and all(len(point.split()) <= 14 for point in points)
     sources = "\n".join(cell.source for cell in notebook.cells)
     written, said = (set(re.findall(r"\d[\d.,]*\d|\d\d", t)) for t in (BLOCK.sub("", text), sources))
