@@ -34,9 +34,10 @@ READY = Path(__file__).with_name("pdf.js").read_text(encoding="utf8")
 
 
 def contents(toc: Path = notebooks.ROOT / "_toc.yml") -> dict[str, list[str]]:
-    """The parts of the book and the pages of each, without the first page and those of the library's modules."""
+    """The parts of the book for students and their pages, without the first page and those of the modules."""
     _, *parts = re.split(r"^  - caption: ", toc.read_text(encoding="utf8"), flags=re.M)
-    return {part.partition("\n")[0]: re.findall(r"- file: (\S+)$", part, re.M) for part in parts}
+    named = {part.partition("\n")[0]: re.findall(r"- file: (\S+)$", part, re.M) for part in parts}
+    return {name: pages for name, pages in named.items() if name != "Teaching"}
 
 
 def printer(browser: Page, folder: Path) -> Callable[..., PdfReader]:

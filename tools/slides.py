@@ -5,8 +5,7 @@ heading. What comes after ``### Then`` appears at the next key, and after ``### 
 quotation is a question to the class. Four kinds of fenced blocks are taken from elsewhere or coloured:
 
 figure NAME
-    The figure with this reference, or the drawing of the cell with this id; a sentence in the block is its caption. Two
-    numbers after the name keep only the part between these shares of its height, such as ``0 0.5`` for the upper half.
+    The figure with this reference, or the drawing of the cell with this id; a sentence in the block is its caption.
 table CELL
     The table that the cell shows. The block's first line is its caption. Each other line, ``old | new``, keeps a row or
     a column and gives it a new name; all others are left out.
@@ -85,7 +84,7 @@ def _fence(renderer: Any, tokens: Any, i: int, options: Any, env: Any) -> str:
     kind, *words = tokens[i].info.split()
     cells = notebooks.code_cells(env["notebook"])
     if kind == "figure":
-        return _figure(_named(cells, words[0]), tokens[i].content, *map(float, words[1:]))
+        return _figure(_named(cells, words[0]), tokens[i].content)
     if kind == "table":
         return _table(_named(cells, words[0]), *tokens[i].content.splitlines())
     marked = [int(word) for word in words if word.isdigit()]
@@ -123,18 +122,15 @@ def _table(cell: Any, caption: str, *lines: str) -> str:
     return f"<figure>{_markdown.render(table)}<figcaption>{_markdown.renderInline(caption)}</figcaption></figure>"
 
 
-def _figure(cell: Any, caption: str, top: float = 0.0, bottom: float = 1.0) -> str:
-    """A figure, or a drawing as it is before its script runs, or a horizontal part of it."""
+def _figure(cell: Any, caption: str) -> str:
+    """A figure, or a drawing as it is before its script runs."""
     pictures = notebooks.shown(cell, "image/svg+xml")
     images = "".join(inlined(svg, f"{cell.id}-{i}", cell.metadata.mystnb.image.alt) for i, svg in enumerate(pictures))
     images = images or re.sub(r"<(script|details).*?</\1>", "", "".join(notebooks.shown(cell, "text/html")), flags=re.S)
-    boxes = re.findall(r'<svg[^>]*viewBox="(\S+) (\S+) (\S+) (\S+)"', images)
+    boxes = re.findall(r'<svg[^>]*viewBox="\S+ \S+ (\S+) (\S+)"', images)
     if not boxes:
         raise ValueError(f"cell {cell.id} shows no SVG figure; run the chapter again with `make book`")
-    x, y, width, height = map(float, boxes[0])
-    part = f"{x:g} {y + top * height:g} {width:g} {(bottom - top) * height:g}"
-    images = images.replace(" ".join(boxes[0]), part, 1)
-    ratio = sum(float(width) / float(height) for *_, width, height in boxes) / (bottom - top)
+    ratio = sum(float(width) / float(height) for width, height in boxes)
     place = "beside" if ratio < WIDE else "under"
     said = f"<figcaption>{_markdown.renderInline(caption)}</figcaption>" if caption else ""
     return f'<figure class="{place}" style="--ratio: {ratio:.3f}">{images}{said}</figure>'
