@@ -1,7 +1,7 @@
 """What chapter 12 says of its stored results."""
 
 from book.claiming import UNDECIDED, beats, every, printed, says
-from book.claims.reproduction_fedsgcnn import DOSE, EARLY, LATE, PLANTED, PRINTED, TELLS, chained
+from book.claims.reproduction_fedsgcnn import BOOK, DOSE, EARLY, LATE, PLANTED, PRINTED, TELLS, chained
 
 PAGE = "notebooks/12_who_helps_whom.ipynb"
 SAME_GROUP = "scale 0: Siamese GCN, paper"  # clients that differ in columns and rows only
@@ -16,7 +16,9 @@ CLAIMS = {
         (*DOSE, "pairs"), {"gain across": "-0.28", "gain inside": "0.06"}
     ),
     "After 100 epochs its clusters beat training alone in every seed.": beats(DOSE, LATE, "standalone", "R2"),
-    "Even after ten, its AUC beats *paper*'s in every seed.": beats(DOSE, (LATE, EARLY), PRINTED, TELLS),
+    "After ten, its AUC beats *paper*'s, not *book*'s.": every(
+        beats(DOSE, EARLY, PRINTED, TELLS), says(UNDECIDED, DOSE, EARLY, BOOK, TELLS)
+    ),
     "On *paper*'s distances, DBSCAN always made one cluster.": chained,
     "neither cosine nor network is better than guessing (AUC for gains: 0.52 and 0.45, not significant)": every(
         printed(NO_KINDS, {LATE: "0.52", PRINTED: "0.45"}, GAINS),
