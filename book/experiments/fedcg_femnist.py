@@ -98,6 +98,7 @@ LIKE = {  # whose rate a method takes, if it has no choice of its own
     **dict.fromkeys((*CONTROLS, "FedCG, paper, D = 2", "FedCG, paper, D = 3"), "FedCG, paper, D = 4"),
     **dict.fromkeys((f"FedCG, book, D = {d}" for d in (2, 3)), "FedCG, book, D = 4"),
 }
+PRINTED = PAPER | {"methods": ["FedCG, paper, D = 4"], "width": 3204}  # a sixteenth of the layer's 51,264 numbers
 PROGRAM = PAPER | {"methods": ["more rounds", "padding", "order", "all three"], "more rounds": 1383}  # 227 / 164 images
 PARTS = {"more rounds": ("rounds",), "padding": ("padding",), "order": ("order",)}
 PARTS["all three"] = tuple(part for (part,) in PARTS.values())
@@ -382,6 +383,9 @@ PRESETS = {
     "full": running.Experiment("fedcg_femnist", FULL, measure, probe, data=("femnist300",)),
     "paper": running.Experiment(
         "fedcg_femnist_paper", PAPER, measure, lambda: probe(PAPER["methods"]), data=("femnist300",)
+    ),
+    "printed": running.Experiment(
+        "fedcg_femnist_printed", PRINTED, measure, lambda: probe(PRINTED["methods"]), data=("femnist300",)
     ),
     "program": running.Experiment(
         "fedcg_femnist_program", PROGRAM, measure_program, lambda: probe(PROGRAM["methods"]), data=("femnist300",)
