@@ -95,9 +95,9 @@ def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataF
     ['id', 'n', 'loss', 'accuracy']
     """
     check_result(algorithm, result, data)
-    data = data.to(result.ids.device)
-    clients = positions(result.ids, data, "the data", result.name)
-    first_params(algorithm, result)
+    device = next(iter(first_params(algorithm, result).values())).device
+    data = data.to(device)
+    clients = positions(result.ids.to(device), data, "the data", result.name)
     try:
         table = score(algorithm, result.state, data, clients)
         if algorithm.predict is not None:

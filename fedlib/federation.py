@@ -269,15 +269,13 @@ def new_clients(algorithm: Algorithm, result: Result, data: ClientData, rounds: 
     True
     """
     check_result(algorithm, result, data)
-    device = result.ids.device
+    first = next(iter(first_params(algorithm, result).values()))
     known = data.id[torch.isin(data.id, result.ids.to(data.id.device))]
     if len(known):
         raise ValueError(f"clients {known[:5].tolist()} were in training; new_clients is for clients never seen")
-    dtype = next(iter(first_params(algorithm, result).values())).dtype
-    data = data.to(device, dtype).sorted()
+    data = data.to(first.device, first.dtype).sorted()
     state = algorithm.new_clients(result.state, data, Key(seed), check_whole(rounds, "rounds"))
-    everybody = torch.arange(len(data), device=device)
-    if not all_finite(algorithm.client_params(state, everybody)):
+    if not all_finite(algorithm.client_params(state, torch.arange(len(data), device=first.device))):
         raise FloatingPointError("the parameters of a new client became NaN or infinite; lower the learning rate")
     return Result(state, data.id, result.history, data.name)
 
