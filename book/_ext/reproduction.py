@@ -22,7 +22,6 @@ from book.experiments import cfl_figure3, verdicts
 from fedlib import plotting
 
 NAMES = {"cfl": "CFL", "fedcg": "FedCG", "fedsgcnn": "FedSGCNN"}
-NOT_AS_PRINTED = {("fedcg", "FEMNIST", "FedCG"): "ours with 16 inner numbers in W"}
 
 
 def plain(text):
@@ -59,8 +58,7 @@ def beside(paper, table, dataset=None):
     for _, row in rows.iterrows():
         method = row["method"] if row["method"] not in ("data", "not stated (with MMD)") else ""
         data = row["dataset"] if dataset is None else ""
-        ours = NOT_AS_PRINTED.get((row["paper"], row["dataset"], row["method"]), "")
-        what = ", ".join(plain(t) for t in (data, method, row["setting"], WORDS["metrics"][row["metric"]], ours) if t)
+        what = ", ".join(plain(t) for t in (data, method, row["setting"], WORDS["metrics"][row["metric"]]) if t)
         why = plain(f"{row['reason']} {row['difference']}".strip())
         if seeds := row["seeds to decide"]:
             why += f" Seeds that would decide it, if they had the same mean and spread: {seeds}."

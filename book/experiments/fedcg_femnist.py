@@ -12,11 +12,13 @@ rate. The book's recipe also has runs at a rate that its name gives, with four d
 
 Preset ``program`` is FedAvg with the paper's rate again, as in the first author's public program (see
 `book/reproduction/fedcg.md`): with its padding, its batches, as many steps as a writer's images allow there, or all.
+Preset ``printed`` is FedCG with the paper's rate and its W, on a GPU.
 
 What differs from the paper, besides the number of writers:
 
 - The paper's projection W is a bottleneck by a factor of 16: 328 million parameters for the last convolution. Here the
-  bottleneck leaves ``width`` numbers, which a CPU can train. It has two layers with A in both, as the paper's.
+  bottleneck leaves ``width`` numbers, which a CPU can train; preset ``printed`` has the paper's. Both have two layers
+  with A in each, as the paper's.
 - The classifiers' convolutions step by two, which the paper leaves open.
 - Of each validation and test writer's images some are set aside, by which one may join: IFCA chooses a cluster by
   their labels, the book's FedCG estimates the writer's domains without labels. Nobody is scored on these.

@@ -122,6 +122,12 @@ def _load(file: str) -> dict[str, Any]:
     return results.load(RESULTS / file)
 
 
+def _at(term: str, figures: dict[str, Any]) -> Any:
+    """What a path leads to in these figures, or in those of the file that it names."""
+    file, _, path = term.rpartition(".json: ")
+    return functools.reduce(dict.__getitem__, path.split("/"), _load(f"{file}.json")["figures"] if file else figures)
+
+
 def ours(result: str) -> np.ndarray:
     """The figure to which a result leads, one number for each seed, from 0 to 1 where the paper has per cent.
 
@@ -147,7 +153,7 @@ def ours(result: str) -> np.ndarray:
         figures = _load(file)["figures"]
         if path.startswith("@"):
             return _numbers(DERIVED[path[1:]](figures))
-        minuend, *subtrahend = (functools.reduce(dict.__getitem__, p.split("/"), figures) for p in path.split(" - "))
+        minuend, *subtrahend = (_at(term, figures) for term in path.split(" - "))
         for other in subtrahend:
             if set(minuend) != set(other):
                 raise KeyError(f"{path}: other seeds")
