@@ -33,7 +33,12 @@ TURNS: dict[str, dict[str, Any]] = {
 }
 NETWORK = models.CNN((1, 14, 14), (4, 8), (32, 10), 3, 1, pool=1, strides=(2, 2))
 TRAINING = {"lr": 0.2, "batch_size": 10, "epochs": 2}
-SETTINGS = {"digits": 4000, "clients": 40, "cohort": 10, "rounds": [50, 100], "graph from": 25} | {
+SETTINGS = {
+    "digits": 4000,
+    "clients": 40,
+    "cohort": 10,  # in a round
+    "rounds": [50, 100],
+    "graph from": 25,  # rounds
     "seed": 100,
     "seeds": 10,
 }
@@ -57,7 +62,7 @@ GRAPHS: dict[str, dict[str, Any]] = {
     "ReLU": {"gcn": WithoutW(), "beta": 1.0},  # A stays the identity
     "FedCG": {},
 }
-METHODS = "FedAvg", "a model for each domain", *GRAPHS
+METHODS = "FedAvg", "own model", *GRAPHS
 
 
 def deal(settings: dict[str, Any], turns: str, seed: int) -> tuple[ClientData, ClientData, np.ndarray]:
@@ -115,17 +120,18 @@ def scores(name: str, turns: str, settings: dict[str, Any], seed: int) -> dict[s
 
 
 def measure(settings: dict[str, Any], keep: running.Keep, arms: Sequence[str]) -> dict[str, Any]:
-    """Federation and arm -> score -> seed."""
+    """Arm -> federation and score -> seed."""
     figures: dict[str, Any] = {}
     for seed in seeds_of(settings):
         for arm in arms:
             turns, name = arm.split(": ")
-            enter(figures, seed, {arm: keep(f"{arm}, {seed}", scores, name, turns, settings, seed, arms=(arm,))})
+            found = keep(f"{arm}, {seed}", scores, name, turns, settings, seed, arms=(arm,))
+            enter(figures, seed, {name: {f"{turns}: {score}": value for score, value in found.items()}})
     return figures
 
 
 def probe() -> running.Probe:
-    """Two rounds of eight clients."""
+    """Two rounds of twenty clients."""
     numbers = {}
     for turns in TURNS:
         train, test, group = deal(SETTINGS | {"digits": 120, "clients": 20}, turns, 0)

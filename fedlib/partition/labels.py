@@ -434,7 +434,7 @@ def dirichlet(
         drawn = []  # for each class, its rows in random order and the end of each client's rows except the last
         for rows in map(random.permutation, members):
             with np.errstate(invalid="ignore"):
-                share = random.dirichlet(np.full(n_clients, alpha))
+                share = random.dirichlet(np.full(n_clients, min(alpha, 1e100)))  # sums of more overflow
             if np.isnan(share).any():  # alpha is so small that all draws underflow, so one client takes the class
                 share = np.eye(n_clients)[random.randint(n_clients)]
             drawn.append((rows, np.round(np.cumsum(share)[:-1] * len(rows)).astype(int)))
