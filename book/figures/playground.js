@@ -225,7 +225,7 @@ function live(figure) {
   const which = menu("Moved", [[-1, "all its points"], ...Array.from({ length: POINTS }, (_, j) => [j, `point ${j + 1}`])], point, (v) => { point = Number(v); sync(); draw(); });
   const row = (...parts) => make("div", { className: "controls" }, ...parts);
   figure.prepend(row(kind.label, units.label, spread.label, threshold.label), says);
-  stage.after(row(who.label, which.label, turn.label, make("label", {}, make("span", {}, "flip its labels"), flip)), row(across.label, along.label));
+  stage.before(row(who.label, which.label, turn.label, make("label", {}, make("span", {}, "flip its labels"), flip)), row(across.label, along.label));
 
   // a finger or the mouse takes the nearest point; with several fingers or beside the points the page scrolls
   const where = (e) => {
