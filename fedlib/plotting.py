@@ -1,7 +1,7 @@
 """Figures of the book, such as curves with intervals, label maps and heat maps of tables.
 
 For clustered federated learning, it also draws the cosines of the clients' updates, as a map and over the rounds, and
-curves for groups of clients.
+curves for groups of clients. Every map of cosines has the colours of `SIGNED`, on the range from -1 to 1.
 
 Each function draws on a Matplotlib axis, the current one by default, and returns it. `use_style` sets the colours of
 Okabe and Ito, which colour-blind readers can distinguish, and line styles that remain distinct in greyscale.
@@ -18,7 +18,7 @@ import pandas as pd
 import torch
 from cycler import cycler
 from matplotlib.axes import Axes
-from matplotlib.colors import PowerNorm
+from matplotlib.colors import LinearSegmentedColormap, PowerNorm
 from numpy.typing import ArrayLike
 
 from .data import ClientData
@@ -26,6 +26,8 @@ from .statistics import interval
 
 __all__ = [
     "COLOURS",
+    "SIGNED",
+    "cosine_map",
     "cosines_over_rounds",
     "curves",
     "group_curves",
@@ -37,6 +39,7 @@ __all__ = [
 ]
 
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#56B4E9", "#E69F00", "#000000")
+SIGNED = LinearSegmentedColormap.from_list("signed", ("#2166ac", "white", "#b2182b")).with_extremes(bad="0.82")
 _LINES = ("-", "--", "-.", ":", (0, (5, 1)), (0, (3, 1, 1, 1)), (0, (1, 1)))
 
 
@@ -139,6 +142,27 @@ def value_map(table: pd.DataFrame, ax: Axes | None = None, title: str = "", **li
     return ax
 
 
+def cosine_map(cosines: ArrayLike, ax: Axes | None = None, title: str = "") -> Axes:
+    """Heat map of cosines between K vectors, from -1 (blue) through 0 (white) to 1 (red); the diagonal is grey.
+
+    Parameters
+    ----------
+    cosines : array of shape (K, K)
+    ax : matplotlib Axes, optional
+    title : str
+
+    Returns
+    -------
+    matplotlib Axes
+        It has no colour bar; use ``ax.images[0]`` to add one.
+    """
+    ax = ax or plt.gca()
+    ax.imshow(np.where(np.eye(len(_numpy(cosines))), np.nan, _numpy(cosines)), SIGNED, vmin=-1, vmax=1)
+    ax.set_title(title)
+    ax.grid(False)
+    return ax
+
+
 def similarity_map(
     similarity: ArrayLike, clusters: ArrayLike, groups: ArrayLike, ax: Axes | None = None, title: str = ""
 ) -> Axes:
@@ -159,17 +183,16 @@ def similarity_map(
     Returns
     -------
     matplotlib Axes
-        It has no colour bar; use ``ax.images[0]`` to add one. Colours go from -1 (blue) through 0 (white) to 1 (red).
+        Drawn by `cosine_map`.
 
     Notes
     -----
     Chapter 06.
     """
-    ax = ax or plt.gca()
     cosines, cluster, group = map(_numpy, (similarity, clusters, groups))
     clients = len(cosines)
     order = np.lexsort((group, cluster))  # stable, so that positions decide last
-    ax.imshow(cosines[np.ix_(order, order)], cmap="RdBu_r", vmin=-1, vmax=1)
+    ax = cosine_map(cosines[np.ix_(order, order)], ax, title)
     columns, rows = _runs(cluster[order]), _runs(group[order])
     for start, _, _ in columns[1:]:
         ax.axhline(start - 0.5, color="black", linestyle="-", linewidth=1)
@@ -182,9 +205,8 @@ def similarity_map(
     ax.set_xticks([start + size / 2 - 0.5 for start, size, _ in columns], [str(name) for *_, name in columns])
     ax.set_yticks([start + size / 2 - 0.5 for start, size, _ in rows], [_letter(name) for *_, name in rows])
     ax.tick_params(length=0)
-    ax.set(xlabel="cluster", ylabel="true group", title=title)
+    ax.set(xlabel="cluster", ylabel="true group")
     ax.spines[:].set_visible(True)
-    ax.grid(False)
     return ax
 
 

@@ -1,5 +1,7 @@
 """Figures show the numbers they are given."""
 
+import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import matplotlib
@@ -14,6 +16,7 @@ import torch
 from matplotlib.colors import to_hex
 
 import fedlib
+from book import figures
 from fedlib import plotting, statistics
 
 
@@ -76,7 +79,9 @@ def band(ax, i):
 def test_similarity_map_orders_clients_and_marks_clusters_and_groups():
     alpha, order = np.arange(36).reshape(6, 6) / 36, [2, 5, 0, 3, 1, 4]
     ax = plotting.similarity_map(alpha, [1, 1, 0, 1, 1, 0], GROUPS, title="t")
-    np.testing.assert_array_equal(ax.images[0].get_array(), alpha[np.ix_(order, order)])
+    shown, off = ax.images[0].get_array(), ~np.eye(6, dtype=bool)
+    np.testing.assert_array_equal(shown[off], alpha[np.ix_(order, order)][off])
+    assert shown.mask.diagonal().all()  # a vector's cosine with itself is no news
     assert ax.images[0].get_clim() == (-1, 1) and ax.get_title() == "t" and len(ax.figure.axes) == 1
     across, down = ax.lines
     assert set(across.get_ydata()) == {1.5} and set(down.get_xdata()) == {1.5}  # clusters of 2 and 4 clients
@@ -85,6 +90,14 @@ def test_similarity_map_orders_clients_and_marks_clusters_and_groups():
     assert all(p.get_x() + p.get_width() < -0.5 and p.get_x() >= ax.get_xlim()[0] for p in ax.patches)
     assert places(ax.get_yticklabels(), 1) == [(0.5, "C"), (2.5, "A"), (4.5, "B")]
     assert places(ax.get_xticklabels(), 0) == [(0.5, "0"), (3.5, "1")]
+
+
+def test_cosines_have_the_colours_of_the_figures_that_move():
+    text = (Path(figures.__file__).parent / "common.css").read_text(encoding="utf8")
+    ends = [re.search(rf"--{name}: (#\w+)", text)[1] for name in ("minus", "plus")]
+    assert [to_hex(plotting.SIGNED(v)) for v in (0.0, 1.0)] == ends and to_hex(plotting.SIGNED(0.5)) > "#fe"
+    image = plotting.cosine_map(torch.tensor([[1, -0.5], [-0.5, 1]])).images[0]
+    assert image.cmap == plotting.SIGNED and image.get_clim() == (-1, 1)
 
 
 def test_group_curves_draw_mean_and_range_of_each_group():

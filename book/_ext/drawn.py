@@ -2,9 +2,9 @@
 
 What is black, white or grey follows the page: black turns into the colour of its text, white into that of its
 background, a grey into the mixture of both. The colours of fedlib's palette are lighter on dark ground (custom.css).
-Every other colour is data and stays, and so does the text that stands on it. Where an image of a figure is drawn on
-white, as a digit is, or the bar of a matrix's colours, all its images are drawn on the page's ground, with the numbers
-on them: in the dark white turns dark, and red stays red.
+Every other colour is data and stays, and so does the text that stands on it. Images, such as digits and matrices, are
+drawn on the page's ground, with the numbers on them: in the dark white turns dark, and red stays red (a11y.js). None of
+the book's figures is a photo in colour.
 
 Words are text in the page's typeface, each as wide as Matplotlib's outlines of it were, so that none can overflow.
 Short ones, such as numbers at an axis, are centred instead.
@@ -13,9 +13,7 @@ Two styles of Matplotlib would need each figure drawn twice, and no reader's own
 all figures would turn photos into their negatives.
 """
 
-import base64
 import html
-import io
 import re
 import xml.etree.ElementTree as ET
 from itertools import pairwise
@@ -25,23 +23,21 @@ from docutils import nodes
 from matplotlib.colors import is_color_like, to_rgb
 from matplotlib.font_manager import FontProperties
 from matplotlib.textpath import text_to_path
-from PIL import Image  # comes with Matplotlib
 
 from fedlib.plotting import COLOURS
 
 SVG = "{http://www.w3.org/2000/svg}"
-LINK = "{http://www.w3.org/1999/xlink}href"
 INK, PAPER = "currentColor", "var(--figure-paper)"
 GREY_LINE = 40  # how far the channels of a grey may lie apart, of 255
 SPANS = {"fill": 16, "stroke": GREY_LINE}  # pale blue is a fill's own colour
 PALETTE = {colour.lower() for colour in COLOURS[:-1]}  # without black
-WHITE = 240  # of 255: an image is drawn on white if each channel of its lightest colour comes to this
 DROPPED = {ET.Comment, *(f"{SVG}{name}" for name in ("metadata", "style", "title"))}
 SHORT = 5  # characters
 LARGER = 1.15  # so that Source Sans has the letters of Matplotlib's DejaVu Sans, and hardly another width
 NUMBER = r"-?\d*\.?\d+(?:e-?\d+)?"
+XLINK = "http://www.w3.org/1999/xlink"
 ET.register_namespace("", SVG[1:-1])
-ET.register_namespace("xlink", LINK[1:-5])
+ET.register_namespace("xlink", XLINK)
 
 
 def styles_of(element):
@@ -72,12 +68,6 @@ def on_page(colour, span):
     if ink in (0, 100):
         return INK if ink else PAPER
     return f"color-mix(in srgb, {INK} {ink}%, {PAPER})"
-
-
-def on_white(image):
-    """Whether an image is drawn on white, as a digit is, or the bar of a matrix's colours, and a photo is not."""
-    data = base64.b64decode(image.get(LINK, "").partition("base64,")[2])
-    return bool(data) and min(high for _, high in Image.open(io.BytesIO(data)).convert("RGB").getextrema()) >= WHITE
 
 
 def moved(element):
@@ -137,10 +127,9 @@ def recolour(element, images):
     style = styles_of(element)
     if element.tag == f"{SVG}text":
         style.setdefault("fill", "#000000")
-        grounds = [image.get("class") for image in images if stands_on(image, element)] or ["ink"]
-        if grounds[-1]:
-            element.set("class", grounds[-1])
-        if grounds[-1] == "ink":
+        on = any(stands_on(image, element) for image in images)
+        element.set("class", "page-ground" if on else "ink")
+        if not on:
             style["fill"] = on_page(style["fill"], GREY_LINE)
     else:
         style |= {name: on_page(style[name], span) for name, span in SPANS.items() if name in style}
@@ -170,9 +159,8 @@ def inlined(svg, name, alt, classes=()):
         for child in [c for c in parent if c.tag in DROPPED]:
             parent.remove(child)
     images = [*root.iter(f"{SVG}image")]
-    if any(map(on_white, images)):  # all of them, so that a matrix and the bar of its colours stay alike
-        for image in images:
-            image.set("class", "page-ground")
+    for image in images:
+        image.set("class", "page-ground")
     for element in root.iterfind(".//*"):
         recolour(element, images)
     for ground in root.iterfind(".//*[@id='patch_1']/"):  # of the whole figure
@@ -192,7 +180,7 @@ def inlined(svg, name, alt, classes=()):
     inner = re.sub(r' id="([^"]*)"', lambda found: f' id="{name}-{found[1]}"' if found[1] in used else "", inner)
     inner = re.sub(r'(href="#|url\(#)', rf"\1{name}-", inner).replace(" xlink:href=", " href=")
     inner = re.sub(r' (?:d|x|y|width|height|transform|points)="[^"]*"', rounded, inner)
-    return re.sub(r">\s+<", "><", head.replace(f' xmlns:xlink="{LINK[1:-5]}"', "") + end + inner)
+    return re.sub(r">\s+<", "><", head.replace(f' xmlns:xlink="{XLINK}"', "") + end + inner)
 
 
 def draw(app, doctree, docname):

@@ -306,7 +306,6 @@ def who_helps_whom(gains: ArrayLike, predicted: Mapping[str, ArrayLike], kinds: 
     marks = zip(places, colours, [_SHAPES[g % 4] for g in kind], strict=True)
     mixed, far = np.ix_(order, order), distance.max()
     share = gain / np.nanmax(np.abs(gain))
-    np.fill_diagonal(share, 0)
     left = _matrix(share[mixed], "Matrix of the measured gains of pairs, in the order of the clusters.", part="gains")
     words = "Matrix of the predicted distances, strong where two clients are near."
     right = _matrix(1 - distance[mixed] / far, words, "currentColor", "distances")
@@ -610,11 +609,15 @@ def _figure(kind: str, scene: str, caption: str, table: str, data: Any) -> Figur
 
 
 def _squares(values: np.ndarray, plus: str = "var(--plus)") -> str:
-    """Numbers from -1 to 1: squares of size 1 in two colours, the fuller the further from 0; NaN leaves a gap."""
+    """Numbers from -1 to 1: squares of size 1 in two colours, the fuller the further from 0; NaN leaves a gap.
+
+    The diagonal, which tells nothing, is grey.
+    """
     levels = dict[int, list[str]]()
-    for (i, j), value in np.ndenumerate(np.round(10 * np.nan_to_num(values))):
+    for (i, j), value in np.ndenumerate(np.round(10 * np.nan_to_num(values)) * (1 - np.eye(len(values)))):
         levels.setdefault(int(value), []).append(f"M{j} {i}h.95v.95h-.95z")
-    return "".join(
+    itself = "".join(f"M{i} {i}h.95v.95h-.95z" for i in range(len(values)))
+    return f'<path fill="var(--line)" d="{itself}"/>' + "".join(
         f'<path fill="{plus if v > 0 else "var(--minus)"}" fill-opacity="{abs(v) / 10}" d="{"".join(d)}"/>'
         for v, d in sorted(levels.items())
         if v

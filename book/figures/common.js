@@ -56,14 +56,14 @@ function menu(name, options, value, changed) {
 /** Small whole numbers from base64. */
 const unpack = (text) => Int8Array.from(atob(text), (c) => c.charCodeAt(0));
 
-/** A matrix from -1 to 1 as squares of size 1: the fuller the further from 0, in two colours. As `_squares` in Python. */
+/** A matrix from -1 to 1 as squares of size 1: the fuller the further from 0, in two colours; the diagonal is grey. As `_squares` in Python. */
 function squares(values, plus = "var(--plus)") {
   const levels = new Map();
   values.forEach((row, i) => row.forEach((value, j) => {
-    const level = Math.round(10 * value);
+    const level = i === j ? "itself" : Math.round(10 * value);
     if (level) levels.set(level, (levels.get(level) ?? "") + `M${j} ${i}h.95v.95h-.95z`);
   }));
-  return [...levels].map(([v, d]) => `<path fill="${v > 0 ? plus : "var(--minus)"}" fill-opacity="${Math.abs(v) / 10}" d="${d}"/>`).join("");
+  return [...levels].map(([v, d]) => v === "itself" ? `<path fill="var(--line)" d="${d}"/>` : `<path fill="${v > 0 ? plus : "var(--minus)"}" fill-opacity="${Math.abs(v) / 10}" d="${d}"/>`).join("");
 }
 
 /** Call `draw` in the next frame, once, however often it is asked for. */

@@ -63,7 +63,7 @@ function live(figure, data) {
     let d = "";
     for (let i = 0; i < K; i++) for (let j = i + 1; j < K; j++) if (distance[i][j] <= eps) d += `M${places[i].join(" ")}L${places[j].join(" ")}`;
     parts.edges.setAttribute("d", d);
-    parts.gains.innerHTML = squares(order.map((i) => order.map((j) => i === j ? 0 : data.gains[i][j] / most)));
+    parts.gains.innerHTML = squares(order.map((i) => order.map((j) => data.gains[i][j] / most)));
     parts.distances.innerHTML = squares(order.map((i) => order.map((j) => 1 - distance[i][j] / far)), "currentColor");
     const text = sentence(name, eps, cluster, meanGains(data.gains, cluster), joined(distance));
     if (says.textContent !== text) says.textContent = text;

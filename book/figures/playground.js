@@ -162,7 +162,7 @@ function scene(clients, hidden, end, eps2, chosen = -1) {
   const order = [...end.part.keys()].sort((a, b) => cut ? end.part[a] - end.part[b] || a - b : a - b);
   const cells = order.map((i, r) => order.map((j, c) => {
     const v = end.cosines[i][j];
-    return `<rect x="${c * 26}" y="${r * 26}" width="25" height="25" fill="var(--${v > 0 ? "plus" : "minus"})" fill-opacity="${Math.min(1, Math.abs(v)).toFixed(2)}"/>`;
+    return `<rect x="${c * 26}" y="${r * 26}" width="25" height="25" fill="var(--${i === j ? "line" : v > 0 ? "plus" : "minus"})" fill-opacity="${i === j ? 1 : Math.min(1, Math.abs(v)).toFixed(2)}"/>`;
   }).join("") + `<text class="end" x="-5" y="${r * 26 + 17}">${i + 1}</text><text class="mid" x="${r * 26 + 13}" y="-5">${i + 1}</text>`).join("");
   const line = cut ? end.part.filter((p) => !p).length * 26 - 0.5 : 0, lines = cut ? `<path d="M${line} 0v208M0 ${line}h208" stroke="currentColor" stroke-width="2"/>` : "";
   const bar = (y, name, value, eps, most, fine) => `<text x="0" y="${y}">${name}</text><text class="end" x="440" y="${y}">${show(value)} ${fine ? "\u2713" : "\u2717"}</text>`
@@ -225,7 +225,7 @@ function live(figure) {
   const which = menu("Moved", [[-1, "all its points"], ...Array.from({ length: POINTS }, (_, j) => [j, `point ${j + 1}`])], point, (v) => { point = Number(v); sync(); draw(); });
   const row = (...parts) => make("div", { className: "controls" }, ...parts);
   figure.prepend(row(kind.label, units.label, spread.label, threshold.label), says);
-  stage.after(row(who.label, which.label, turn.label, make("label", {}, make("span", {}, "flip its labels"), flip)), row(across.label, along.label));
+  stage.before(row(who.label, which.label, turn.label, make("label", {}, make("span", {}, "flip its labels"), flip)), row(across.label, along.label));
 
   // a finger or the mouse takes the nearest point; with several fingers or beside the points the page scrolls
   const where = (e) => {

@@ -115,13 +115,13 @@ function live(figure, run) {
   }
 
   function paint({ model, order, trained }, moving) {
-    const css = getComputedStyle(figure), ink = css.color, plus = css.getPropertyValue("--plus"), minus = css.getPropertyValue("--minus");
+    const css = getComputedStyle(figure), ink = css.color, plus = css.getPropertyValue("--plus"), minus = css.getPropertyValue("--minus"), itself = css.getPropertyValue("--line");
     const edge = 40, cell = (640 - edge) / K, now = at(t), dark = other && t > other.round ? 0.15 : 1;
     pen.clearRect(0, 0, 640, 640);
     for (let i = 0, p = 0; i < K; i++) {
       for (let j = i; j < K; j++) {
         const value = i === j ? 1 : now[p++] / 100;
-        pen.fillStyle = value > 0 ? plus : minus;
+        pen.fillStyle = i === j ? itself : value > 0 ? plus : minus;
         pen.globalAlpha = Math.abs(value) * dark * (trained[i] === trained[j] ? 1 : 0.3);
         pen.fillRect(edge + place[j] * cell, edge + place[i] * cell, cell - 1, cell - 1);
         if (i !== j) pen.fillRect(edge + place[i] * cell, edge + place[j] * cell, cell - 1, cell - 1);

@@ -176,7 +176,7 @@ def on_an_image(ax):
 
 def test_text_on_an_image_keeps_its_colour_and_other_text_follows_the_page():
     texts = [e for e in ET.fromstring(drawing(on_an_image)).iter() if e.tag == f"{DRAWN.SVG}text"]
-    kept = [DRAWN.styles_of(e)["fill"] for e in texts if e.get("class") != "ink"]
+    kept = [DRAWN.styles_of(e)["fill"] for e in texts if e.get("class") == "page-ground"]
     assert sorted(kept) == ["#000000", "#ffffff"]
     assert all(DRAWN.styles_of(e)["fill"] == "currentColor" for e in texts if e.get("class") == "ink")
 

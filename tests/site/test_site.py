@@ -372,6 +372,15 @@ def test_panels_stand_below_each_other_on_a_phone(opened):
     assert figures.evaluate_all(look) == narrow
 
 
+def test_the_round_stays_in_sight_on_a_phone(opened):
+    """Chapter 6's figure is longer than the screen: its slider stays below the bar while the curves pass by."""
+    page = opened("notebooks/06_cfl.html", width=390, height=844)
+    figure = page.locator('figure[data-fedlib="split"]')
+    figure.locator(".chart").evaluate("e => scrollTo({ top: e.getBoundingClientRect().top + scrollY - 250 })")
+    bar, slider = page.locator(".bd-header-article").bounding_box(), figure.locator("input").first.bounding_box()
+    assert bar["y"] + bar["height"] <= slider["y"] + 1 < 250
+
+
 def drawn_width(button):
     """How wide is what a button shows within its border, in pixels of the screen."""
     shown = np.asarray(Image.open(io.BytesIO(button.screenshot(animations="disabled"))).convert("L"), dtype=int)
