@@ -42,7 +42,7 @@ from book._ext.selfhost import typefaces
 from . import notebooks
 
 DECKS, OUT = notebooks.ROOT / "book/slides", notebooks.ROOT / "_build/slides"
-WIDE = 2.1  # a figure's width by its height from which the text comes under it
+WIDE = 1.95  # a figure's width by its height from which the text comes under it
 
 
 def deck(text: str, notebook: Any) -> str:
