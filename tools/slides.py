@@ -5,7 +5,8 @@ heading. What comes after ``### Then`` appears at the next key, and after ``### 
 quotation is a question to the class. Four kinds of fenced blocks are taken from elsewhere or coloured:
 
 figure NAME
-    The figure with this reference, or the drawing of the cell with this id; a sentence in the block is its caption.
+    The figure with this reference, or the drawing of the cell with this id; a sentence in the block is its caption. Two
+    numbers after the name keep only the part between these shares of its height, such as ``0 0.5`` for the upper half.
 table CELL
     The table that the cell shows. The block's first line is its caption. Each other line, ``old | new``, keeps a row or
     a column and gives it a new name; all others are left out.
@@ -13,6 +14,8 @@ function NAME
     A function of the notebook, or several. Numbers after the names mark these lines.
 python
     A program written for the slide.
+
+In a formula, ``\\said{part}{words}`` puts words under a part.
 
 A deck is one file that asks nobody for anything: figures, typefaces and MathJax are inside. Printed, each slide is a
 page, with its notes.
@@ -39,7 +42,7 @@ from book._ext.selfhost import typefaces
 from . import notebooks
 
 DECKS, OUT = notebooks.ROOT / "book/slides", notebooks.ROOT / "_build/slides"
-WIDE = 1.8  # a figure's width by its height from which the text comes under it
+WIDE = 1.95  # a figure's width by its height from which the text comes under it
 
 
 def deck(text: str, notebook: Any) -> str:
@@ -84,7 +87,7 @@ def _fence(renderer: Any, tokens: Any, i: int, options: Any, env: Any) -> str:
     kind, *words = tokens[i].info.split()
     cells = notebooks.code_cells(env["notebook"])
     if kind == "figure":
-        return _figure(_named(cells, words[0]), tokens[i].content)
+        return _figure(_named(cells, words[0]), tokens[i].content, *map(float, words[1:]))
     if kind == "table":
         return _table(_named(cells, words[0]), *tokens[i].content.splitlines())
     marked = [int(word) for word in words if word.isdigit()]
@@ -122,15 +125,19 @@ def _table(cell: Any, caption: str, *lines: str) -> str:
     return f"<figure>{_markdown.render(table)}<figcaption>{_markdown.renderInline(caption)}</figcaption></figure>"
 
 
-def _figure(cell: Any, caption: str) -> str:
-    """A figure, or a drawing as it is before its script runs."""
+def _figure(cell: Any, caption: str, top: float = 0.0, bottom: float = 1.0) -> str:
+    """A figure, or a drawing as it is before its script runs, or a horizontal part of it."""
     pictures = notebooks.shown(cell, "image/svg+xml")
     images = "".join(inlined(svg, f"{cell.id}-{i}", cell.metadata.mystnb.image.alt) for i, svg in enumerate(pictures))
     images = images or re.sub(r"<(script|details).*?</\1>", "", "".join(notebooks.shown(cell, "text/html")), flags=re.S)
     boxes = re.findall(r'<svg[^>]*viewBox="\S+ \S+ (\S+) (\S+)"', images)
     if not boxes:
         raise ValueError(f"cell {cell.id} shows no SVG figure; run the chapter again with `make book`")
-    ratio = sum(float(width) / float(height) for width, height in boxes)
+    if bottom - top < 1:
+        width, height = map(float, boxes[0])
+        part = f'viewBox="0 {top * height:g} {width:g} {(bottom - top) * height:g}"'
+        images = re.sub(r'(width="\S+" height="\S+" )?viewBox="[^"]+"', part, images)
+    ratio = sum(float(width) / float(height) for width, height in boxes) / (bottom - top)
     place = "beside" if ratio < WIDE else "under"
     said = f"<figcaption>{_markdown.renderInline(caption)}</figcaption>" if caption else ""
     return f'<figure class="{place}" style="--ratio: {ratio:.3f}">{images}{said}</figure>'

@@ -16,7 +16,7 @@ FIGURE = {"figure": {"caption": "A circle.", "name": "fig:c"}, "image": {"alt": 
 OUTPUTS = {"image/svg+xml": SVG, "text/html": TABLE}
 DECK = """# 1. *Circles*\n\nAre they round?
 ---
-## Where $r < 2$\n\n```figure fig:c\nA *round* one.\n```\n### Then\n\n- It is.\n### Notes\nSay so.
+## Where $r < 2$\n\n```figure fig:c 0 0.5\nAn *upper* half.\n```\n### Then\n\n- It is.\n### Notes\nSay so.
 ---
 ## Code\n\n```function two one 2\n```\n
 ```table fig\nIn *metres*.\ndisc | the disc\nR2 | $R^2$\n```\n"""
@@ -40,8 +40,8 @@ def test_a_deck_is_rendered():
     assert "<h1>1. <em>Circles</em></h1>" in title and "1 of 3" in title
     assert r"\(r &lt; 2\)</span></h2>" in figure and "1. <em>Circles</em></span>" in figure
     now, later = figure.split('<div class="later">')
-    assert "--ratio: 3.000" in now and 'class="under"' in now
-    assert 'aria-label="A &quot;round&quot; circle."' in now and "<em>round</em>" in now and "It is." not in now
+    assert 'viewBox="0 0 9 1.5"' in now and "--ratio: 6.000" in now and 'class="under"' in now
+    assert 'aria-label="A &quot;round&quot; circle."' in now and "<em>upper</em>" in now and "It is." not in now
     answer, notes = later.split("<aside>")
     assert "<li>It is.</li>" in answer and "Say so." not in answer and "Say so." in notes
     assert re.findall('<span style="background[^>]*>(.*?)\n', code)[0].count("return") == 1
