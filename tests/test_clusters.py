@@ -1,22 +1,21 @@
 """Clusters of clients: Eq. 6 against all bipartitions, cosines against the plain formula, k-means on planted groups."""
 
+from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
 import torch
 from sklearn.cluster import AgglomerativeClustering
+from twins import close, normal
 
 from fedlib import Key
 from fedlib.server.clusters import bipartition, cosine_similarity, kmeans, kmeans_seed, nearest
 from fedlib.statistics import cluster_scores
 
 METHODS = ("exact", "complete", "average")
+assert_near = partial(close, atol=1e-12)
 each_method = pytest.mark.parametrize("method", METHODS)
-
-
-def normal(*shape, seed=0):
-    return torch.from_numpy(np.random.RandomState(seed).standard_normal(shape))
 
 
 def stack(clients=7, dtype=torch.float64, seed=0):
@@ -28,10 +27,6 @@ def stack(clients=7, dtype=torch.float64, seed=0):
 def plain_cosine(updates):
     rows = [torch.cat([p[k].flatten() for p in updates.values()]) for k in range(len(updates["bias"]))]
     return torch.stack([torch.stack([a @ b / (a.norm() * b.norm()) for b in rows]) for a in rows])
-
-
-def assert_near(found, expected, atol=1e-12):
-    torch.testing.assert_close(found, expected, rtol=0, atol=atol)
 
 
 def planted(groups, noise, seed, size=200):
@@ -92,16 +87,9 @@ def test_neither_huge_nor_tiny_updates_overflow_or_vanish(dtype):
     scaled = updates * factor[:, None]
     assert scaled.isfinite().all()
     tolerance = 1e-12 if dtype == torch.float64 else 1e-6  # the product is rounded to float32
-    assert_near(cosine_similarity(scaled), cosine_similarity(updates), tolerance)
+    assert_near(cosine_similarity(scaled), cosine_similarity(updates), atol=tolerance)
     smallest = torch.tensor([[5e-324, 0], [0, 5e-324], [5e-324, 5e-324]], dtype=torch.float64)
     assert_near(cosine_similarity(smallest)[2, :2], torch.full((2,), 0.5).double().sqrt())
-
-
-def test_first_gradients_of_two_optima_point_in_opposite_directions():
-    """Eq. 3 and 4: at a stationary point of two groups their gradients cancel, so alpha is 1 or -1."""
-    optima = torch.tensor([[0.0, 2.0], [0.0, 2.0], [4.0, -1.0], [4.0, -1.0]])
-    sign = torch.tensor([1, 1, -1, -1])
-    assert torch.equal(cosine_similarity(optima - optima.mean(0)), torch.outer(sign, sign).double())
 
 
 def updates_with(value, *clients):

@@ -7,24 +7,12 @@ import pandas as pd
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from test_partition_properties import DEAL
 from test_partition_properties import SEEDED as EXAMPLES
 
 from book.experiments import faces
 from fedlib import Key, partition
 
 Y = np.repeat(np.arange(10), 50)
-
-
-@pytest.mark.parametrize("name", DEAL)
-@settings(max_examples=25, deadline=None)
-@given(k=st.integers(1, 20), seed=st.integers(0, 2**31), rows=st.integers(60, 400))
-def test_every_row_goes_to_one_client(name, k, seed, rows):
-    parts = DEAL[name](seed, np.random.RandomState(seed).randint(0, 5, rows), k)
-    sizes = [len(r) for r in parts.rows]
-    assert len(sizes) == len(parts.group) == k and min(sizes) >= 1
-    assert sorted(np.concatenate(parts.rows)) == list(range(rows))
-    assert name != "iid" or max(sizes) - min(sizes) <= 1
 
 
 def label_shares(parts):

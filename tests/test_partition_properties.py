@@ -135,11 +135,14 @@ def same(a, b):
 
 @pytest.mark.parametrize("name", ALL)
 @quick
-@given(seed=SEEDS)
-def test_no_row_is_lost_or_dealt_twice(name, seed):
-    parts = ALL[name](seed=seed)
+@given(seed=SEEDS, rows=st.integers(60, 400), k=st.integers(1, 20))
+def test_no_row_is_lost_or_dealt_twice(name, seed, rows, k):
+    y = np.random.RandomState(seed).randint(0, 5, rows)
+    parts, rows = (DEAL[name](seed, y, k), rows) if name in DEAL else (ALL[name](seed=seed), ROWS)
     dealt = np.concatenate(parts.rows)
-    assert len(dealt) == len(set(dealt)) and (len(dealt) == ROWS or name == "by_user")
+    assert len(dealt) == len(set(dealt)) and (len(dealt) == rows or name == "by_user")
+    assert (name not in DEAL or len(parts.rows) == k) and min(map(len, parts.rows)) >= 1
+    assert name != "iid" or np.ptp([len(r) for r in parts.rows]) <= 1
     assert all((np.diff(r) > 0).all() for r in parts.rows)
     assert len(parts.rows) == len(parts.group) == len(parts.id) == len(set(parts.id))
     assert [len(g) for g in parts.sample_group] == [len(r) for r in parts.rows]

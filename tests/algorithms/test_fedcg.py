@@ -316,7 +316,6 @@ def taught(change):
 
 WEIGHTS = r"must give weights \(4, 6, 3\) that add up to 1 for each sample"
 MISTAKES = [
-    (lambda: make(beta=2), "beta must be a number of at least 0 and at most 1; got 2"),
     (lambda: known(weights="soft"), "'student' or 'teacher'; got 'soft'"),
     (lambda: run(make(classifier=None), small_data(), rounds=1), "FedCG needs one"),
     *((taught(change), WEIGHTS) for change in (lambda w: w.sum(1), lambda w: 2 * w, lambda w: w * torch.nan)),

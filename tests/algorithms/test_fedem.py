@@ -212,8 +212,6 @@ def test_costs():
 
 
 def test_mistakes_are_told():
-    with pytest.raises(ValueError, match="components must be a whole number of at least 1; got 0"):
-        make(components=0)
     plain, mixture = twin("MLP")[1], Mixture(twin("MLP")[1])
     with pytest.raises(TypeError, match="predict must handle M models"):
         FedEM(classification_loss(plain), predict=plain)

@@ -189,7 +189,6 @@ CHAIN = "must be a tuple of Model of a torch.nn.Sequential that ends with"
 MISTAKES = [
     (lambda: make(architecture=(0, 2)), "architecture must number some of 2 nets; got"),
     (lambda: make(architecture=()), "architecture must number some of 2 nets; got"),
-    (lambda: make(lam=-1), "lam must be a number of at least 0; got -1"),
     (lambda: PrototypeNet((DENSE, MLP((36, 9, CLASSES)))), "last layers must have one shape"),
     (lambda: PrototypeNet(()), CHAIN),
     (lambda: PrototypeNet((Model(nn.Sequential(nn.Linear(2, 2), nn.ReLU())),)), CHAIN),

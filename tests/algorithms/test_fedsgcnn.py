@@ -7,9 +7,6 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from scipy.cluster.hierarchy import fcluster
-from scipy.cluster.hierarchy import linkage as tree
-from scipy.spatial.distance import squareform
 from twins import assert_same, client_data
 
 import fedlib
@@ -204,20 +201,6 @@ def test_dbscan_by_hand():
     assert dbscan(d[order][:, order].numpy(), 0.5).tolist() == [0, 1, 2, 3, 1, 2, 2, 2]
     assert dbscan(d.float().requires_grad_(), 0.5).dtype == torch.int64
     assert dbscan(torch.zeros(1, 1), 0.5).tolist() == [0]
-
-
-def test_linkage_is_that_of_scipy():
-    random = np.random.RandomState(0).uniform(size=(12, 12))
-    d = np.triu(random, 1) + np.triu(random, 1).T
-    joined = tree(squareform(d), "average")
-    for clusters in range(1, 13):
-        found, labels = linkage(torch.from_numpy(d), clusters), fcluster(joined, clusters, "maxclust").tolist()
-        order = list(dict.fromkeys(labels))  # numbered by their first clients
-        assert found.dtype == torch.int64 and found.tolist() == [order.index(label) for label in labels]
-    assert linkage(np.zeros((1, 1)), 1).tolist() == [0]
-    for wrong in (0, 13):
-        with pytest.raises(ValueError, match=f"from 1 to the number of clients, 12; got {wrong}"):
-            linkage(d, wrong)
 
 
 def test_random_clusters_of_the_same_sizes():

@@ -43,9 +43,11 @@ def smallest_angle(a, b):
     return np.degrees(subspace_angles(a, b).min())
 
 
-def agglomerate(distance, threshold):
+def agglomerate(distance, limit, criterion="distance"):
     """SciPy's average linkage, numbered by their first clients."""
-    labels = fcluster(average(squareform(distance, checks=False)), threshold - 1e-9, "distance").tolist()
+    labels = fcluster(
+        average(squareform(distance, checks=False)), limit - 1e-9 * (criterion == "distance"), criterion
+    ).tolist()
     return [[*dict.fromkeys(labels)].index(label) for label in labels]
 
 
@@ -97,16 +99,20 @@ def test_principal_angles_are_scipys():
     assert principal_angles(vectors, vectors[:1])[:, 0].tolist() == pytest.approx([0, 90, 90, 45], abs=1e-5)
 
 
-def test_clusters_by_a_threshold():
+def test_clusters_by_a_threshold_and_by_their_number():
     """At 0 each is alone, also one whose inputs are those of another."""
     points, equal = np.random.RandomState(3).standard_normal((9, 2)), np.zeros((3, 3))
     distance = np.linalg.norm(points[:, None] - points, axis=-1)
     for threshold in (0, 0.3, 0.8, 1.3, 2, 9):
         assert linkage(distance, threshold=threshold).tolist() == agglomerate(distance, threshold)
+    for clusters in range(1, 10):
+        assert linkage(torch.from_numpy(distance), clusters).tolist() == agglomerate(distance, clusters, "maxclust")
     assert linkage(equal, threshold=0).tolist() == [0, 1, 2] and linkage(equal, threshold=1e-9).tolist() == [0, 0, 0]
     assert linkage(np.zeros((1, 1)), threshold=5).tolist() == [0]
-    with pytest.raises(ValueError, match="clusters must be from 1 to the number of clients, 3; got None"):
-        linkage(equal)
+    assert linkage(np.zeros((1, 1)), 1).tolist() == [0]
+    for wrong in (None, 0, 4):
+        with pytest.raises(ValueError, match=f"clusters must be from 1 to the number of clients, 3; got {wrong}"):
+            linkage(equal, wrong)
 
 
 # --- new clients ------------------------------------------------------------------------------------------------------

@@ -1,53 +1,49 @@
 """Settings that an algorithm cannot have are refused, by name, when it is made or at the latest when it runs."""
 
+from dataclasses import fields, replace
 from functools import partial
 
 import numpy as np
 import pytest
 import torch
-from every import kind_of
+from every import NAMES, federation, kind_of
 from twins import fit, ragged_clients
 
-SPLIT = {"eps1": 0.5, "eps2": 0.6}
-ABOVE, AT_LEAST = "must be a number above 0; got", "must be a number of at least 0; got"
-SHARE, COUNT = "must be a number of at least 0 and below 1; got", "must be a whole number of at least 1; got"
+COUNTS = ["components", "epochs", "every", "finetune_epochs", "head_epochs"]
+COUNTS += ["min_size", "pair_rounds", "pool", "test_epochs", "vectors"]
+RANGES = {  # what is said, and of which settings, each with a value out of its range
+    "a number above 0": {"lr": 0, "server_lr": 0, "student_lr": 0, "tau": 0, "alpha": -1.0},
+    "a number above 0, or None": {"finetune_lr": 0},
+    "a number of at least 0": {"mu": -1, "lam": -0.1, "mmd": -1, "threshold": -1, "eps1": -1, "eps2": float("nan")},
+    "a number of at least 0 and below 1": {"stragglers": 1, "beta1": 1, "beta2": 2, "level": -0.1},
+    "a number of at least 0 and at most 1": {"beta": 2},
+    "a whole number of at least 0": {"refresh": -1, "warm_up": -1, "fedavg_rounds": -1},
+    "a whole number of at least 1": {"clusters": 2.5, "warmup": "3"} | dict.fromkeys(COUNTS, 0),
+    "a whole number of at least 1, or None": {"batch_size": 0},
+    'a whole number of at least 1, or "auto"': {"chunk_size": 0},
+    "a whole number of at least 3": {"trainers": 2},
+}
+SETTINGS = {name: (wrong, words) for words, some in RANGES.items() for name, wrong in some.items()}
 REFUSED = [
-    ("FedProx", {"mu": -1}, f"mu {AT_LEAST} -1"),
     ("Scaffold", {"optimizer": partial(torch.optim.SGD, momentum=0.9)}, "SCAFFOLD needs plain SGD"),
-    ("FedAvgM", {"server_lr": 0}, f"server_lr {ABOVE} 0"),
-    ("FedAdam", {"beta1": 1}, f"beta1 {SHARE} 1"),
-    ("FedYogi", {"beta2": 2}, f"beta2 {SHARE} 2"),
-    ("FedAdagrad", {"tau": 0}, f"tau {ABOVE} 0"),
-    ("IFCA", {"clusters": 0}, f"clusters {COUNT} 0"),
-    ("ClusteredKMeans", {"clusters": 2.5}, f"clusters {COUNT} 2.5"),
-    ("FedGroup", {"clusters": "3"}, f"clusters {COUNT} '3'"),
-    ("FeSEM", {"warmup": 0}, f"warmup {COUNT} 0"),
     *((name, {"clusters": 9}, "number of clients, 8; got 9") for name in ("FeSEM", "FedGroup", "ClusteredKMeans")),
-    ("PACFL", {"vectors": 0}, f"vectors {COUNT} 0"),
-    ("PACFL", {"threshold": -1}, f"threshold {AT_LEAST} -1"),
-    ("PFedGraph", {"alpha": 0}, f"alpha {ABOVE} 0"),
-    ("PFedGraph", {"alpha": -1.0}, f"alpha {ABOVE} -1.0"),
-    ("PFedGraph", {"lam": -0.1}, f"lam {AT_LEAST} -0.1"),
-    ("CFL", {**SPLIT, "eps1": -1}, f"eps1 {AT_LEAST} -1"),
-    ("CFL", {**SPLIT, "eps2": float("nan")}, f"eps2 {AT_LEAST} nan"),
-    ("SplitHalfCFL", {"level": 1.0}, f"level {SHARE} 1.0"),
-    ("SplitHalfCFL", {"level": -0.1}, f"level {SHARE} -0.1"),
-    *(("SplitHalfCFL", {setting: 0}, f"{setting} {COUNT} 0") for setting in ("every", "test_epochs", "min_size")),
     ("LGCFL", {"local": ["dense3"]}, r"local names \['dense3'\], which no parameter has"),
     ("LGCFL", {"local": ["dense1", "dense2"]}, "leaves no layer to share"),
     ("LGFedAvg", {"local": ("dense",)}, r"local names \['dense'\], which no parameter has; there are \['dense1"),
     ("LGFedAvg", {"assignment": [0, 1]}, r"must give 8 clients clusters from 0 to 7; got \[0, 1\]"),
     ("LGFedAvg", {"assignment": [0, 1, -1, 0, 0, 0, 0, 0]}, "clusters from 0 to 7"),
-    ("LGFedAvg", {"mmd": -1}, f"mmd {AT_LEAST} -1"),
-    ("LGFedAvg", {"pool": 0}, f"pool {COUNT} 0"),
-    ("Ditto", {"lam": -1}, f"lam {AT_LEAST} -1"),
-    ("FedRep", {"head_epochs": 0}, f"head_epochs {COUNT} 0"),
     ("FedRep", {"local": ("head",)}, r"local names \['head'\], which no parameter has"),
     ("FedRep", {"local": ("dense1", "dense2")}, "leaves no layer to share; without one, take LocalOnly"),
-    ("FineTunedFedAvg", {"fedavg_rounds": -1}, "fedavg_rounds must be a whole number of at least 0"),
-    ("FineTunedFedAvg", {"finetune_lr": 0}, "finetune_lr must be a number above 0, or None; got 0"),
-    ("FineTunedFedAvg", {"finetune_epochs": 0}, f"finetune_epochs {COUNT} 0"),
 ]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_each_number_has_its_range(name):
+    algorithm = federation(name)[0]
+    for field in (f for f in fields(algorithm) if f.init and (f.name in SETTINGS or f.type in (int, float))):
+        wrong, words = SETTINGS[field.name]
+        with pytest.raises(ValueError, match=f"{field.name} must be {words}; got {wrong!r}"):
+            replace(algorithm, **{field.name: wrong})
 
 
 def test_numbers_of_numpy_are_as_good_as_pythons():
@@ -57,7 +53,7 @@ def test_numbers_of_numpy_are_as_good_as_pythons():
 
 
 @pytest.mark.parametrize(("name", "wrong", "message"), REFUSED)
-def test_settings_out_of_range_are_refused(name, wrong, message):
+def test_settings_that_do_not_fit_are_refused(name, wrong, message):
     with pytest.raises(ValueError, match=message):
         fit(kind_of(name), ragged_clients(), rounds=1, **wrong)
 
