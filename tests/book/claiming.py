@@ -11,6 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from itertools import product
+from statistics import median
 from typing import Any
 
 from fedlib import statistics
@@ -22,6 +23,7 @@ Where = Any  # a result, or a result and the keys that lead to a part of its fig
 Names = str | float | Sequence[str]  # of one row, or of several; of those that are beaten, a number too
 HOLDS, OPPOSITE, UNDECIDED = "holds", "the opposite holds", "undecided"
 OURS, RELATIVE = "split-half CFL (ours)", "CFL, relative lengths"  # rows of several results
+PEERS = "../../benchmarks/results/intel-r-xeon-r-processor_peers"  # the run of which the pages speak
 
 
 @functools.cache
@@ -180,6 +182,12 @@ def so_many(number: int, of: int, asked: Callable[[Read], Iterable[bool]]) -> Cl
 def so_often(number: int, of: int, word: str, where: Where, a: Names, b: Names, *scores: str) -> Claim:
     """This number of all verdicts on "a is above b" is this word."""
     return so_many(number, of, lambda read: (gap["verdict"] == word for gap in gaps(read, where, a, b, *scores)))
+
+
+def times_as_long(read: Read, work: str, library: str) -> float:
+    """Seconds of another library over those of fedlib, for one work: the median of pairs."""
+    (row,) = (row for row in read(PEERS)["rows"] if (row["work"], row["contender"]) == (work, library))
+    return median(cpu for _, cpu in row["against"]["fedlib"])
 
 
 def shows(value: float, text: str) -> bool:

@@ -66,12 +66,6 @@ def test_replay_finds_the_first_decision_that_differs():
     assert len(state.splits) > 4 and replay(often, state) is None
 
 
-def test_a_cut_that_leaves_too_few_is_refused():
-    for least, splits in ((1, 1), (2, 0)):
-        algorithm = RelativeCFL(LOSS, **LOCAL, eps1=10.0, eps2=0.1, rest=1, min_size=least)
-        assert len(final(algorithm, conflicting(groups=2, each=1), 3).splits) == splits
-
-
 def test_a_schedule_splits_one_cluster_at_a_time():
     algorithm = ScheduledCFL(LOSS, **LOCAL, schedule=(1, 2, 4), min_size=1)
     assert [cut.round for cut in final(algorithm, conflicting(), 5).splits] == [1, 2, 4]

@@ -83,13 +83,6 @@ def test_no_chapter_loses_a_figure_or_a_table():
         assert not any("figure" in c["metadata"].get("mystnb", {}) for c in gone), path.stem
 
 
-def test_a_folded_cell_is_called_by_its_title():
-    cells = [cell("a", "# @title Draw both\nplot()", **FIGURE), cell("b", "x = 1"), {"cell_type": "markdown"}]
-    titled, plain, _ = EXECUTED.with_prompts({"cells": copy.deepcopy(cells)})["cells"]
-    assert titled["metadata"]["mystnb"] == FIGURE["mystnb"] | {"code_prompt_show": "Draw both"}
-    assert plain == cells[1]
-
-
 ZEROS = [
     ("-0.00 ± 0.01", "0.00 ± 0.01"),
     ("<td>-0.0</td>", "<td>0.0</td>"),
@@ -143,10 +136,11 @@ def drawing(draw):
 
 
 def test_a_figure_takes_the_colours_of_the_page():
-    svg = drawing(lambda ax: ax.plot([0, 1], [0, 1], color="#0072b2"))
+    svg = drawing(lambda ax: [ax.plot([0, 1], [0, y], color=c) for y, c in enumerate(("#0072b2", "white", "#404040"))])
     root = ET.fromstring(svg)
     assert root.get("role") == "img" and root.get("aria-label") == 'A "figure"' and root.get("class") == "drawn map"
-    assert "#0072b2" in svg and "#000000" not in svg and "#ffffff" not in svg
+    assert "#0072b2" in svg and "#000000" not in svg and "#ffffff" not in svg and "#404040" not in svg
+    assert "var(--figure-paper)" in svg and "color-mix(in srgb, currentColor 75%, var(--figure-paper))" in svg
     assert "<style" not in svg and "<metadata" not in svg, "a style sheet would hold for the whole page"
     ids = [e.get("id") for e in root.iter() if e.get("id")]
     assert ids and all(i.startswith("f0-") for i in ids)
@@ -181,29 +175,6 @@ def test_text_on_an_image_keeps_its_colour_and_other_text_follows_the_page():
     assert all(DRAWN.styles_of(e)["fill"] == "currentColor" for e in texts if e.get("class") == "ink")
 
 
-INKS = [
-    ("#000000", "currentColor"),
-    ("white", "var(--figure-paper)"),
-    ("#808080", "color-mix(in srgb, currentColor 50%, var(--figure-paper))"),
-    ("#0072B2", "#0072B2"),
-    ("none", "none"),
-]
-
-
-@pytest.mark.parametrize(("colour", "page"), INKS)
-def test_what_is_grey_follows_the_page(colour, page):
-    assert DRAWN.on_page(colour, 16) == page
-
-
-def test_figures_are_numbered_by_chapter():
-    titles = {"notebooks/06_cfl": SimpleNamespace(astext=lambda: "4. CFL"), "a": SimpleNamespace(astext=lambda: "A")}
-    numbers = {"a": {"x": (7,), "y": (8,)}, "notebooks/06_cfl": {"one": (9,), "two": (10,)}}
-    env = SimpleNamespace(titles=titles, toc_fignumbers={page: {"figure": some} for page, some in numbers.items()})
-    extension("numbered").number(None, env)
-    found = {page: some["figure"] for page, some in env.toc_fignumbers.items()}
-    assert found == {"a": {"x": (1,), "y": (2,)}, "notebooks/06_cfl": {"one": (4, 1), "two": (4, 2)}}
-
-
 def test_a_description_is_the_first_sentences():
     long = "A sentence that is long enough to stand alone as what a searcher reads of a page."
     pages = (f"A\n=\n\n{text}\n" for text in (f"Short. {long} More.", "word " * 100))
@@ -213,7 +184,7 @@ def test_a_description_is_the_first_sentences():
 
 
 def test_a_chapter_can_be_seen_before_it_has_been_run(tmp_path, monkeypatch, capfd):
-    """Without one executed copy: grey boxes, numbered figures, a button to Colab, and no error."""
+    """Without one executed copy: grey boxes, numbered figures, cells with titles, a button to Colab, and no error."""
     path = notebooks.paths()[0]
     (tmp_path / "tree").mkdir()
     for name in ("book", "notebooks", "tools", "tests", "fedlib", "_config.yml"):
@@ -229,7 +200,7 @@ def test_a_chapter_can_be_seen_before_it_has_been_run(tmp_path, monkeypatch, cap
     left_out = "unknown document:"  # pages that are not part of this small book
     assert [line for line in said.splitlines() if "WARNING" in line and left_out not in line] == []
     html = (tmp_path / f"out/_build/html/notebooks/{path.stem}.html").read_text(encoding="utf8")
-    assert "not run here" in html and "Run in Colab" in html and "Figure 1.1 " in html
+    assert "not run here" in html and "Run in Colab" in html and "Figure 1.1 " in html and ">Draw one round<" in html
 
 
 def test_chapters_and_papers_that_are_named_become_links():

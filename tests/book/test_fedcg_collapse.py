@@ -1,6 +1,5 @@
-"""Chapter 8's pairs side by side are those that FedCG trains one by one; its worlds are what its text says."""
+"""Chapter 8's pairs side by side are those that FedCG trains one by one; images in bytes are the same images."""
 
-import numpy as np
 import pytest
 import torch
 
@@ -31,56 +30,6 @@ def test_pairs_side_by_side_are_fedcgs(kind, head):
                 torch.testing.assert_close(p[place], theirs[f"student.{name}"][0], atol=1e-12, rtol=1e-9)
         start = chapter.starts(here, net, 7, torch.float64)[0]
         assert max((p[0] - students[n][place]).abs().max() for n, p in start.items()) > 1e-3
-
-
-def test_the_grid_of_4_by_4_sees_means_of_parts():
-    net = chapter.classifier((1, 16, 16), "4x4")
-    flat = chapter.classifier((1, 16, 16), "flatten")
-    params = {n: p.double() for n, p in net.init(1).items()}
-    wide = {n: p.double() for n, p in flat.init(1).items()}
-    grid = params["dense1.weight"].view(4, chapter.FILTERS[-1], 4, 4)
-    spread = grid.repeat_interleave(2, 2).repeat_interleave(2, 3) / 4
-    x = torch.rand(3, 1, 16, 16, dtype=torch.float64)
-    same = flat(wide | {"dense1.weight": spread.flatten(1), "dense1.bias": params["dense1.bias"]}, x)
-    torch.testing.assert_close(net(params, x), same)
-
-
-@pytest.mark.parametrize("kind", chapter.KINDS)
-def test_worlds(kind):
-    source = chapter.generated(kind)
-    here, other = (chapter.world(kind, chapter.FEW, seed, source) for seed in (0, 1))
-    assert here.train.index.shape == (8, 8) and here.test.index.shape == (8, 4)
-    assert here.train.x.shape[1:] == ((3, 16, 16) if kind.startswith("photos") else (1, 16, 16))
-    assert len(np.concatenate(here.truth)) == 64
-    assert not torch.equal(here.train.x, other.train.x)
-    domains = [1] * 4 + [2] * 4 if kind.endswith("turned") else [1] * 8
-    assert sorted(len(set(t)) for t in here.truth) == domains
-    if kind == "FEMNIST":
-        assert len({t[0] for t in here.truth}) == 8
-    if kind.startswith("photos"):
-        x = here.train.all_rows(torch.float64)[0]
-        assert x.mean((0, 1, 3, 4)).abs().max() < 1e-6
-        torch.testing.assert_close(x.std((0, 1, 3, 4)), torch.ones(3).double(), atol=1e-4, rtol=0)
-
-
-def test_images_of_half_the_side():
-    x = np.zeros((1, 1, 28, 28), np.uint8)
-    x[0, 0, 0, 0] = 200
-    for edge in (0, 255):
-        seen = chapter.small(x, edge)
-        assert seen.shape == (1, 1, 16, 16) and seen[0, 0, 1, 1] == 50 and seen[0, 0, 0, 0] == edge
-
-
-def test_scores_of_known_domains():
-    here = chapter.tiny("digits, turned")
-    truth = torch.zeros(here.train.index.shape, dtype=torch.int64)
-    for k, own in enumerate(here.truth):
-        truth[k, : len(own)] = torch.as_tensor(own)
-    found = chapter.scores_of(here, truth)
-    shares = np.bincount(np.concatenate(here.truth)) / len(np.concatenate(here.truth))
-    assert found["NMI"] == pytest.approx(1) and found["largest domain"] == pytest.approx(shares.max())
-    alone = chapter.scores_of(here, 0 * truth)
-    assert alone["largest domain"] == 1 and alone["NMI"] == 0 == alone["entropy"]
 
 
 def test_bytes_are_the_same_images_255_times_as_large():

@@ -1,4 +1,4 @@
-"""FedCG on FEMNIST: the network in one convolution, who is scored on what, equal visits, and a run that goes on."""
+"""FedCG on FEMNIST: the network in one convolution, who is scored on what, the paper's settings, choice of a rate."""
 
 import weakref
 from dataclasses import replace
@@ -6,12 +6,9 @@ from dataclasses import replace
 import numpy as np
 import pytest
 import torch
-import torch.nn.functional as F
 
-import fedlib
 from book.experiments import fedcg_femnist as chapter
 from book.experiments.cfl_variants import RELATIVE
-from book.experiments.worlds import EXACT
 from fedlib.algorithms import FedCG
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.models import CNN
@@ -20,16 +17,6 @@ from fedlib.models import CNN
 @pytest.fixture(scope="module")
 def here():
     return chapter.small()
-
-
-@pytest.fixture
-def checkpoints(monkeypatch, tmp_path):
-    monkeypatch.setenv("FEDLIB_CHECKPOINTS", str(tmp_path))
-    return tmp_path
-
-
-def settings(**changes):
-    return chapter.FULL | {"cohort": 3, "batch_size": 5, "width": 4, "every": 2} | changes
 
 
 @pytest.mark.parametrize("told", [True, False])
@@ -46,42 +33,6 @@ def test_one_convolution_is_the_network_of_equation_4(told):
 
     found, wanted = map(values, reversed(nets))
     assert torch.allclose(found, wanted, rtol=1e-12, atol=1e-12) and wanted.abs().max() > 0.1
-
-
-def test_equal_starts_are_equal():
-    start = chapter.EqualNet(CNN((1, 8, 8), (2, 3), (4,), 3, 1), 3, ("conv2",)).init(1)
-    modules = start["V.conv2.weight"]
-    assert torch.equal(modules[0], modules[1]) and torch.equal(modules[0], modules[2]) and modules.std() > 0
-
-
-def test_padding_is_that_of_the_public_program():
-    net, x = chapter.Padded((1, 28, 28), (2, 3), (5, 4)), torch.rand(2, 1, 28, 28)
-    params, z = net.init(0), x
-    for layer in ("conv1", "conv2"):
-        z = F.conv2d(z, params[f"{layer}.weight"], params[f"{layer}.bias"], padding=1)
-        z = F.max_pool2d(z.relu(), 2, 2, padding=1)
-    z = F.linear(z.flatten(1), params["dense1.weight"], params["dense1.bias"]).relu()
-    torch.testing.assert_close(net(params, x), F.linear(z, params["dense2.weight"], params["dense2.bias"]))
-    assert params["dense1.weight"].shape == (5, 3 * 7 * 7)
-
-
-def test_batches_in_order_are_a_plain_loop(here):
-    rule, rounds, cohort = chapter.method(settings(), here, "order", 0.1, 2)
-    end = fedlib.fit(rule, here.network.init(0), here.train, rounds, len(here.train), **EXACT).state.models
-    model = {n: p.double() for n, p in here.network.init(0).items()}
-    for _ in range(rounds):
-        ends = []
-        for k, n in enumerate(here.train.n.tolist()):
-            own = {name: p.clone().requires_grad_() for name, p in model.items()}
-            for rows in torch.arange(n).split(5):
-                x = here.train.features(here.train.index[k, rows], torch.float64)
-                loss = F.cross_entropy(here.network(own, x), here.train.y[k, rows])
-                steps = torch.autograd.grad(loss, list(own.values()))
-                own = {m: (p - 0.1 * g).detach().requires_grad_() for (m, p), g in zip(own.items(), steps, strict=True)}
-            ends.append({name: p.detach() * n for name, p in own.items()})
-        model = {name: sum(e[name] for e in ends) / int(here.train.n.sum()) for name in model}
-    for name, p in model.items():
-        torch.testing.assert_close(end[name][0], p, atol=1e-12, rtol=1e-9)
 
 
 def test_who_is_scored_on_what(monkeypatch):
@@ -114,7 +65,7 @@ def test_the_papers_settings(here):
     assert type(algorithm) is FedCG and paper["fraction"] == [0.6, 0.2, 0.2]
 
 
-def test_rates_are_chosen_by_validation_writers(here, checkpoints, monkeypatch):
+def test_rates_are_chosen_by_validation_writers(here, monkeypatch):
     asked = []
 
     def at_once(name, function, *args, arms=()):
@@ -129,7 +80,7 @@ def test_rates_are_chosen_by_validation_writers(here, checkpoints, monkeypatch):
     monkeypatch.setattr(chapter, "run", run)
     monkeypatch.setattr(chapter, "world", lambda settings: replace(here, statistics={"clients": 6}))
     methods = ["FedAvg", "FedCG, paper, D = 4", "FedCG, random domains", RELATIVE]
-    figures = chapter.measure(settings(methods=[*methods, "FedAvg at 0.03"], seeds=[0, 1]), at_once)
+    figures = chapter.measure(chapter.FULL | {"methods": [*methods, "FedAvg at 0.03"], "seeds": [0, 1]}, at_once)
     assert figures["rates"] == {"FedAvg": 0.1, "FedCG, paper, D = 4": 0.1}
     assert {a[1:] for a in asked if a[4] == "validation"} == {(9, r, 40, "validation") for r in (0.03, 0.06, 0.1, 0.3)}
     once_more_where_it_diverged = ((0, 0.1), (1, 0.1), (1, 0.06))
@@ -139,7 +90,7 @@ def test_rates_are_chosen_by_validation_writers(here, checkpoints, monkeypatch):
     assert figures["FedAvg at 0.03"]["accuracy"] == {"0": 0.03, "1": 0.03}
     assert figures[RELATIVE]["accuracy"] == {"0": 0.1, "1": 0.06} and figures["data"] == {"clients": 6}
     del asked[:]
-    one = chapter.measure(settings(methods=["FedAvg"], rates=[0.001], seeds=[0]), at_once)
+    one = chapter.measure(chapter.FULL | {"methods": ["FedAvg"], "rates": [0.001], "seeds": [0]}, at_once)
     assert one["rates"] == {"FedAvg": 0.001} and len(asked) == 1 and asked[0][4] == "test"
 
 

@@ -4,8 +4,6 @@ import json
 import os
 import re
 import shutil
-import subprocess
-import sys
 from statistics import mean
 
 import pytest
@@ -62,18 +60,9 @@ def changed(text, hunk, path):
 followed = pytest.mark.skipif((ROOT / "fedlib/algorithms/apfl.py").exists(), reason="the page has been followed here")
 
 
-def python(*command, cwd, path):
-    """What Python prints, run with nothing of the project but what lies in `path`."""
-    environment = os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{cwd}", "MPLBACKEND": "Agg", "OMP_NUM_THREADS": "1"}
-    said = {"capture_output": True, "text": True, "check": False}
-    run = subprocess.run([sys.executable, *command], cwd=cwd, env=environment, **said)
-    assert run.returncode == 0, run.stdout + run.stderr
-    return run.stdout
-
-
-def followed_by(script, cwd, path):
-    """What a script of this file says in its last line."""
-    printed = python("-c", script, cwd=cwd, path=path)
+def followed_by(run_python, script, cwd, path):
+    """What a script of this file says in its last line, run with nothing of the project but what lies in `path`."""
+    printed = run_python("-c", script, cwd=cwd, PYTHONPATH=f"{path}{os.pathsep}{cwd}", MPLBACKEND="Agg")
     said = json.loads(printed.splitlines()[-1])
     assert said["code"] == 0, printed
     assert said["fedlib"].startswith(str(path))
@@ -120,9 +109,9 @@ def test_named_files_and_commands_exist():
     assert "tests/book/test_results_are_fresh.py" in PAGE and (ROOT / "tests/book/test_results_are_fresh.py").exists()
 
 
-def test_ones_own_folder(mine):
+def test_ones_own_folder(mine, run_python):
     """The first part: an empty folder, and a Python that can import nothing of the project but fedlib."""
-    said = followed_by(FOLLOW_ALONE, cwd=mine, path=mine.parent / "site")
+    said = followed_by(run_python, FOLLOW_ALONE, cwd=mine, path=mine.parent / "site")
     assert said["others"] == [], "something else of the project was there too"
     assert (mine / "apfl.svg").stat().st_size > 10_000
     # What the page says of the figure.
@@ -131,7 +120,7 @@ def test_ones_own_folder(mine):
 
 
 @followed
-def test_into_the_library(tmp_path):
+def test_into_the_library(tmp_path, run_python):
     ignored = shutil.ignore_patterns("__pycache__")
     shutil.copytree(ROOT / "fedlib", tmp_path / "fedlib", ignore=ignored)
     shutil.copytree(ROOT / "book/experiments", tmp_path / "book/experiments", ignore=ignored)
@@ -149,7 +138,6 @@ def test_into_the_library(tmp_path):
         file = tmp_path / path
         file.write_text(changed(file.read_text(encoding="utf8"), hunk, path), encoding="utf8")
     for tool in ("check", "format --check"):
-        ruff = [sys.executable, "-m", "ruff", *tool.split(), "--no-cache", *(folder + name for name, folder in COPIES)]
-        run = subprocess.run(ruff, cwd=tmp_path, capture_output=True, text=True, check=False)
-        assert run.returncode == 0, run.stdout + run.stderr
-    followed_by(FOLLOW, cwd=tmp_path, path=tmp_path)
+        files = (folder + name for name, folder in COPIES)
+        run_python("-m", "ruff", *tool.split(), "--no-cache", *files, cwd=tmp_path)
+    followed_by(run_python, FOLLOW, cwd=tmp_path, path=tmp_path)

@@ -2,8 +2,6 @@
 
 import re
 import runpy
-import subprocess
-import sys
 from importlib import import_module
 from types import SimpleNamespace
 
@@ -20,19 +18,15 @@ def text(page):
     return (ROOT / f"book/{page}.md").read_text(encoding="utf8")
 
 
-def test_programs_run(tmp_path):
+def test_programs_run(tmp_path, run_python):
     """Those of a page build on each other."""
     script, pages = tmp_path / "pages.py", text("faq") + text("reproducibility")
     script.write_text("\n".join(re.findall(r"```python\n(.*?)```", pages, re.S)), encoding="utf8")
     (tmp_path / "book").symlink_to(ROOT / "book")
-    environment = {"PYTHONPATH": str(ROOT), "PATH": "/usr/bin:/bin", "OMP_NUM_THREADS": "1", "HOME": str(tmp_path)}
-    # a page's three rounds are too short for CFL's test
-    command = [sys.executable, "-W", "error", script]
-    run = subprocess.run(command, env=environment, cwd=tmp_path, capture_output=True, text=True, check=False)
-    assert run.returncode == 0, run.stderr
-    assert "chosen by validation" in run.stdout and "worst decile" in run.stdout
-    assert int(re.search(r"(\d+) of 200 rounds", run.stdout)[1]) < 200, "a rule stops the run"
-    assert "{'east': 2, 'north': 3, 'south': 3}" in run.stdout and "tensor([3, 5, 3])" in run.stdout
+    said = run_python("-W", "error", script, cwd=tmp_path, PYTHONPATH=str(ROOT), HOME=str(tmp_path))
+    assert "chosen by validation" in said and "worst decile" in said
+    assert int(re.search(r"(\d+) of 200 rounds", said)[1]) < 200, "a rule stops the run"
+    assert "{'east': 2, 'north': 3, 'south': 3}" in said and "tensor([3, 5, 3])" in said
     assert {path.name for path in tmp_path.iterdir()} >= {"server.pt", "run.safetensors"}
 
 

@@ -4,10 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-import fedlib
 from book.experiments import personal_models as chapter
-
-EXACT = {"dtype": torch.float64, "device": "cpu"}
+from book.experiments.worlds import EXACT
 
 
 @pytest.fixture(scope="module")
@@ -15,46 +13,23 @@ def federation():
     return chapter.small()
 
 
-def models_of(algorithm, result):
-    return algorithm.client_params(result.state, torch.arange(len(result.ids)))
-
-
 def same(a, b):
     return all(torch.allclose(a[name], b[name], rtol=0, atol=1e-12) for name in a)
 
 
-def trained(federation, name, own=None, at_home=None):
-    algorithm, results, rate = chapter.trained(*federation, name, 0, 0.3, own, at_home, **EXACT)
-    assert rate == 0.3
-    return algorithm, results
-
-
 def test_fine_tuning_of_any_model_is_that_of_the_library(federation):
     """New clients of FineTunedFedAvg draw the same shuffles; both have the same rate at home."""
-    tuned, by_epochs = trained(federation, "FedAvg, fine-tuned", at_home=0.1)
-    plain, results = trained(federation, "FedAvg")
+    tuned, by_epochs, _ = chapter.trained(*federation, "FedAvg, fine-tuned", 0, 0.3, None, 0.1, **EXACT)
+    plain, results, _ = chapter.trained(*federation, "FedAvg", 0, 0.3, None, **EXACT)
     assert sorted(by_epochs) == [1, 3, 10] and [len(r.history) for r in by_epochs.values()] == [3, 5, 12]
     new = chapter.enrolled(*federation, "FedAvg", plain, results[0], 0)
     at_home, other = (chapter.finetuned(plain, new, federation[1].new, 0, rate) for rate in (0.1, 0.3))
     for epochs, result in by_epochs.items():
         enrolled = chapter.enrolled(*federation, "FedAvg, fine-tuned", tuned, result, epochs)
-        assert same(models_of(tuned, enrolled), at_home[epochs].state.local)
+        held = tuned.client_params(enrolled.state, torch.arange(len(enrolled.ids)))
+        assert same(held, at_home[epochs].state.local)
     assert not same(at_home[1].state.local, at_home[3].state.local)
     assert not same(at_home[1].state.local, other[1].state.local)
-
-
-def test_true_groups_are_federations_of_their_own(federation):
-    settings, here = federation
-    algorithm, results = trained(federation, "true groups")
-    fedavg = chapter.algorithm_of(settings, here, "FedAvg", 0.3, None)
-    new = chapter.enrolled(settings, here, "true groups", algorithm, results[0], 0)
-    for group in (0, 1):
-        old, late = (torch.from_numpy(g == group).nonzero()[:, 0] for g in (here.group, here.new_group))
-        alone = fedlib.fit(fedavg, chapter.model.init(0), here.train[old], 2, progress=False, **EXACT)
-        wanted = alone.state.models
-        for result, clients in ((results[0], old), (new, late)):
-            found = algorithm.client_params(result.state, clients)
-            assert len(clients) and same({k: p.expand_as(found[k]) for k, p in wanted.items()}, found)
 
 
 def test_no_digit_is_used_twice():

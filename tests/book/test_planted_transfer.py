@@ -1,22 +1,11 @@
-"""The world in which federating helps: what is planted, and pFedGraph on shared layers."""
+"""The world in which federating helps: what is planted."""
 
 import numpy as np
 import torch
 
 from book.experiments import planted_transfer as chapter
-from fedlib.algorithms import LGFedAvg, LocalOnly
-from fedlib.params import to_matrix
 
 FEW = chapter.SETTINGS | {"clients": 6, "trainers": 4, "validation": 10, "rounds": 3, "every": 1}
-
-
-def test_both_groups_have_the_same_targets_in_another_order():
-    x = np.random.RandomState(0).standard_normal((400, 5)) @ np.random.RandomState(1).standard_normal((5, 8))
-    for dose, correlation in ((0.0, 1.0), (0.5, 0.0), (1.0, -1.0)):
-        bowl, hill = chapter.two_targets(x, dose)
-        np.testing.assert_allclose(np.sort(bowl), np.sort(hill), atol=1e-12)
-        assert abs(np.corrcoef(bowl, hill)[0, 1] - correlation) < 0.25
-        assert abs(bowl.mean()) < 1e-9 and abs(bowl.std() - 1) < 0.01
 
 
 def test_no_sign_of_the_components_matters():
@@ -35,20 +24,3 @@ def test_groups_differ_in_their_targets_only():
     hills, bowls = (ends[1].test.y[group == g] for g in (1, 0))
     # Each client scales targets by its own rows; up to that a hill is a bowl upside down.
     assert np.corrcoef(hills[0], bowls[0])[0, 1] < -0.999 < 0.999 < np.corrcoef(bowls[0], bowls[1])[0, 1]
-
-
-def final(algorithm, world):
-    end = chapter.federate(FEW, world, algorithm, 3)
-    return to_matrix(algorithm.client_params(end.state, torch.arange(6))), end
-
-
-def test_pfedgraph_on_shared_layers_at_its_ends():
-    """With a huge alpha it is LG-FedAvg, with a tiny one everybody is alone."""
-    world = chapter.world_of(FEW, 1.0, 3, torch.float64)
-    all_equal, end = final(chapter.LGPFedGraph(**world.how, alpha=1e9), world)
-    torch.testing.assert_close(all_equal, final(LGFedAvg(**world.how), world)[0], atol=1e-6, rtol=0)
-    alone, other = final(chapter.LGPFedGraph(**world.how, alpha=1e-9), world)
-    torch.testing.assert_close(alone, final(LocalOnly(**world.how), world)[0], atol=1e-9, rtol=0)
-    assert not torch.allclose(all_equal, alone, atol=1e-3)
-    shared = 3 * 32 + 33 * 16 + 17
-    assert end.history["bytes_up"].iloc[-1] == 6 * shared * 8 and other.state.graph.diagonal().min() == 1

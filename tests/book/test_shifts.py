@@ -1,98 +1,13 @@
-"""The four shifts against the rules that they state, and which methods serve a new client by its images alone."""
+"""New clients in the four shifts: who they are, and which methods serve them by their images alone."""
 
 from dataclasses import replace
 
-import numpy as np
 import pytest
 import torch
 
 import fedlib
 from book.experiments import shifts
-from book.experiments.shifts import BANK, SETTINGS, SHIFTS, TURNS, WITHOUT_LABELS, shifted
-from book.experiments.worlds import shrunk
-from fedlib.datasets import load
-
-CLIENTS, EACH = 9, 60
-owner = np.arange(CLIENTS * EACH) // EACH
-part = np.arange(CLIENTS * EACH) % EACH // (EACH // 3)
-
-
-def digits():
-    arrays, order = load("mnist5k"), np.random.RandomState(3).permutation(5000)[: CLIENTS * EACH]
-    return arrays.x.reshape(-1, 28, 28)[order], arrays.y[order]
-
-
-x, y = digits()
-small = shrunk(x)
-
-
-def turn(images, angle):
-    """By numpy, for the four quarters."""
-    return np.rot90(images, int(angle) // 90, (1, 2))
-
-
-@pytest.mark.parametrize("grade", range(1, 9))
-def test_inputs_are_turned_and_coloured(grade):
-    found, labels, ways = shifted("P(x)", grade, x, y, owner, part, seed=grade)
-    channels, turns = 3 if grade > 4 else 1, 2 + (grade - 1) % 4
-    assert np.array_equal(labels, y) and found.shape[1] == channels and ways.max() < turns * channels
-    pictures, _, _ = shifted("P(x)", grade, x[:1].repeat(len(x), 0), y, owner, part, seed=grade)
-    for c in range(CLIENTS):
-        mine = found[owner == c]
-        full = [channel for channel in range(channels) if (mine[:, channel] == 255).all()]
-        assert len(full) == (grade > 4)
-        free = next(channel for channel in range(channels) if channel not in full)
-        if turns in (2, 4):
-            steps = range(0, 360, 360 // turns)
-            assert any(np.array_equal(mine[:, free], shrunk(turn(x[owner == c], a))[:, 0]) for a in steps)
-        for b in range(c):  # clients of one kind, and no others, see a picture in the same way
-            same = np.array_equal(pictures[owner == c][0], pictures[owner == b][0])
-            assert same == (ways[c] == ways[b])
-
-
-@pytest.mark.parametrize("grade", range(1, 8))
-def test_clients_have_one_of_five_sets_of_classes(grade):
-    found, labels, ways = shifted("P(y)", grade, x, y, owner, part, seed=grade)
-    sets = {way: set(labels[np.isin(owner, np.flatnonzero(ways == way))].tolist()) for way in ways}
-    assert ways.max() < BANK and all(len(classes) <= 11 - grade for classes in sets.values())
-    kept = 0
-    for c in range(CLIENTS):
-        for p in range(3):
-            here = (owner == c) & (part == p)
-            has = {image.tobytes(): int(label) for image, label in zip(small[here], y[here], strict=True)}
-            for image, label in zip(found[here], labels[here], strict=True):
-                assert has[image.tobytes()] == label  # nothing from another part or client, and its own label
-        stays = (owner == c) & np.isin(y, list(sets[ways[c]]))
-        assert np.array_equal(found[stays], small[stays])
-        kept += int(stays.sum())
-    assert (kept == len(x)) == (grade == 1)
-
-
-@pytest.mark.parametrize("grade", range(1, 9))
-def test_labels_are_shuffled_among_common_classes(grade):
-    found, labels, ways = shifted("P(y given x)", grade, x, y, owner, part, seed=grade)
-    assert np.array_equal(found, small)
-    maps = [dict(zip(y[owner == c].tolist(), labels[owner == c].tolist(), strict=True)) for c in range(CLIENTS)]
-    moved = {a for here in maps for a, b in here.items() if a != b}
-    assert (3 if grade > 4 else -1) < len(moved) <= grade
-    for c, here in enumerate(maps):
-        assert len(set(here.values())) == len(here)
-        for d in range(c):
-            assert (here == maps[d]) == (ways[c] == ways[d]) or not here.keys() == maps[d].keys() == set(range(10))
-
-
-@pytest.mark.parametrize("grade", range(1, 9))
-def test_common_classes_are_turned_by_each_client(grade):
-    found, labels, _ = shifted("P(x given y)", grade, x, y, owner, part, seed=grade)
-    assert np.array_equal(labels, y)
-    turned = set()
-    for c in range(CLIENTS):
-        for label in range(10):
-            here = (owner == c) & (y == label)
-            angles = [a for a in TURNS if np.array_equal(found[here], shrunk(turn(x[here], a)))]
-            assert angles or not here.any()
-            turned |= {label} if angles and 0 not in angles else set()
-    assert 0 < len(turned) <= grade
+from book.experiments.shifts import SETTINGS, SHIFTS, WITHOUT_LABELS, shifted
 
 
 @pytest.mark.parametrize("shift", SHIFTS)

@@ -50,21 +50,36 @@ def browser():
         yield browser
 
 
+def text(path):
+    """What a page consists of."""
+    return (SITE / path).read_text(encoding="utf8")
+
+
 @pytest.fixture
-def opened(browser, base):
-    """Opens a page of the book; at the end all are closed."""
+def tab(browser):
+    """Makes empty pages; at the end all are closed."""
     pages = []
 
-    def visit(path, until="load", width=1280, height=900, **how):
-        page = browser.new_page(viewport={"width": width, "height": height}, **how)
-        pages.append(page)
-        page.set_default_timeout(PATIENCE)
+    def new(width=1280, height=900, **how):
+        pages.append(browser.new_page(viewport={"width": width, "height": height}, **how))
+        pages[-1].set_default_timeout(PATIENCE)
+        return pages[-1]
+
+    yield new
+    for page in pages:
+        page.close()
+
+
+@pytest.fixture
+def opened(tab, base):
+    """Opens a page of the book."""
+
+    def visit(path, until="load", **how):
+        page = tab(**how)
         page.goto(base + path, wait_until=until)
         return page
 
-    yield visit
-    for page in pages:
-        page.close()
+    return visit
 
 
 # What of a page cannot be seen without scrolling sideways: tables with their last columns, and code, which may scroll
@@ -142,11 +157,9 @@ MEASURE = """paragraphs => [...document.querySelectorAll(paragraphs)]
 
 
 @pytest.fixture
-def page(request, browser, base):
+def page(request, tab, base):
     width, height, scheme = VIEWS[request.param]
-    context = browser.new_context(viewport={"width": width, "height": height}, color_scheme=scheme)
-    page = context.new_page()
-    page.set_default_timeout(PATIENCE)
+    page = tab(width, height, color_scheme=scheme)
     page.add_init_script(SHIFTS)
     page.view, page.scheme, page.problems, page.weight = request.param, scheme, [], []
     page.on("pageerror", lambda e: page.problems.append(f"script: {e}"))
@@ -162,12 +175,7 @@ def page(request, browser, base):
             route.abort()
 
     page.route("**/*", guard)
-    yield page
-    context.close()
-
-
-def test_there_are_pages():
-    assert "notebooks/01_fedavg.html" in PAGES
+    return page
 
 
 @pytest.mark.parametrize(("path", "page"), CASES, indirect=["page"])
@@ -189,9 +197,9 @@ def test_page(page, base, path):
     assert page.locator("div.math mjx-container").evaluate_all(left), "the left end of a formula cannot be reached"
     assert page.locator("html").get_attribute("data-theme") == page.scheme
     assert page.locator("article h1").count() == 1
-    text = page.locator("article").inner_text()
-    assert "\r" not in text and "it/s]" not in text, "a progress bar on the page"
-    assert not re.search(r"(?<![\w.])[-\u2212]0\.0+(?![\d.])", text), "a minus before nothing"
+    words = page.locator("article").inner_text()
+    assert "\r" not in words and "it/s]" not in words, "a progress bar on the page"
+    assert not re.search(r"(?<![\w.])[-\u2212]0\.0+(?![\d.])", words), "a minus before nothing"
     limit = HEAVIEST if path.startswith("notebooks/") else FRONT if path == "book/index.html" else float("inf")
     assert sum(size for size, _ in page.weight) <= limit, sorted(page.weight)[-5:]
     assert page.evaluate(CUT) == [], "out of sight"
@@ -226,7 +234,7 @@ def test_links_lead_somewhere(opened, base):
             file = SITE / target.split("?")[0]
             if file.is_dir():
                 file /= "index.html"
-            if not file.exists() or (anchor and f'id="{anchor}"' not in file.read_text(encoding="utf8")):
+            if not file.exists() or (anchor and f'id="{anchor}"' not in text(file)):
                 broken.append(f"{path} -> {link}")
     # For those who may ask other hosts, as the weekly job does.
     (SITE.parent / "external-links.txt").write_text("".join(f"{x}\n" for x in sorted(external)), encoding="utf8")
@@ -393,7 +401,7 @@ def drawn_width(button):
 @pytest.mark.parametrize("path", ["book/index.html", CHAPTER, "book/api/fedlib.federation.html"])
 def test_every_button_shows_a_text_or_a_picture(opened, path, width):
     """In the pixels, so that it does not matter how an icon is drawn."""
-    page = opened(path, "networkidle", width)
+    page = opened(path, "networkidle", width=width)
     seen = "e => e.checkVisibility({ opacityProperty: true, visibilityProperty: true }) && e.offsetWidth > 1"
     buttons = [e for e in page.locator("button, .btn, article a.button").all() if e.evaluate(seen)]
     bare = {e.evaluate("e => e.outerHTML.slice(0, 150)"): drawn_width(e) for e in buttons}
@@ -434,13 +442,10 @@ def test_a_folded_cell_says_what_it_does(chapter):
     assert prompts and len(set(prompts)) == len(prompts) and not [p for p in prompts if "code cell" in p]
 
 
-def test_a_page_that_is_not_there(browser, base):
+def test_a_page_that_is_not_there(tab, base):
     """GitHub shows 404.html under whatever address was asked for, with the book's search, contents and colours."""
-    folder = urlsplit(re.search(r'rel="canonical" href="([^"]*)', (SITE / PAGES[0]).read_text("utf8"))[1]).path
-    folder = folder.removesuffix(PAGES[0])
-    page = browser.new_page(viewport={"width": 1280, "height": 900})
-    page.set_default_timeout(PATIENCE)
-    problems = []
+    folder = urlsplit(re.search(r'rel="canonical" href="([^"]*)', text(PAGES[0]))[1]).path
+    folder, page, problems = folder.removesuffix(PAGES[0]), tab(), []
 
     def published(route):
         file = SITE / urlsplit(route.request.url).path.removeprefix(folder)
@@ -460,26 +465,30 @@ def test_a_page_that_is_not_there(browser, base):
     page.locator("dialog[open] input").fill("CFL")
     page.keyboard.press("Enter")
     page.get_by_text("Search finished").first.wait_for()
-    page.close()
     assert problems == []
 
 
 def test_a_sitemap_lists_every_page():
-    listed = re.findall(r"<loc>(.*?)</loc>", (SITE / "sitemap.xml").read_text(encoding="utf8"))
+    listed = re.findall(r"<loc>(.*?)</loc>", text("sitemap.xml"))
     assert [a for a in listed if not a.startswith("https://")] == []
     base = listed[0].partition("book/")[0]
     assert {a.removeprefix(base) for a in listed} == set(PAGES)
     for path in PAGES:
-        assert f'<link rel="canonical" href="{base}{path}" />' in (SITE / path).read_text(encoding="utf8")
+        assert f'<link rel="canonical" href="{base}{path}" />' in text(path)
 
 
-def test_every_chapter_has_a_button_to_colab_and_numbers_its_figures():
+def test_every_chapter_has_a_button_to_colab():
     for path in (p for p in PAGES if p.startswith("notebooks/")):
-        text, number = (SITE / path).read_text(encoding="utf8"), int(Path(path).name[:2])
         link = rf"colab\.research\.google\.com/github/[\w.-]+/[\w.-]+/blob/main/{path.removesuffix('.html')}\.ipynb"
-        assert re.search(rf'</h1>\s*<p class="run-in-colab"><a class="external" href="https://{link}">', text), path
-        numbers = re.findall(r'class="caption-number">Figure ([\d.]+) ', text)
-        assert numbers == [f"{number}.{i}" for i in range(1, len(numbers) + 1)], path
+        button = rf'</h1>\s*<p class="run-in-colab"><a class="external" href="https://{link}">'
+        assert re.search(button, text(path)), path
+
+
+def test_figures_are_numbered_by_chapter_and_from_1_on_other_pages():
+    for path in PAGES:
+        chapter = f"{int(Path(path).name[:2])}." if path.startswith("notebooks/") else ""
+        numbers = re.findall(r'class="caption-number">Figure ([\d.]+) ', text(path))
+        assert numbers == [f"{chapter}{i}" for i in range(1, len(numbers) + 1)], path
 
 
 def test_paper(chapter):
@@ -503,11 +512,11 @@ def test_paper(chapter):
 
 def test_every_page_has_a_description_and_a_preview():
     for path in PAGES:
-        text = (SITE / path).read_text(encoding="utf8")
-        meta = dict(re.findall(r'<meta (?:name|property)="([\w:]+)" content="([^"]*)"', text))
+        html = text(path)
+        meta = dict(re.findall(r'<meta (?:name|property)="([\w:]+)" content="([^"]*)"', html))
         assert len(meta["description"]) > 60 or path in MODULES, path
         assert len(meta["description"]) <= 210 and meta["description"] == meta["og:description"], path
         assert meta["og:url"].endswith(path) and meta["og:site_name"].startswith("Heterogeneous")
         assert (SITE / meta["og:image"].removeprefix(meta["og:url"].removesuffix(path))).is_file()
-        (icon,) = re.findall(r'<link rel="icon" href="([^"]*)"', text)
+        (icon,) = re.findall(r'<link rel="icon" href="([^"]*)"', html)
         assert ((SITE / path).parent / icon).is_file()

@@ -65,9 +65,6 @@ CLAIMS = {
         undecided("FedProx", "FedAvg", "-0.002", "0.004"),
         lambda read: set(values(read(NAME), "FedProx", "mu")) == {0.01, 0.1},
     ),
-    "A stored experiment has the same federation with 60 rounds, five seeds, and other rates.": lambda read: (
-        len(set(values(read(NAME), "FedAvg", SCORE))) == 5
-    ),
 }
 
 GIVEN = ["to 3 and on to 3.5,", "goes to 1 and 0.5,", "only 2.25 and 2.375.", "at the rate 0.1", "the same rate 0.1"]

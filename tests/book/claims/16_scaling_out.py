@@ -1,16 +1,14 @@
 """What chapter 16 says of its stored runs."""
 
-import statistics
 from collections import Counter
 
-from book.claiming import RELATIVE, at, shows
+from book.claiming import RELATIVE, at, every, shows, times_as_long
 
 PAGE = "notebooks/16_scaling_out.ipynb"
 SPEED, FLOWER = "scaling_out", "scaling_out_flower"
 LOOP, PLAIN, ANY = "naive loop", "plain vmap", "fedlib, any module"
-PEERS = "../../benchmarks/results/intel-r-xeon-r-processor_peers"  # the run of which the page speaks
 CARD = "../../benchmarks/results/nvidia-h200_gpu"  # the GPU of which it speaks
-LOOPS, COMPILED = ("Flower", "BlazeFL", "FedLab", "pfl"), "FedJAX"
+LOOPS = "Flower", "BlazeFL", "FedLab", "pfl"
 NETWORK = 4 * 2410  # bytes
 
 
@@ -29,21 +27,14 @@ def convolutions_gain_less(read):
     return all(0 < 4 * convolutions < small for convolutions, small in pairs)
 
 
-def slower(read, work):
-    """Seconds of other libraries over those of fedlib, for one work: medians of pairs."""
-    rows = {row["contender"]: row["against"] for row in read(PEERS)["rows"] if row["work"] == work}
-    return {name: statistics.median(cpu for _, cpu in rows[name]["fedlib"]) for name in (*LOOPS, COMPILED)}
+def slower(work, libraries, least, most):
+    """Between how many times as long other libraries take for one work."""
 
+    def ask(read):
+        found = [times_as_long(read, work, name) for name in libraries]
+        return shows(min(found), least) and shows(max(found), most)
 
-def with_small_clients(read):
-    found = slower(read, "W2")
-    compiled = found.pop(COMPILED)
-    return shows(min(found.values()), "18") and shows(max(found.values()), "50") and shows(compiled, "3.4")
-
-
-def with_lenet(read):
-    found = slower(read, "W3").values()
-    return shows(min(found), "1.8") and shows(max(found), "4.3")
+    return ask
 
 
 def on_the_card(read):
@@ -114,8 +105,8 @@ CLAIMS = {
     "and CFL's splits are also the same.": same_model,
     "All killed clients came back, and nothing was lost.": all_came_back,
     "Flower's simulation, BlazeFL, FedLab and pfl take 18 to 50 times as long as `fit`, and FedJAX, which compiles, "
-    "3.4 times.": with_small_clients,
-    "With LeNet-5 the factors are 1.8 to 4.3.": with_lenet,
+    "3.4 times.": every(slower("W2", LOOPS, "18", "50"), slower("W2", ["FedJAX"], "3.4", "3.4")),
+    "With LeNet-5 the factors are 1.8 to 4.3.": slower("W3", [*LOOPS, "FedJAX"], "1.8", "4.3"),
 }
 
 GIVEN = []
