@@ -5,8 +5,7 @@ writers of FEMNIST with its 62 classes. In each, a method chooses among three le
 a seed of its own (of writers: of people who are in no other seed), and among three values of its own setting (epochs of
 fine-tuning, Ditto's lam, ...) by those of each of five other seeds. Fine-tuning chooses a second rate, that of the
 epochs at home, from the same three, together with that of the training.
-All methods have the same clients, all of them in every round, and the same rounds and local epochs. What exceeds that
-budget is counted: bytes, and operations compared with FedAvg's.
+All methods have the same clients, all of them in every round, and the same rounds and local epochs.
 
 Preset ``full`` has label skew, and names; ``writers`` needs femnist300, see `fedlib.datasets`. ``longer`` asks of the
 same writers what three times the rounds change, and a longer list of rates for the epochs at home.
@@ -279,8 +278,7 @@ def arm(
     rows = {}
     for epochs, result in results.items():
         new = enrolled(settings, here, name, algorithm, result, epochs or own or 0)
-        gflops = float(result.history["flops"].sum()) / len(here.train) / 1e9
-        found = scores_of(here, algorithm, result, new) | {"Gflops a client": gflops, "rate": used}
+        found = scores_of(here, algorithm, result, new) | {"rate": used}
         if home is not None:
             found["rate at home"] = home * used / rate
         rows[f"epochs {epochs}" if epochs else "as trained"] = found

@@ -58,9 +58,7 @@ def works(settings: dict[str, Any]) -> dict[str, Work]:
 
 def network(work: Work, dtype: torch.dtype) -> nn.Module:
     """The torch layers of the work's network, with its start."""
-    module = copy.deepcopy(work.model.module).to_empty(device="cpu")
-    module.load_state_dict(work.model.init(0))
-    return module.to(dtype)
+    return work.model.to_module(work.model.init(0)).to(dtype)
 
 
 def criterion(work: Work, output: Tensor, y: Tensor) -> Tensor:
