@@ -177,7 +177,7 @@ def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
 
 def probe() -> running.Probe:
     """Two rounds of each arm with eight clients who have a few digits."""
-    settings = {"data": "mnist5k", "examples": 107, "clients": 8}  # clients of unequal sizes
+    settings = {"examples": 107, "clients": 8}  # clients of unequal sizes
     found = {}
     for name in PARTITIONS:
         data = federation(settings, name, 0)
@@ -187,25 +187,10 @@ def probe() -> running.Probe:
     return found
 
 
-SETTINGS = {
-    "data": "mnist5k",
-    "examples": 5000,
-    "clients": 40,
-    "cohort": 10,
-    "rounds": 40,
-    "targets": {"IID": [0.85, 0.9], "two digits each": [0.85]},
-    "most rounds": 120,
-    "rates": {
-        "FedSGD": [0.1, 0.2, 0.4, 0.8, 1.6],
-        "FedAvg, E = 1": [0.05, 0.1, 0.2, 0.4, 0.8],
-        "FedAvg, E = 5": [0.05, 0.1, 0.2, 0.4, 0.8],
-    },
-    "tuning_seeds": [100, 101, 102, 103, 104],
-    "seeds": 10,
-    "seed": 0,
-}
+RATES = dict.fromkeys(WORK, [0.05, 0.1, 0.2, 0.4, 0.8]) | {"FedSGD": [0.1, 0.2, 0.4, 0.8, 1.6]}
+SETTINGS = {"examples": 5000, "clients": 40, "cohort": 10, "rounds": 40, "seeds": 10, "seed": 0}
+SETTINGS |= {"targets": {"IID": [0.85, 0.9], "two digits each": [0.85]}, "most rounds": 120}
+SETTINGS |= {"rates": RATES, "tuning_seeds": [100, 101, 102, 103, 104]}
 
 
-PRESETS = {
-    "full": running.Experiment("fedavg", SETTINGS, measure, probe, data=("mnist5k",)),
-}
+PRESETS = {"full": running.Experiment("fedavg", SETTINGS, measure, probe, data=("mnist5k",))}
