@@ -292,16 +292,12 @@ def accuracy(settings: Settings, kind: str, name: str, seed: int) -> Scores:
     return found
 
 
-def names(settings: Settings) -> list[str]:
-    """The arms of preset ``accuracy``, the controls first."""
-    return ["FedAvg", "one domain", *(label(t, rate) for t, rate in product(settings["T"], settings["rates"]))]
-
-
 def measure_accuracy(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Kind -> arm -> score -> seed."""
     figures: dict[str, Any] = {}
+    names = ["FedAvg", "one domain", *(label(t, rate) for t, rate in product(settings["T"], settings["rates"]))]
     for seed in settings["seeds"]:
-        for kind, name in product(settings["kinds"], names(settings)):
+        for kind, name in product(settings["kinds"], names):
             scores = keep(f"seed {seed}: {kind}, {name}", accuracy, settings, kind, name, seed)
             enter(figures.setdefault(kind, {}), seed, {name: scores}, 4)
     return figures
@@ -364,31 +360,13 @@ def probe_accuracy() -> running.Probe:
 
 # ---- the experiments ----
 
-COMMON: Settings = {
-    "kinds": list(KINDS),
-    "clients": 40,
-    "tests": 20,
-    "least": 100,  # images of a writer of FEMNIST
-    "cohort": 4,
-    "batch_size": 10,
-    "rounds": 300,
-}
-SETTINGS = COMMON | {
-    "heads": list(HEADS),
-    "T": [1, 3, 10, 30, 100],
-    "rates": [1e-4, 1e-2, 0.1],
-    "images": 20,
-    "seeds": list(range(100, 110)),
-}
+COMMON: Settings = {"kinds": list(KINDS), "clients": 40, "cohort": 4, "batch_size": 10, "rounds": 300, "tests": 20}
+COMMON |= {"least": 100}  # images of a writer of FEMNIST
+SETTINGS = COMMON | {"heads": list(HEADS), "T": [1, 3, 10, 30, 100], "rates": [1e-4, 1e-2, 0.1]}
+SETTINGS |= {"images": 20, "seeds": list(range(100, 110))}
 BYTES = SETTINGS | {"rates": [1e-4], "bytes": True, "heads": ["pooled", "flatten"], "seeds": list(range(100, 105))}
-ACCURACY = COMMON | {
-    "head": "flatten",
-    "T": [1, 100],
-    "rates": [1e-4, 0.1],
-    "images": 80,
-    "lr": 0.1,
-    "seeds": list(range(100, 105)),
-}
+ACCURACY = COMMON | {"head": "flatten", "T": [1, 100], "rates": [1e-4, 0.1], "lr": 0.1}
+ACCURACY |= {"images": 80, "seeds": list(range(100, 105))}
 DATA = ("mnist5k", "cifar10_jpeg", "femnist300")
 
 
