@@ -274,6 +274,4 @@ def probe() -> running.Probe:
     return out
 
 
-PRESETS = {
-    "full": running.Experiment("planted_transfer", SETTINGS, measure, probe, ("breast_cancer",)),
-}
+PRESETS = {"full": running.Experiment("planted_transfer", SETTINGS, measure, probe, ("breast_cancer",))}
