@@ -195,11 +195,8 @@ def rivals(world: World, arms: Arms) -> Rivals:
 def contenders(settings: Settings, name: str, codes: str, seed: int) -> Rivals:
     """Five ways to train, from the same start."""
     world, by_name = (world_of(settings, name, seed, codes, matching) for matching in (False, True))
-    return (
-        rivals(world, ALONE | {"FedAvg by position": (FedAvg, {})})
-        | rivals(by_name, {"FedAvg by name": (FedAvg, {})})
-        | rivals(world, SHARED | {"LG-FedAvg, warmed up": (WarmedUp, {})})
-    )
+    own = ALONE | {"FedAvg by position": (FedAvg, {})} | SHARED | {"LG-FedAvg, warmed up": (WarmedUp, {})}
+    return rivals(world, own) | rivals(by_name, {"FedAvg by name": (FedAvg, {})})
 
 
 def by_rows(settings: Settings, name: str, rows: int, seed: int) -> Rivals:
@@ -380,13 +377,8 @@ def probe() -> running.Probe:
     In place of Boston Housing, which is not at hand everywhere, stands diabetes. Accuracies hang on close calls and are
     left out.
     """
-    tiny = SETTINGS | {
-        "clients": 4,
-        "shipped": {
-            "diabetes": {"rows": 6, "features": 3, "validation": 2},
-            "breast_cancer": {"rows": 5, "features": [2, 4], "validation": 2},
-        },
-    }
+    shipped = {"diabetes": {"rows": 6, "features": 3}, "breast_cancer": {"rows": 5, "features": [2, 4]}}
+    tiny = SETTINGS | {"clients": 4, "shipped": {name: how | {"validation": 2} for name, how in shipped.items()}}
     tiny |= {n: tiny[n] | {"epochs": 2, "batch_size": 10} for n in ("local", "boston")}
     arms: Rivals = {}
     for name, codes in (("diabetes", "as dealt"), ("diabetes", "own signs"), ("breast_cancer", "as dealt")):
@@ -406,6 +398,5 @@ def probe() -> running.Probe:
     return found
 
 
-PRESETS = {
-    "full": running.Experiment("feature_spaces", SETTINGS, measure, probe, ("diabetes", "breast_cancer", "boston"))
-}
+TABLES = ("diabetes", "breast_cancer", "boston")
+PRESETS = {"full": running.Experiment("feature_spaces", SETTINGS, measure, probe, TABLES)}

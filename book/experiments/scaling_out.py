@@ -109,10 +109,8 @@ def plain_vmap(work: Work) -> Run:
         return criterion(work, torch.func.functional_call(module, params, (x_k,)), y_k)
 
     def run() -> list[Tensor]:
-        stack = {
-            name: p.detach().expand(work.clients, *p.shape).clone().requires_grad_()
-            for name, p in module.named_parameters()
-        }
+        stack = broadcast(dict(module.named_parameters()), work.clients)
+        stack = {name: p.detach().clone().requires_grad_() for name, p in stack.items()}
         for order in orders(work).transpose(0, 1):
             for rows in order.split(work.batch_size, dim=1):
                 value = torch.vmap(loss)(stack, x[clients, rows], y[clients, rows])
@@ -226,15 +224,10 @@ def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
     """Everything on one core."""
     torch.set_num_threads(1)
     some = works(settings)
-    times = {
-        name: pd.DataFrame(keep(f"the contenders on {name}", race, work, settings["pairs"]))
-        for name, work in some.items()
-    }
-    sizes = settings["clients"], settings["chunks"]
-    return {
-        "gains": {name: {NAIVE: gains(t)} for name, t in times.items()},
-        "chunks": keep("chunks", in_a_new_process, all_chunk_costs, *sizes, some["W2"].epochs),
-    }
+    times = {name: keep(f"the contenders on {name}", race, work, settings["pairs"]) for name, work in some.items()}
+    chunks = all_chunk_costs, settings["clients"], settings["chunks"], some["W2"].epochs
+    found = {name: {NAIVE: gains(pd.DataFrame(seconds))} for name, seconds in times.items()}
+    return {"gains": found, "chunks": keep("chunks", in_a_new_process, *chunks)}
 
 
 def measure_flower(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
@@ -304,9 +297,8 @@ SETTINGS: dict[str, Any] = {
     "clients": [100, 1000, 10_000],  # in chunks
     "chunks": [10, 100, "auto"],
 }
+FLOWER = flower_run.settings()
 PRESETS = {
     "full": running.Experiment("scaling_out", SETTINGS, measure, probe, ("digits",)),
-    "flower": running.Experiment(
-        "scaling_out_flower", flower_run.settings(), measure_flower, probe_flower, ("digits",)
-    ),
+    "flower": running.Experiment("scaling_out_flower", FLOWER, measure_flower, probe_flower, ("digits",)),
 }
