@@ -30,7 +30,6 @@ MLP = models.MLP((196, 64, 10))
 LOCAL: dict[str, Any] = {"lr": 0.1, "batch_size": 100, "epochs": 3, "predict": MLP}
 SMALL = LOCAL | {"batch_size": 25}  # of clients with fifty digits each
 LENGTHS = {"eps1": 0.15, "eps2": 0.4}  # of the rule with relative lengths
-FEW = "small clients"
 
 Row = dict[str, float]
 LOSS = loss_of(MLP)
@@ -61,12 +60,12 @@ def deal(y: np.ndarray, clients: int, seed: int, groups: int = GROUPS) -> partit
 
 
 def deal_few(drawn: Digits, clients: int, seed: int, kind: str) -> tuple[Digits, partition.Partition]:
-    """Fifty digits a client, with "four groups" or "one group"; or all digits with "label skew"."""
+    """Fifty digits a client, with four groups or one; or all digits with "label skew"."""
     x, y = drawn.train
     if kind == "label skew":
         return drawn, partition.dirichlet(y, clients, alpha=0.3, seed=seed, min_rows=20)
     few = replace(drawn, train=(x[: 50 * clients], y[: 50 * clients]))
-    return few, deal(few.train[1], clients, seed, GROUPS if kind == "four groups" else 1)
+    return few, deal(few.train[1], clients, seed, GROUPS if kind.endswith("four groups") else 1)
 
 
 # one run
@@ -155,8 +154,7 @@ def four_groups(settings: Mapping[str, Any], seed: int, name: str) -> dict[str, 
     """A method where four groups give the digits other names."""
     drawn = digits(seed, settings["examples"])
     dealt = deal(drawn.train[1], settings["clients"], seed)
-    rounds = settings["rounds"]
-    return {name: scored(run(contenders(dealt.group, seed)[name], drawn, dealt, rounds, seed).history)}
+    return {name: scored(run(contenders(dealt.group, seed)[name], drawn, dealt, settings["rounds"], seed).history)}
 
 
 # where nothing is to be split
@@ -166,7 +164,8 @@ def finite_data(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
     """FedAvg, split-half CFL and CFL with relative lengths where clients have few digits or skewed labels."""
     drawn, rounds = digits(seed, settings["examples"]), settings["small"]
     found: dict[str, Row] = {}
-    for kind, local in {"one group": SMALL, "label skew": LOCAL, "four groups": SMALL}.items():
+    kinds = {"small clients, one group": SMALL, "label skew": LOCAL, "small clients, four groups": SMALL}
+    for kind, local in kinds.items():
         rules = {
             "FedAvg": FedAvg(LOSS, **local),
             OURS: SteppedSplitHalfCFL(LOSS, **local),
@@ -174,12 +173,9 @@ def finite_data(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
         }
         for name, rule in rules.items():
             end = run(rule, *deal_few(drawn, settings["clients"], seed, kind), rounds, seed)
-            last = end.history.iloc[-1]
-            found[f"{name}, {kind}" if kind == "label skew" else f"{name}, {FEW}, {kind}"] = {
-                "test accuracy": last["test_accuracy"],
-                "on its own mix": last["own_accuracy"],
-                "splits": len(getattr(end.state, "splits", ())),
-            }
+            last, splits = end.history.iloc[-1], len(getattr(end.state, "splits", ()))
+            scores = {"test accuracy": last["test_accuracy"], "on its own mix": last["own_accuracy"], "splits": splits}
+            found[f"{name}, {kind}"] = scores
     return found
 
 
@@ -187,7 +183,7 @@ def measure(settings: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
     """Setting -> score -> seed -> number."""
     figures: dict[str, Any] = {}
     parts: list[Any] = [(name, four_groups, (name,)) for name in contenders(np.zeros(1, int), 0)]
-    parts.append((FEW, finite_data, ()))
+    parts.append(("finite data", finite_data, ()))
     for s in seeds_of(settings):
         for name, function, more in parts:
             enter(figures, s, keep(f"seed {s}: {name}", lambda f, *a: rounded(f(*a)), function, settings, s, *more))

@@ -116,13 +116,13 @@ def over_rounds(arm: str, photos: datasets.Arrays, settings: Mapping[str, Any], 
 def measure(settings: Mapping[str, Any], keep: Keep, arms: Sequence[str]) -> dict[str, Any]:
     """Arm -> seed -> accuracy over rounds, splits, groups found."""
     photos = datasets.load(settings["data"])  # before anything is trained
-    return {
-        arm: {
-            str(s): keep(f"{arm}, seed {s}", over_rounds, arm, photos, settings, s, arms=[arm])
-            for s in seeds_of(settings)
-        }
-        for arm in arms
-    }
+    return by_seed(settings, keep, arms, lambda arm, seed: over_rounds(arm, photos, settings, seed))
+
+
+def by_seed(settings: Mapping[str, Any], keep: Keep, arms: Sequence[str], function: Callable[..., Any]) -> Any:
+    """Arm -> seed -> what the function gives for both."""
+    seeds = seeds_of(settings)
+    return {arm: {str(s): keep(f"{arm}, seed {s}", function, arm, s, arms=[arm]) for s in seeds} for arm in arms}
 
 
 def on_digits(next: str, settings: Mapping[str, Any], seed: int) -> tuple[Any, Any]:
@@ -137,11 +137,8 @@ def on_digits(next: str, settings: Mapping[str, Any], seed: int) -> tuple[Any, A
 
 def measure_digits(settings: Mapping[str, Any], keep: Keep, arms: Sequence[str]) -> dict[str, Any]:
     """Which cluster is split next -> seed -> how far the groups are found."""
-    figures = lambda *given: {"ARI": on_digits(*given)[1].history["ari"].iloc[-1]}  # noqa: E731
-    return {
-        arm: {str(s): keep(f"{arm}, seed {s}", figures, arm, settings, s, arms=[arm]) for s in seeds_of(settings)}
-        for arm in arms
-    }
+    found = lambda arm, seed: {"ARI": on_digits(arm, settings, seed)[1].history["ari"].iloc[-1]}  # noqa: E731
+    return by_seed(settings, keep, arms, found)
 
 
 def probe_arm(arm: str, rounds: int = 4, next: str = GAP) -> list[float]:
@@ -152,18 +149,8 @@ def probe_arm(arm: str, rounds: int = 4, next: str = GAP) -> list[float]:
     return digits.numbers(algorithm, end) + end.state.cosines.double().sum((1, 2)).tolist()
 
 
-SETTINGS = {
-    "data": "cifar10_jpeg",
-    "examples": 50_000,
-    "clients": 20,
-    "groups": digits.GROUPS,
-    "rounds": 200,
-    "schedule": [50, 100, 150],
-    "next": GAP,
-    "every": 5,
-    "seed": 0,
-    "seeds": 3,
-}
+SETTINGS = {"data": "cifar10_jpeg", "examples": 50_000, "clients": 20, "groups": digits.GROUPS, "seed": 0, "seeds": 3}
+SETTINGS |= {"rounds": 200, "schedule": [50, 100, 150], "next": GAP, "every": 5}
 ONE_SEED = SETTINGS | {"next": TORN, "seed": 2, "seeds": 1}
 DIGITS = {name: SETTINGS[name] for name in ("clients", "groups", "rounds", "schedule", "seed")}
 DIGITS |= {"examples": 3600, "seeds": 10}

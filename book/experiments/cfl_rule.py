@@ -303,34 +303,21 @@ KINDS = [
     ["permuted", 100], ["iid", 50], ["permuted 90/10", 100], ["rotated", 200],
     ["iid", 20], ["iid", 200], ["unequal", 100], ["iid", 400],
 ]  # fmt: skip
-SETTINGS = {
-    "nets": ["linear", "MLP", "CNN"],
-    "rounds": 120,
-    "epochs": {"femnist": 3},
-    "kinds": KINDS,
-    "parts": ["rules", "whole"],
-    "seed": 10,
-    "seeds": 5,
-}
+SETTINGS = {"nets": ["linear", "MLP", "CNN"], "kinds": KINDS, "parts": ["rules", "whole"]}
+SETTINGS |= {"rounds": 120, "epochs": {"femnist": 3}, "seed": 10, "seeds": 5}
+LONGER = {"nets": ["MLP", "CNN"], "kinds": [["iid", 100]], "epochs": dict.fromkeys(TUNED, 5), "rounds": 200}
 TUNED_SETS = "mnist5k", "fashion_mnist", "femnist300"
 VARIED: dict[str, tuple[tuple[str, ...], tuple[str, ...], dict[str, Any]]] = {  # preset: data, their files, settings
     "full": (TUNED, TUNED_SETS, {}),
     "aside": (ASIDE, ("cifar10_jpeg", "wine_quality"), {"kinds": [*KINDS, ["permuted", 600], ["rotated", 600]]}),
     "later": (LATER, ("mnist10k", "obesity"), {}),
-    "longer": (
-        *(TUNED, TUNED_SETS),
-        {"nets": ["MLP", "CNN"], "kinds": [["iid", 100]], "epochs": dict.fromkeys(TUNED, 5), "rounds": 200},
-    ),
+    "longer": (TUNED, TUNED_SETS, LONGER),
     "unseen": (UNSEEN, ("cifar10_jpeg",), {"seed": 20, "kinds": KINDS[:-1], "parts": ["whole"]}),
     "skew": (TUNED, TUNED_SETS, {"kinds": [["label skew", 100], ["writers", 100]]}),
 }
 PRESETS = {
     preset: running.Experiment(
-        "cfl_rule" if preset == "full" else f"cfl_rule_{preset}",
-        SETTINGS | {"data": list(names)} | settings,
-        measure,
-        probe,
-        sets,
+        f"cfl_rule_{preset}".removesuffix("_full"), SETTINGS | {"data": [*names]} | settings, measure, probe, sets
     )
     for preset, (names, sets, settings) in VARIED.items()
 }

@@ -174,9 +174,5 @@ def client_statistics(user: ArrayLike, min_rows: int = 1) -> dict[str, float]:
     counts = counts[counts >= min_rows]
     if not len(counts):
         raise ValueError(f"no user has {min_rows} rows or more; lower min_rows")
-    return {
-        "clients": len(counts),
-        "samples": int(counts.sum()),
-        "mean": float(counts.mean()),
-        "stdev": float(counts.std()),
-    }
+    found = {"clients": len(counts), "samples": int(counts.sum())}
+    return found | {"mean": float(counts.mean()), "stdev": float(counts.std())}

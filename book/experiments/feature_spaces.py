@@ -23,7 +23,6 @@ from fedlib.algorithm import Algorithm
 from fedlib.algorithms import FedAvg, LGFedAvg, LocalOnly
 from fedlib.algorithms.lg_fedavg import LGFedAvgState, first_layer
 from fedlib.client import mmd
-from fedlib.costs import record
 from fedlib.data import Batch, ClientData
 from fedlib.losses import cross_entropy, mse
 from fedlib.params import Params, take
@@ -158,32 +157,7 @@ def paper_world(settings: Settings, seed: int, groups: int, name: str = "boston"
     return World(sets, dealt.group, models.MLP((paper.features, *paper.hidden, 1)), None, settings["boston"])
 
 
-# ---- ways to draw embeddings together ----
-
-
-class AllPairs(LGFedAvg):
-    """The mean MMD to the embeddings of each other client, one after another (HHHFL); for a single cluster.
-
-    Gao, Ju, Wei, Liu, Chen, Yang. HHHFL: hierarchical heterogeneous horizontal federated learning for
-    electroencephalography. arXiv:1909.05784, 2019.
-    """
-
-    def centroids(self, state: LGFedAvgState) -> Tensor:
-        """None."""
-        return state.embeddings.new_zeros(len(state.centroid), 0, state.embeddings.shape[2])
-
-    def comparison(self, state: LGFedAvgState, clients: Tensor) -> tuple[Tensor, ...]:
-        """What all others sent last (C, K - 1, n, h), and which of it is real."""
-        everybody = torch.arange(len(state.embeddings), device=clients.device)
-        others = torch.stack([everybody[everybody != k] for k in clients])
-        rows = state.real.sum(1)[others].sum() * state.embeddings[0, 0].nbytes
-        record("mmd", bytes_down=int(rows))
-        return state.embeddings[others], state.real[others].to(state.embeddings)
-
-    def discrepancy(self, q: Tensor, w: Tensor, *compared: Tensor) -> Tensor:
-        """The mean over the others; in a loop, since of a vmap the costs would count one step only."""
-        return torch.stack([mmd.mmd(q, p, w, r) for p, r in zip(*compared, strict=True)]).mean()
-
+# ---- ways to train ----
 
 Arms = dict[str, tuple[Callable[..., Algorithm], dict[str, Any]]]  # class and settings
 ALONE: Arms = {"standalone": (LocalOnly, {})}
@@ -192,7 +166,6 @@ AGAINST: Arms = {
     "no MMD": (LGFedAvg, {}),
     "centroid": (LGFedAvg, {"mmd": 0.5}),
     "centroid, weight 20": (LGFedAvg, {"mmd": 20.0}),
-    "all pairs": (AllPairs, {"mmd": 0.5}),
 }
 WITH_MMD: Arms = SHARED | {"LG-FedAvg + MMD": (LGFedAvg, {"mmd": 0.5})}
 
@@ -222,11 +195,8 @@ def rivals(world: World, arms: Arms) -> Rivals:
 def contenders(settings: Settings, name: str, codes: str, seed: int) -> Rivals:
     """Five ways to train, from the same start."""
     world, by_name = (world_of(settings, name, seed, codes, matching) for matching in (False, True))
-    return (
-        rivals(world, ALONE | {"FedAvg by position": (FedAvg, {})})
-        | rivals(by_name, {"FedAvg by name": (FedAvg, {})})
-        | rivals(world, SHARED | {"LG-FedAvg, warmed up": (WarmedUp, {})})
-    )
+    own = ALONE | {"FedAvg by position": (FedAvg, {})} | SHARED | {"LG-FedAvg, warmed up": (WarmedUp, {})}
+    return rivals(world, own) | rivals(by_name, {"FedAvg by name": (FedAvg, {})})
 
 
 def by_rows(settings: Settings, name: str, rows: int, seed: int) -> Rivals:
@@ -407,13 +377,8 @@ def probe() -> running.Probe:
     In place of Boston Housing, which is not at hand everywhere, stands diabetes. Accuracies hang on close calls and are
     left out.
     """
-    tiny = SETTINGS | {
-        "clients": 4,
-        "shipped": {
-            "diabetes": {"rows": 6, "features": 3, "validation": 2},
-            "breast_cancer": {"rows": 5, "features": [2, 4], "validation": 2},
-        },
-    }
+    shipped = {"diabetes": {"rows": 6, "features": 3}, "breast_cancer": {"rows": 5, "features": [2, 4]}}
+    tiny = SETTINGS | {"clients": 4, "shipped": {name: how | {"validation": 2} for name, how in shipped.items()}}
     tiny |= {n: tiny[n] | {"epochs": 2, "batch_size": 10} for n in ("local", "boston")}
     arms: Rivals = {}
     for name, codes in (("diabetes", "as dealt"), ("diabetes", "own signs"), ("breast_cancer", "as dealt")):
@@ -433,6 +398,5 @@ def probe() -> running.Probe:
     return found
 
 
-PRESETS = {
-    "full": running.Experiment("feature_spaces", SETTINGS, measure, probe, ("diabetes", "breast_cancer", "boston"))
-}
+TABLES = ("diabetes", "breast_cancer", "boston")
+PRESETS = {"full": running.Experiment("feature_spaces", SETTINGS, measure, probe, TABLES)}

@@ -37,7 +37,7 @@ from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.extensions import FedCGKnownDomains
 from fedlib.extensions.mixture import em_domains
 from fedlib.losses import cross_entropy
-from fedlib.params import row
+from fedlib.params import broadcast, row
 from fedlib.server.domain_graph import domain_adjacency
 
 from . import fedcg_graph as graph  # worlds, and known domains
@@ -127,13 +127,6 @@ def found(
 # ---- training, all arms side by side ----
 
 
-def begin(network: models.CNN, layer: str, arms: int, seed: int, dtype: torch.dtype) -> Params:
-    """Where the arms start: FedCG's start, with P and R of W."""
-    params = DomainNet(network, D, (layer,)).init(seed)
-    params |= LowRank().start(params, (layer,), seed)
-    return {n: p.to(dtype)[None].repeat(arms, *[1] * p.ndim) for n, p in params.items()}
-
-
 def train(
     here: Any,
     layer: str,
@@ -157,8 +150,9 @@ def train(
         x, y, real, w_d = batch
         return cross_entropy(net(connect(params, A, flags), x, w_d), y, real)
 
-    connect_all = torch.vmap(connect)
-    stack, data = begin(here.network, layer, count, seed, dtype), here.train.with_columns(w_d=w)
+    connect_all, data, start = torch.vmap(connect), here.train.with_columns(w_d=w), net.init(seed)
+    start |= LowRank().start(start, (layer,), seed)
+    stack = broadcast({n: p.to(dtype) for n, p in start.items()}, count)
     A = torch.eye(D, dtype=dtype).repeat(count, 1, 1)
     for t in range(1, settings["rounds"] + 1):
         key = Key(seed, t)
@@ -212,9 +206,8 @@ def curves(settings: Settings, regime: str, place: str, who: str, seed: int, nam
 
 def effects(rows: Rows, changed: str) -> Rows:
     """What one part adds, as a mean over the sets of the others."""
-    pairs = [
-        (Arm(s).name, Arm(tuple(p for p in PARTS if p in s or p == changed)).name) for s in SETS if changed not in s
-    ]
+    without = [s for s in SETS if changed not in s]
+    pairs = [(Arm(s).name, Arm(tuple(p for p in PARTS if p in s or p == changed)).name) for s in without]
     gains = {what: [rows[on][what] - rows[off][what] for off, on in pairs] for what in rows["no graph"]}
     return {f"effect of {changed}": {what: float(np.mean(each)) for what, each in gains.items()}}
 
@@ -304,39 +297,20 @@ def probe_others() -> running.Probe:
             w, at_test = told(here, who, 0, settings)
             params = train(here, "dense2", WHO[who][-1:], w.double(), settings, 0, dtype=torch.float64)
             last = at_test(4).double()
-            weights = [float(w.double().square().mean()), float((w.sum((0, 1)) @ torch.arange(4.0)) / w.sum())]
-            numbers[f"{regime}, {who}"] = [*weights, float(last.square().mean())] + [
-                float(p.square().mean()) for p in params.values()
-            ]
+            weights = w.double().square().mean(), (w.sum((0, 1)) @ torch.arange(4.0)) / w.sum(), last.square().mean()
+            numbers[f"{regime}, {who}"] = [*map(float, weights), *(float(p.square().mean()) for p in params.values())]
     return numbers
 
 
 # ---- the experiments ----
 
-SETTINGS: Settings = {
-    "who": ["known"],
-    "regimes": ["turned", "styles"],
-    "train": 2400,
-    "test": 1000,
-    "clients": 40,
-    "conflict": {"lr": 0.1, "batch_size": 10, "epochs": 1},
-    "scarce clients": 60,
-    "scarce test": 2000,
-    "scarce": {"lr": 0.1, "batch_size": 10, "epochs": 2},
-    "rounds": 300,
-    "warm_up": 20,
-    "every": 20,
-    "seeds": list(range(100, 105)),
-}
+SETTINGS: Settings = {"who": ["known"], "regimes": ["turned", "styles"], "seeds": list(range(100, 105))}
+SETTINGS |= {"rounds": 300, "warm_up": 20, "every": 20}
+SETTINGS |= {"train": 2400, "test": 1000, "clients": 40, "conflict": {"lr": 0.1, "batch_size": 10, "epochs": 1}}
+SETTINGS |= {"scarce clients": 60, "scarce test": 2000, "scarce": {"lr": 0.1, "batch_size": 10, "epochs": 2}}
 OTHERS = SETTINGS | {"who": ["random", "found"]}
-RATES = SETTINGS | {
-    "arms": ["FedAvg", *(Arm(s).name for s in SETS)],
-    "places": ["last convolution"],
-    "rounds": 600,
-    "horizons": [300, 600],
-    "rates": [0.03, 0.1, 0.3, 0.6],
-    "seeds of rates": [0, 1],
-}
+RATES = SETTINGS | {"arms": ["FedAvg", *(Arm(s).name for s in SETS)], "places": ["last convolution"]}
+RATES |= {"rounds": 600, "horizons": [300, 600], "rates": [0.03, 0.1, 0.3, 0.6], "seeds of rates": [0, 1]}
 
 
 DATA = ("mnist5k", "fashion_mnist")

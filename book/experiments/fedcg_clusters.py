@@ -39,15 +39,10 @@ PLACES = {"all": ("conv1", "conv2"), "last": ("conv2",)}
 SETTINGS: dict[str, Any] = {
     "writers": [120, 60],  # who train, and who test
     "images": 60,  # of each
-    "rounds": 150,
-    "cohort": 10,
-    "lr": 0.1,
-    "batch_size": 10,
     "epochs alone": 5,  # before k-means
     "every": 20,  # rounds between two scores
-    "width": 16,
-    "seeds": [0, 1, 2, 3, 4],
 }
+SETTINGS |= {"rounds": 150, "cohort": 10, "lr": 0.1, "batch_size": 10, "width": 16, "seeds": [0, 1, 2, 3, 4]}
 Settings = dict[str, Any]
 
 
@@ -207,14 +202,10 @@ def probe() -> running.Probe:
     numbers = {}
     for model in MODELS:
         rows, algorithm, end = train(settings, model, (groups[0], groups[1]), 0, network, dtype=torch.float64)
-        numbers[model.name] = [
-            float(p.square().mean()) for p in algorithm.client_params(end.state, torch.arange(1)).values()
-        ]
-        numbers[model.name] += [scores["accuracy"] for scores in rows.values()]
+        params = algorithm.client_params(end.state, torch.arange(1)).values()
+        numbers[model.name] = [*(float(p.square().mean()) for p in params), *(s["accuracy"] for s in rows.values())]
     plain = FedAvg(loss_of(network), lr=settings["lr"], batch_size=3, predict=network)
     return numbers | {"FedAvg": running.trace(plain, network.init(0), groups[0], 2, 3)}
 
 
-PRESETS = {
-    "full": running.Experiment("fedcg_clusters", SETTINGS, measure, probe, data=("femnist300",)),
-}
+PRESETS = {"full": running.Experiment("fedcg_clusters", SETTINGS, measure, probe, data=("femnist300",))}

@@ -18,7 +18,6 @@ which the clients who choose do best; its score is the mean of the last three, o
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache
 from itertools import combinations, product
 from typing import Any
 
@@ -33,6 +32,7 @@ from book.experiments.fedcg_femnist import EqualNet
 from book.experiments.worlds import LowRank, Rows, enter, shrunk, together, with_parts
 from fedlib import ClientData, Key, Params, datasets, models, stack_clients
 from fedlib.losses import cross_entropy
+from fedlib.params import broadcast
 
 CHANGES: dict[str, Callable[[Tensor], Tensor]] = {  # of images from 0 to 255
     "thick": lambda x: F.max_pool2d(x, 3, 1, 1),
@@ -50,13 +50,9 @@ SETTINGS: dict[str, Any] = {
     "data": ["mnist5k", "fashion_mnist"],
     "clients": [60, 20, 20],  # that train, that choose the rate, that test
     "images": [40, 25, 100],  # of each
-    "rounds": 300,
-    "cohort": 10,
-    "batch_size": 10,
     "every": 20,  # rounds between two scores
-    "rates": [0.1, 0.3],
-    "seeds": [0, 1, 2, 3, 4],
 }
+SETTINGS |= {"rounds": 300, "cohort": 10, "batch_size": 10, "rates": [0.1, 0.3], "seeds": [0, 1, 2, 3, 4]}
 Settings = dict[str, Any]
 
 
@@ -91,13 +87,6 @@ def adjacency(kind: str) -> Tensor:
 # ---- the clients ----
 
 
-@cache
-def images(data: str) -> tuple[np.ndarray, np.ndarray]:
-    """All images of a data set, with their labels."""
-    arrays = datasets.load(data)
-    return arrays.x, arrays.y
-
-
 def changed(x: np.ndarray, domain: np.ndarray) -> np.ndarray:
     """Images (N, 1, 28, 28) with the changes of their domains (N,), shrunk to half of their side."""
     out = torch.as_tensor(np.ascontiguousarray(x)).float()
@@ -109,16 +98,16 @@ def changed(x: np.ndarray, domain: np.ndarray) -> np.ndarray:
 
 def groups(settings: Settings, data: str, seed: int) -> list[ClientData]:
     """Clients that train, choose and test; column ``w_d`` is 1 for the domain of an image."""
-    draw, (x, y) = np.random.RandomState(seed), images(data)
-    rows, found = iter(draw.permutation(len(y))), []
+    draw, arrays, found = np.random.RandomState(seed), datasets.load(data), []
+    rows = iter(draw.permutation(len(arrays.y)))
     for clients, size in zip(settings["clients"], settings["images"], strict=True):
         own = draw.randint(2, size=(clients, 1, 5))
         varies = np.argsort(draw.rand(clients, 1, 5)) < 2
         codes = np.where(varies, draw.randint(2, size=(clients, size, 5)), own)
         domain = codes @ (1 << np.arange(5)[::-1])
         mine = np.array([[next(rows) for _ in range(size)] for _ in range(clients)])
-        xs = [changed(x[r], d) for r, d in zip(mine, domain, strict=True)]
-        some = stack_clients(xs, [y[r] for r in mine], classes=10, pixels=True)
+        xs = [changed(arrays.x[r], d) for r, d in zip(mine, domain, strict=True)]
+        some = stack_clients(xs, [arrays.y[r] for r in mine], classes=10, pixels=True)
         found.append(some.with_columns(w_d=F.one_hot(torch.as_tensor(domain), D).float()))
     return found
 
@@ -166,9 +155,8 @@ def arms_of(settings: Settings, data: ClientData, arms: Sequence[Arm], seed: int
 
     def answers(stack: Params, to: ClientData) -> Tensor:
         x, _, _, w_d = to.all_rows(dtype)
-        out = torch.vmap(NET, (0, None, None))(
-            torch.vmap(connected)(stack, A, flags), x.flatten(0, 1), w_d.flatten(0, 1)
-        )
+        params = torch.vmap(connected)(stack, A, flags)
+        out = torch.vmap(NET, (0, None, None))(params, x.flatten(0, 1), w_d.flatten(0, 1))
         return out.argmax(-1).unflatten(1, x.shape[:2])
 
     n = data.n[:, None].expand(-1, len(trials)).to(dtype)
@@ -204,7 +192,7 @@ def train(
 ) -> Params:
     """Rounds of FedAvg for all models; a model for which no client of a round has examples stays as it is."""
     count, cohort = models.n.shape[1], settings["cohort"]
-    stack = {n: p.to(dtype)[None].repeat(count, *[1] * p.ndim) for n, p in models.start.items()}
+    stack = broadcast({n: p.to(dtype) for n, p in models.start.items()}, count)
     for t in range(1, settings["rounds"] + 1):
         key = Key(seed, t)
         clients = key.choose(data.id, cohort, "cohort").sort().values
@@ -254,14 +242,7 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
 
 def probe() -> running.Probe:
     """Two rounds of each arm, of clients with generated images, in float64."""
-    settings = SETTINGS | {
-        "clients": [5],
-        "images": [8],
-        "rounds": 2,
-        "cohort": 3,
-        "batch_size": 3,
-        "rates": [0.1, 0.3],
-    }
+    settings = SETTINGS | {"clients": [5], "images": [8], "rounds": 2, "cohort": 3, "batch_size": 3}
     draw = np.random.RandomState(0)
     xs = [draw.randint(0, 256, (n, 1, 14, 14)).astype(np.uint8) for n in (8, 6, 3, 8, 5)]
     some = stack_clients(xs, [draw.randint(10, size=len(x)) for x in xs], classes=10, pixels=True)
@@ -275,6 +256,4 @@ def probe() -> running.Probe:
     return numbers | {"separate": [float(p.square().mean()) for p in stack.values()]}
 
 
-PRESETS = {
-    "full": running.Experiment("fedcg_codes", SETTINGS, measure, probe, data=("mnist5k", "fashion_mnist")),
-}
+PRESETS = {"full": running.Experiment("fedcg_codes", SETTINGS, measure, probe, data=("mnist5k", "fashion_mnist"))}

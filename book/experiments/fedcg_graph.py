@@ -174,18 +174,11 @@ def shuffled(domains: Sequence[np.ndarray], seed: int) -> list[np.ndarray]:
 
 def told(world: World, kind: str, seed: int) -> list[Tensor]:
     """Weights in training and at test: the truth, or domains at random."""
-    found = []
-    for domains, data in ((world.domains, world.train), (world.test_domains, world.test)):
-        found.append(one_hot(shuffled(domains, seed) if kind == "random" else domains, data))
-    return found
+    both = (world.domains, world.train), (world.test_domains, world.test)
+    return [one_hot(shuffled(domains, seed) if kind == "random" else domains, data) for domains, data in both]
 
 
 # ---- algorithms ----
-
-
-def fedavg(world: World) -> FedAvg:
-    """One model for all domains."""
-    return FedAvg(loss_of(world.network), predict=world.network, **world.local)
 
 
 def student_of(world: World, kind: str = "flatten") -> DomainClassifier:
@@ -210,7 +203,7 @@ def fedcg(
 def method(world: World, seed: int, arm: Arm | None, rounds: int, **em: Any) -> tuple[FedAvg | FedCG, Tensor | None]:
     """The algorithm of an arm, and the weights of the domains at test; None: as its student says."""
     if arm is None:
-        return fedavg(world), None
+        return FedAvg(loss_of(world.network), predict=world.network, **world.local), None
     settings = {"told": "true", "weights": "teacher", **arm}
     who = settings.pop("told")
     if who == "true":
@@ -282,9 +275,8 @@ def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
         images_of(kind)  # what is missing is said before the first run
     figures: dict[str, Any] = {}
     graphs = []
-    rounds = settings["rounds"]
     for s in seeds_of(settings):
-        for where, arms in (("turned", TURNED), (f"found, {rounds} rounds", FOUND)):
+        for where, arms in (("turned", TURNED), (f"found, {settings['rounds']} rounds", FOUND)):
             for name, arm in arms.items():
                 scores = keep(f"{where}: {name}, seed {s}", turned, settings, s, arm)
                 enter(figures, s, {f"{where}: {name}": scores}, 4)
@@ -451,10 +443,8 @@ def uneven(world: World) -> World:
 
 def probe() -> running.Probe:
     """Two rounds of each arm on a small network and eight clients with generated images."""
-    images, network = (
-        generated(250, (1, 8, 8), 10),
-        models.CNN((1, 8, 8), (2, 2), (4, 10), 3, 1, pool=1, strides=(2, 2)),
-    )
+    images = generated(250, (1, 8, 8), 10)
+    network = models.CNN((1, 8, 8), (2, 2), (4, 10), 3, 1, pool=1, strides=(2, 2))
     settings = SETTINGS | {"train": 72, "test": 40, "clients": 8, "scarce clients": 8, "scarce test": 40}
     settings["scarce"] = SETTINGS["scarce"] | {"epochs": 2}
     turned = uneven(turned_world(settings, 0, images=images, network=network))
@@ -496,31 +486,14 @@ def probe_paper() -> running.Probe:
     return numbers
 
 
-SETTINGS = {
-    "train": 4000,
-    "test": 1000,
-    "clients": 40,
-    "scarce test": 2000,
-    "scarce clients": 60,
-    "rounds": 100,
-    "scarce rounds": 100,
-    "seeds": 5,
-    "seed": 100,
-    "scarce": {"lr": 0.1, "batch_size": 10, "epochs": 5},
-    "conflict": {"lr": 0.1, "batch_size": 20, "epochs": 1},
-}
+SETTINGS: dict[str, Any] = {"seeds": 5, "seed": 100, "rounds": 100, "scarce rounds": 100}
+SETTINGS |= {"train": 4000, "test": 1000, "clients": 40, "conflict": {"lr": 0.1, "batch_size": 20, "epochs": 1}}
+SETTINGS |= {"scarce clients": 60, "scarce test": 2000, "scarce": {"lr": 0.1, "batch_size": 10, "epochs": 5}}
+BOTH = {"lr": 1e-3, "domains": 4}
 PAPER = {
     "seed": 0,
-    "CelebA": {"rounds": 100, "cohort": 10, "lr": 1e-3, "batch_size": 5, "domains": 4, "fraction": [0.1, 0.2]},
-    "FEMNIST": {
-        "rounds": 1000,
-        "cohort": 5,
-        "lr": 1e-3,
-        "batch_size": 10,
-        "domains": 4,
-        "fraction": [0.6, 0.2, 0.2],
-        "factor": 16,
-    },
+    "CelebA": BOTH | {"rounds": 100, "cohort": 10, "batch_size": 5, "fraction": [0.1, 0.2]},
+    "FEMNIST": BOTH | {"rounds": 1000, "cohort": 5, "batch_size": 10, "fraction": [0.6, 0.2, 0.2], "factor": 16},
 }
 
 

@@ -1,9 +1,9 @@
-"""FedSGCNN on tables: who gains by federating in pairs, can it be foreseen, and what do embeddings reveal.
+"""FedSGCNN on tables: who gains by federating in pairs, and whether it can be foreseen.
 
 Preset ``full``. Clients hold five columns and twelve rows of a table; half of them see a target of another scale, so
 that there is a truth to find. All pairs of training clients and all pairs of unseen clients federate, from several
 starts, and their gains are measured. Predictors that learned from the pairs of the training clients are judged on pairs
-of unseen ones. Last, an attacker reads features from embeddings. Five seeds.
+of unseen ones. Five seeds.
 
 Preset ``paper``. The paper's Tables 2 and 3 (how often a predictor is right about the sign of the gain) and Table 5
 (six settings, ten seeds), FedSGCNN as printed, in five readings of "maximum test" and soundly; beside it what the text
@@ -26,21 +26,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
-import fedlib
 from book.experiments import fedsgcnn_tables, running, tabular
 from book.experiments import pair_predictors as predictors
-from book.experiments.pair_predictors import Scores, Table
+from book.experiments.pair_predictors import Table
 from book.experiments.worlds import enter, seeds_of, squared_error
-from fedlib import ClientData, Key, evaluation, models
-from fedlib.algorithm import Algorithm
+from fedlib import Key, models
 from fedlib.algorithms import LGFedAvg
 from fedlib.client.local_layers import split_layers
-from fedlib.evaluation import Result
 from fedlib.params import Params, broadcast, sub, to_matrix
 from fedlib.server import model_graph, transfer
 
 SHARED = ("dense2", "dense3")  # layers that all clients have in common
-NOISES = (0.0, 0.3, 1.0, 3.0)
 WORLDS = [(table, h) for table in ("boston", "diabetes") for h in (0.0, 1.0)]
 
 Settings = Mapping[str, Any]
@@ -170,80 +166,17 @@ def judge(settings: Settings, table: str, h: float, seed: int) -> Table:
     return {name: {"auc": predictors.auc(negative, d[i, j].numpy())} for name, d in distances.items()}
 
 
-# ---- what embeddings reveal ----
-
-
-def federate(settings: Settings, world: World, algorithm: Algorithm, seed: int, **more: Any) -> Result:
-    """Train with all clients from the first start."""
-    return fedlib.fit(
-        algorithm, world.starts[0], world.clients.train, settings["rounds"], seed=seed, progress=False, **more
-    )
-
-
-@dataclass(frozen=True)
-class Noisy(LGFedAvg):
-    """A client adds Gaussian noise of standard deviation `noise` to embeddings before it sends them; 0: none."""
-
-    noise: float = 0.0
-
-    def embed(self, params: Params, data: ClientData, key: Key) -> tuple[Tensor, Tensor]:
-        """Embeddings with noise, and which rows are real."""
-        q, real = super().embed(params, data, key)
-        noise = self.noise * key.normal(data.id, "noise", *q.shape[1:]).to(q)
-        return torch.where(real[..., None], q + noise, 0), real
-
-
-def invert(sent: Tensor, weight: Tensor, bias: Tensor, steps: int = 200) -> Tensor:
-    """Features whose embeddings, by these first layers, are nearest to what was sent."""
-    x = sent.new_zeros(*sent.shape[:2], weight.shape[2]).requires_grad_()
-    rule = torch.optim.Adam([x], lr=0.05)
-    for _ in range(steps):
-        rule.zero_grad()
-        (torch.relu(x @ weight.mT + bias[:, None]) - sent).square().sum().backward()
-        rule.step()
-    return x.detach()
-
-
-def likeness(x: Tensor, guess: Tensor) -> float:
-    """Mean correlation of true and guessed columns; 0 for a guess without variance."""
-    x, guess = x - x.mean(1, keepdim=True), guess - guess.mean(1, keepdim=True)
-    size = x.norm(dim=1) * guess.norm(dim=1)
-    return float(torch.where(size > 1e-9, (x * guess).sum(1) / size.clamp(min=1e-9), 0).mean())
-
-
-def leak(settings: Settings, world: World, seed: int, sigma: float, steps: int = 200, **more: Any) -> Scores:
-    """LG-FedAvg with MMD and noise on the embeddings: its score, and how much an attacker reads from them."""
-    algorithm = Noisy(**world.how, mmd=0.5, noise=sigma)
-    end = federate(settings, world, algorithm, seed, **more)
-    sent = end.state.embeddings
-    x = world.clients.train.sorted().all_rows(sent.dtype)[0].to(sent)
-    common = {name: p.expand(len(x), *p.shape[1:]) for name, p in end.state.start.items()}
-    guesses = {
-        who: invert(sent, layer["dense1.weight"], layer["dense1.bias"], steps)
-        for who, layer in {"layer known": end.state.local, "start known": common}.items()
-    }
-    median = evaluation.evaluate(algorithm, end, world.clients.test)["r2"].median()
-    return {"R2, median": median} | {who: likeness(x, guess) for who, guess in guesses.items()}
-
-
-def leaks(settings: Settings, seed: int) -> Table:
-    """What is revealed with each amount of noise."""
-    world = world_of(settings, "diabetes", 1.0, seed)
-    return {f"noise {sigma:g}": leak(settings, world, seed, sigma) for sigma in NOISES}
-
-
 # ---- preset "full" ----
 
 
 def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
-    """Predictors in all worlds, and embeddings; a world and a seed are kept at a time."""
+    """Predictors in all worlds; a world and a seed are kept at a time."""
     figures: dict[str, Any] = {}
     for seed in seeds_of(settings):
         for world in WORLDS:
             where = label(*world)
             scores = keep(f"{where}, seed {seed}", predictors.plain, judge, settings, *world, seed)
             enter(figures, seed, {f"{where}: {name}": row for name, row in scores.items()}, 4)
-        enter(figures, seed, keep(f"noise, seed {seed}", predictors.plain, leaks, settings, seed), 4)
     return figures
 
 
@@ -257,17 +190,14 @@ def small_world(settings: Settings, seed: int) -> World:
 
 
 def probe() -> running.Probe:
-    """Ten clients: gains, distances, and the attack."""
+    """Ten clients: gains and distances."""
     told = {"clients": 10, "trainers": 7, "rows": 12, "validation": 30, "rounds": 2, "repeats": 2, "snapshots": [1, 4]}
     world, pairs = small_world(told, 3), transfer.all_pairs(10)
     found = gains(told, world, 3, pairs)
     shots, train = looks(told, world, 3), (pairs < told["trainers"]).all(1)
     out = {"gains, scale": [*found.gain.sum(1).tolist(), *found.gain.square().sum(1).tolist()]}
     distances = learned_distances(told, shots, pairs[train], found.gain.mean(0)[train], 3, epochs=15)
-    out |= predictors.numbers({"lengths of updates, 4 epochs": length_distance(told, shots)} | distances)
-    for sigma in (0.0, 1.0):
-        out[f"noise {sigma:g}"] = list(leak(told, world, 3, sigma, steps=20, device="cpu").values())
-    return out
+    return out | predictors.numbers({"lengths of updates, 4 epochs": length_distance(told, shots)} | distances)
 
 
 PRESETS = {

@@ -199,11 +199,7 @@ PLAIN = ("Standalone", "LG-FedAvg")  # arms without MMD
 
 
 def side_by_side(
-    task: Task,
-    arms: Mapping[str, Tensor],
-    start: Params,
-    rounds: int,
-    seed: int,
+    task: Task, arms: Mapping[str, Tensor], start: Params, rounds: int, seed: int
 ) -> dict[str, dict[str, Curve]]:
     """Curves of several federations, on the clients' own rows and on the hold-out, scored at most fifty times.
 

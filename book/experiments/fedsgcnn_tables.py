@@ -277,19 +277,13 @@ def measure_paper(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """The columns of Table 5 and Tables 2 and 3, each with a number of seeds; a seed of one is kept at a time."""
     for table, _ in COLUMNS.values():
         tabular.table(table)  # what is missing is said before the work, not after
-    figures: dict[str, Any] = {part: {} for part in (*COLUMNS, TRUTH)}
-    first, number = settings["seed"], settings["seeds"]
-    for names in (("boston", "Tables 2 and 3"), ("wine_quality", "obesity")):  # quick ones, and slow ones
-        for seed, name in itertools.product(range(first, first + max(number.values())), names):
-            if seed >= first + number[name]:
-                continue
-            for part, column in COLUMNS.items():
-                if column[0] == name:
-                    scores = keep(f"{part}, seed {seed}", predictors.plain, table_5, *column, settings, seed)
-                    enter(figures[part], seed, scores, 4)
-            if name == "Tables 2 and 3":
-                scores = keep(f"{name}, seed {seed}", predictors.plain, tables_2_and_3, settings, seed)
-                enter(figures[TRUTH], seed, scores, 4)
+    figures: dict[str, Any] = {}
+    measured: dict[str, Any] = {part: (table_5, *column) for part, column in COLUMNS.items()}
+    for part, (function, *column) in (measured | {TRUTH: (tables_2_and_3,)}).items():
+        number = settings["seeds"][column[0] if column else "Tables 2 and 3"]
+        for seed in range(settings["seed"], settings["seed"] + number):
+            scores = keep(f"{part}, seed {seed}", predictors.plain, function, *column, settings, seed)
+            enter(figures.setdefault(part, {}), seed, scores, 4)
     return figures
 
 
@@ -329,30 +323,13 @@ def probe_paper() -> running.Probe:
     return out
 
 
+WINE = {name: PAPER[name] for name in ("seed", "shorter", "hold-out rows", "epochs")} | {"seeds": 10}
+CONTROLS = {name: PAPER[name] for name in ("seed", "shorter", "hold-out rows", "folds")}
+CONTROLS |= {"seeds": {"Table 2": 10, "Wine(c)": 10, "Obesity(c)": 10}, "numbers": []}
+THREE, ONE = ("boston", "wine_quality", "obesity"), ("wine_quality",)  # tables
 OF_TABLES = {
-    "paper": running.Experiment(
-        "fedsgcnn_paper", PAPER, measure_paper, probe_paper, ("boston", "wine_quality", "obesity")
-    ),
-    "red": running.Experiment(
-        "fedsgcnn_red",
-        {name: value for name, value in PAPER.items() if name not in ("numbers", "folds")} | {"seeds": 10},
-        measure_red,
-        probe_paper,
-        ("wine_quality",),
-    ),
-    "rounding": running.Experiment(
-        "fedsgcnn_rounding",
-        {name: PAPER[name] for name in ("seed", "shorter", "hold-out rows", "epochs")} | {"seeds": 10},
-        measure_rounding,
-        probe_rounding,
-        ("wine_quality",),
-    ),
-    "controls": running.Experiment(
-        "fedsgcnn_controls",
-        {name: PAPER[name] for name in ("seed", "shorter", "hold-out rows", "folds")}
-        | {"seeds": {"Table 2": 10, "Wine(c)": 10, "Obesity(c)": 10}, "numbers": []},
-        measure_controls,
-        probe_controls,
-        ("boston", "wine_quality", "obesity"),
-    ),
+    "paper": running.Experiment("fedsgcnn_paper", PAPER, measure_paper, probe_paper, THREE),
+    "red": running.Experiment("fedsgcnn_red", WINE, measure_red, probe_paper, ONE),
+    "rounding": running.Experiment("fedsgcnn_rounding", WINE, measure_rounding, probe_rounding, ONE),
+    "controls": running.Experiment("fedsgcnn_controls", CONTROLS, measure_controls, probe_controls, THREE),
 }

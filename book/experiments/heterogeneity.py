@@ -27,10 +27,8 @@ GRID: dict[str, list[dict[str, float]]] = {  # what validation chooses from
     "FedProx": [{"lr": 0.1, "mu": 0.1}] + [{"lr": 0.3, "mu": mu} for mu in (0.01, 0.1, 1.0)],
     "SCAFFOLD": [{"lr": lr} for lr in (0.03, 0.1, 0.3)],
 }
-PROBED: dict[str, dict[str, float]] = {name: {"lr": 0.1} for name in (*METHODS, "alone")} | {
-    "FedProx": {"lr": 0.1, "mu": 0.1}
-}
-FRACTIONS = (0.6, 0.2, 0.2)
+PROBED: dict[str, dict[str, float]] = {name: {"lr": 0.1} for name in (*METHODS, "alone")}
+PROBED["FedProx"] = {"lr": 0.1, "mu": 0.1}
 
 Settings = dict[str, Any]
 Run = tuple[dict[str, float], Algorithm, Result]
@@ -59,14 +57,14 @@ def label_skew(settings: Settings, seed: int) -> Split:
     order = np.random.RandomState(settings["seed"]).permutation(len(arrays.x))[: settings["examples"]]
     x, y = arrays.x[order], arrays.y[order]
     dealt = partition.dirichlet(y, settings["clients"], alpha=0.1, seed=seed, min_rows=10)
-    return [p.clients(x, y, classes=10) for p in dealt.split(FRACTIONS, seed=seed)]
+    return [p.clients(x, y, classes=10) for p in dealt.split(seed=seed)]
 
 
 def writers_of(settings: Settings, seed: int) -> tuple[Split, tuple[ClientData, ClientData]]:
     """Writers of digits; all their digits by writer, and dealt at random."""
     digits = datasets.load(settings["data"])
     dealt = partition.by_user(digits.writer, min_rows=30)
-    known = [p.clients(digits.x, digits.y, classes=10) for p in dealt.split(FRACTIONS, seed=seed)]
+    known = [p.clients(digits.x, digits.y, classes=10) for p in dealt.split(seed=seed)]
     held = np.concatenate(dealt.rows)
     x, y = digits.x[held], digits.y[held]
     shuffled = partition.iid(y, len(dealt.rows), seed).clients(x, y, classes=10)
@@ -197,7 +195,7 @@ def small(writers: bool) -> tuple[ClientData, ClientData]:
         dealt = partition.by_user(np.repeat(np.arange(8), [12, 14, 16, 18, 20, 30, 40, 50]), min_rows=10)
     else:
         dealt = partition.dirichlet(y, 8, alpha=0.1, min_rows=10)
-    train, _, test = (p.clients(x, y, classes=10) for p in dealt.split(FRACTIONS))
+    train, _, test = (p.clients(x, y, classes=10) for p in dealt.split())
     return train, test
 
 

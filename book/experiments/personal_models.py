@@ -5,8 +5,7 @@ writers of FEMNIST with its 62 classes. In each, a method chooses among three le
 a seed of its own (of writers: of people who are in no other seed), and among three values of its own setting (epochs of
 fine-tuning, Ditto's lam, ...) by those of each of five other seeds. Fine-tuning chooses a second rate, that of the
 epochs at home, from the same three, together with that of the training.
-All methods have the same clients, all of them in every round, and the same rounds and local epochs. What exceeds that
-budget is counted: bytes, and operations compared with FedAvg's.
+All methods have the same clients, all of them in every round, and the same rounds and local epochs.
 
 Preset ``full`` has label skew, and names; ``writers`` needs femnist300, see `fedlib.datasets`. ``longer`` asks of the
 same writers what three times the rounds change, and a longer list of rates for the epochs at home.
@@ -37,33 +36,17 @@ from fedlib.params import row as row_of
 
 SETTINGS: dict[str, Any] = {
     "worlds": ["label skew", "label names"],
-    "clients": 36,
-    "new clients": 14,
     "tests of a class": 50,  # of the test with all classes
     "parts": [0.5, 0.2, 0.3],  # of each client's digits: training, validation, test
-    "rounds": 50,
-    "epochs": 2,
-    "batch_size": 20,
     "rest": 10,  # rounds between tests of split-half CFL, in place of 20, since there are few rounds
     "min_size": 2,  # of split-half CFL too
-    "rates": [0.1, 0.3, 0.9],
-    "seed that chooses rates": 9,
-    "seeds": [0, 1, 2, 3, 4],
-    "epochs of new clients": 10,
 }
-WRITERS = SETTINGS | {
-    "worlds": ["writers"],
-    "clients": 60,
-    "new clients": 30,
-    "clients of the seed that chooses": 45,
-    "tests of a class": 10,
-}
-LONGER = WRITERS | {
-    "rounds": 150,
-    "rate": 0.9,  # what `WRITERS` chose for both methods
-    "rates at home": [0.9, 0.3, 0.1, 0.03],
-    "IFCA": 4,  # clusters
-}
+SETTINGS |= {"clients": 36, "new clients": 14, "rounds": 50, "epochs": 2, "batch_size": 20, "epochs of new clients": 10}
+SETTINGS |= {"rates": [0.1, 0.3, 0.9], "seed that chooses rates": 9, "seeds": [0, 1, 2, 3, 4]}
+WRITERS = SETTINGS | {"worlds": ["writers"], "clients": 60, "new clients": 30, "tests of a class": 10}
+WRITERS |= {"clients of the seed that chooses": 45}
+LONGER = WRITERS | {"rounds": 150, "rates at home": [0.9, 0.3, 0.1, 0.03]}
+LONGER |= {"rate": 0.9, "IFCA": 4}  # what `WRITERS` chose for both methods, and clusters
 TUNED = "FedAvg, fine-tuned"
 EPOCHS = (1, 3, 10)  # of fine-tuning
 OWN: dict[str, tuple[str, tuple[float, ...]]] = {  # a method's own setting, and what validation chooses from
@@ -75,13 +58,7 @@ OWN: dict[str, tuple[str, tuple[float, ...]]] = {  # a method's own setting, and
     "FedEM": ("components", (2, 3, 4)),
 }
 USUAL = {"Ditto": 0.1, "FedRep": 3, OURS: 0.02, "IFCA": 4, "FedEM": 3}  # while the rate is chosen
-KINDS: dict[str, type[Algorithm]] = {
-    "Ditto": Ditto,
-    "FedRep": FedRep,
-    OURS: SteppedSplitHalfCFL,
-    "IFCA": IFCA,
-    "FedEM": FedEM,
-}
+KINDS = {"Ditto": Ditto, "FedRep": FedRep, OURS: SteppedSplitHalfCFL, "IFCA": IFCA, "FedEM": FedEM}
 METHODS = ("alone", "FedAvg", *OWN)
 GROUPS = 4
 MIN_ROWS = 100  # of a writer
@@ -206,12 +183,10 @@ def enrolled(settings: Settings, here: World, name: str, algorithm: Algorithm, r
     if name == "true groups":
         group = torch.from_numpy(here.new_group).to(result.ids.device)
         return Result(replace(result.state, assignment=group), here.new.id, result.history)
-    rounds = {
-        "alone": settings["rounds"],
-        "Ditto": settings["epochs of new clients"] // settings["epochs"],
-        "FedRep": settings["epochs of new clients"] // own if own else 1,
-        TUNED: own,
-    }.get(name, settings["epochs of new clients"])
+    most = settings["epochs of new clients"]
+    rounds = {"alone": settings["rounds"], "Ditto": most // settings["epochs"], TUNED: own}.get(name, most)
+    if name == "FedRep":
+        rounds = most // own
     return fedlib.new_clients(algorithm, result, here.new, rounds=max(1, int(rounds)))
 
 
@@ -279,8 +254,7 @@ def arm(
     rows = {}
     for epochs, result in results.items():
         new = enrolled(settings, here, name, algorithm, result, epochs or own or 0)
-        gflops = float(result.history["flops"].sum()) / len(here.train) / 1e9
-        found = scores_of(here, algorithm, result, new) | {"Gflops a client": gflops, "rate": used}
+        found = scores_of(here, algorithm, result, new) | {"rate": used}
         if home is not None:
             found["rate at home"] = home * used / rate
         rows[f"epochs {epochs}" if epochs else "as trained"] = found
@@ -338,16 +312,14 @@ def rows_of_seed(
     """The rows of the figures of one federation and seed, of the methods that have a rate."""
     rows: dict[str, Scores] = {}
     for name, rate in rates.items():
+        part, needs = f"{kind}, seed {seed}: {name}", depends_on(kind, name)
         if name == TUNED:  # one run has all epochs
-            one = settings, kind, name, seed, rate, None, at_home
-            part = f"{kind}, seed {seed}: {name}"
-            rows[name] = fine_tuned_row(keep(part, arm, *one, arms=depends_on(kind, name)))
+            rows[name] = fine_tuned_row(keep(part, arm, settings, kind, name, seed, rate, None, at_home, arms=needs))
             continue
         tried, (what, values) = {}, OWN.get(name, ("", (None,)))
         for value in values:
-            part = f"{kind}, seed {seed}: {name}" + ("" if value is None else f", {what} {value:g}")
-            scores = keep(part, arm, settings, kind, name, seed, rate, value, arms=depends_on(kind, name))
-            tried[value] = scores["as trained"]
+            label = part if value is None else f"{part}, {what} {value:g}"
+            tried[value] = keep(label, arm, settings, kind, name, seed, rate, value, arms=needs)["as trained"]
         choice = best(tried)
         rows[name] = tried[choice] | ({what: float(choice)} if what else {})
     return rows
@@ -467,10 +439,9 @@ def probe() -> running.Probe:
     return found
 
 
+FEMNIST = ("femnist300",)
 PRESETS = {
     "full": running.Experiment("personal_models", SETTINGS, measure, probe, ("mnist5k",), by_arm=True),
-    "writers": running.Experiment(
-        "personal_models_writers", WRITERS, measure, probe_methods, ("femnist300",), by_arm=True
-    ),
-    "longer": running.Experiment("personal_models_longer", LONGER, measure_longer, probe_longer, ("femnist300",)),
+    "writers": running.Experiment("personal_models_writers", WRITERS, measure, probe_methods, FEMNIST, by_arm=True),
+    "longer": running.Experiment("personal_models_longer", LONGER, measure_longer, probe_longer, FEMNIST),
 }

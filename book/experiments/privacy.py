@@ -96,9 +96,8 @@ def accuracy(settings: Mapping[str, Any], seed: int, clients: int, algorithm: ty
     held_out = fedlib.stack_clients([x[test]], [y[test]])
     method = algorithm(loss_of(network), predict=network, **settings["local"], **more)
     rounds = settings["rounds"]
-    end = fedlib.fit(
-        method, network.init(seed), data, rounds, seed=seed, eval_data=held_out, eval_every=rounds, progress=False
-    )
+    how = {"seed": seed, "eval_data": held_out, "eval_every": rounds, "progress": False}
+    end = fedlib.fit(method, network.init(seed), data, rounds, **how)
     return float(end.history["test_accuracy"].iloc[-1])
 
 
@@ -138,12 +137,6 @@ def probe() -> running.Probe:
     return arms | {"rebuilt": [rebuilt(0, 2, 2)]}
 
 
-SETTINGS = {
-    "examples": 4000,
-    "rounds": 30,
-    "local": {"lr": 0.5, "epochs": 5, "batch_size": None},
-    "attacked": 20,
-    "seeds": 5,
-    "seed": 0,
-}
+SETTINGS = {"examples": 4000, "attacked": 20, "seeds": 5, "seed": 0}
+SETTINGS |= {"rounds": 30, "local": {"lr": 0.5, "epochs": 5, "batch_size": None}}
 PRESETS = {"full": Experiment("privacy", SETTINGS, measure, probe, ("mnist5k",))}

@@ -17,7 +17,7 @@ import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -28,6 +28,7 @@ from torch import Tensor, nn
 
 import fedlib
 from benchmarks import flower_run
+from benchmarks.works import WORKS, Work
 from book.experiments.cfl_variants import RELATIVE
 from book.experiments.worlds import loss_of, squared_error
 from fedlib import Key, models
@@ -41,6 +42,7 @@ from . import running
 
 NAIVE, PLAIN, ANY = "naive loop", "plain vmap", "fedlib, any module"
 LR = 0.01
+KEY = Key(0, 1)  # of round 1
 
 Run = Callable[[], list[Tensor]]  # trains all clients; gives their parameters
 
@@ -48,91 +50,49 @@ Run = Callable[[], list[Tensor]]  # trains all clients; gives their parameters
 # ---- two works ----
 
 
-@dataclass(frozen=True)
-class Work:
-    """Local training of some clients by plain SGD, on random numbers."""
-
-    model: Any  # fedlib's network
-    module: nn.Module  # the same of plain torch layers
-    clients: int
-    rows: int  # examples of each client
-    shape: tuple[int, ...]
-    classes: int  # 0: regression
-    batch_size: int
-    epochs: int
-    seed: int = 0
-
-    @property
-    def key(self) -> Key:
-        """Of round 1."""
-        return Key(self.seed, 1)
-
-    def data(self, dtype: torch.dtype) -> tuple[Tensor, Tensor]:
-        """Rows and targets of all clients."""
-        ids, key = torch.arange(self.clients), Key(self.seed)
-        x = key.normal(ids, "x", self.rows, *self.shape).to(dtype)
-        if self.classes:
-            return x, (key.uniform(ids, "y", self.rows) * self.classes).long()
-        return x, key.normal(ids, "y", self.rows).to(dtype)
-
-    def criterion(self, output: Tensor, y: Tensor) -> Tensor:
-        """Loss of a batch."""
-        return F.cross_entropy(output, y) if self.classes else F.mse_loss(output[:, 0], y)
-
-    def loss(self, predict: Any) -> Callable[..., Tensor]:
-        """The same as fedlib takes it."""
-        return loss_of(predict) if self.classes else squared_error(predict)
-
-    def network(self, dtype: torch.dtype) -> nn.Module:
-        """The torch module, with the start of fedlib's network."""
-        module = copy.deepcopy(self.module)
-        with torch.no_grad():
-            for p, value in zip(module.parameters(), self.model.init(self.seed).values(), strict=True):
-                p.copy_(value)
-        return module.to(dtype)
-
-    def orders(self) -> Tensor:
-        """Who takes which examples when (clients, epochs, examples); drawn anew for each run, once."""
-        lengths = torch.full((self.clients,), self.rows)
-        return self.key.permutations(torch.arange(self.clients), "batches", lengths, self.epochs, self.rows)
-
-
-def dense(*widths: int) -> list[nn.Module]:
-    """Dense layers with ReLU between them."""
-    layers: list[nn.Module] = []
-    for inputs, outputs in zip(widths, widths[1:], strict=False):
-        layers += [nn.Linear(inputs, outputs), nn.ReLU()]
-    return layers[:-1]
-
-
 def works(settings: dict[str, Any]) -> dict[str, Work]:
     """W2: a small network on small clients. W3: convolutions with large batches."""
-    seed, pool = settings["seed"], [nn.ReLU(), nn.MaxPool2d(2)]
-    mlp = nn.Sequential(*dense(13, 64, 32, 16, 1))
-    convolutions = nn.Conv2d(3, 6, 5), *pool, nn.Conv2d(6, 16, 5), *pool
-    lenet = nn.Sequential(*convolutions, nn.Flatten(), *dense(400, 120, 84, 10))
-    return {
-        "W2": Work(models.MLP((13, 64, 32, 16, 1)), mlp, settings["W2"], 20, (13,), 0, 32, 10, seed),
-        "W3": Work(models.lenet5(), lenet, settings["W3"], 100, (3, 32, 32), 10, 100, 1, seed),
-    }
+    sizes = {"W2": {"clients": settings["W2"]}, "W3": {"clients": settings["W3"], "rows": 100}}
+    return {name: replace(WORKS[name], **size) for name, size in sizes.items()}
+
+
+def network(work: Work, dtype: torch.dtype) -> nn.Module:
+    """The torch layers of the work's network, with its start."""
+    return work.model.to_module(work.model.init(0)).to(dtype)
+
+
+def criterion(work: Work, output: Tensor, y: Tensor) -> Tensor:
+    """Loss of a batch."""
+    return F.cross_entropy(output, y) if work.classes else F.mse_loss(output[:, 0], y)
+
+
+def loss(work: Work, predict: Any) -> Callable[..., Tensor]:
+    """The same as fedlib takes it."""
+    return loss_of(predict) if work.classes else squared_error(predict)
+
+
+def orders(work: Work) -> Tensor:
+    """Who takes which examples when (clients, epochs, examples); drawn anew for each run, once."""
+    lengths = torch.full((work.clients,), work.rows)
+    return KEY.permutations(torch.arange(work.clients), "batches", lengths, work.epochs, work.rows)
 
 
 # ---- three ways to train ----
 
 
-def naive_loop(work: Work, dtype: torch.dtype) -> Run:
+def naive_loop(work: Work) -> Run:
     """What one writes first: a copy of the network and an optimiser for each client."""
-    module, (x, y) = work.network(dtype), work.data(dtype)
+    module, (x, y) = network(work, torch.float32), work.data()
 
     def run() -> list[Tensor]:
         ends = []
-        for x_k, y_k, epochs in zip(x, y, work.orders(), strict=True):
+        for x_k, y_k, epochs in zip(x, y, orders(work), strict=True):
             local = copy.deepcopy(module)
             rule = torch.optim.SGD(local.parameters(), lr=LR)
             for order in epochs:
                 for rows in order.split(work.batch_size):
                     rule.zero_grad()
-                    work.criterion(local(x_k[rows]), y_k[rows]).backward()
+                    criterion(work, local(x_k[rows]), y_k[rows]).backward()
                     rule.step()
             ends.append([p.detach() for p in local.parameters()])
         return [torch.stack(p) for p in zip(*ends, strict=True)]
@@ -140,20 +100,18 @@ def naive_loop(work: Work, dtype: torch.dtype) -> Run:
     return run
 
 
-def plain_vmap(work: Work, dtype: torch.dtype) -> Run:
+def plain_vmap(work: Work) -> Run:
     """All clients in one stack of parameters, by torch alone."""
-    module, (x, y) = work.network(dtype), work.data(dtype)
+    module, (x, y) = network(work, torch.float32), work.data()
     clients = torch.arange(work.clients)[:, None]
 
     def loss(params: dict[str, Tensor], x_k: Tensor, y_k: Tensor) -> Tensor:
-        return work.criterion(torch.func.functional_call(module, params, (x_k,)), y_k)
+        return criterion(work, torch.func.functional_call(module, params, (x_k,)), y_k)
 
     def run() -> list[Tensor]:
-        stack = {
-            name: p.detach().expand(work.clients, *p.shape).clone().requires_grad_()
-            for name, p in module.named_parameters()
-        }
-        for order in work.orders().transpose(0, 1):
+        stack = broadcast(dict(module.named_parameters()), work.clients)
+        stack = {name: p.detach().clone().requires_grad_() for name, p in stack.items()}
+        for order in orders(work).transpose(0, 1):
             for rows in order.split(work.batch_size, dim=1):
                 value = torch.vmap(loss)(stack, x[clients, rows], y[clients, rows])
                 grads = torch.autograd.grad(value.sum(), list(stack.values()))
@@ -165,16 +123,15 @@ def plain_vmap(work: Work, dtype: torch.dtype) -> Run:
     return run
 
 
-def by_fedlib(work: Work, dtype: torch.dtype) -> Run:
+def by_fedlib(work: Work, dtype: torch.dtype = torch.float32) -> Run:
     """The stack of fedlib."""
-    predict = models.Model(work.network(dtype))
-    x, y = work.data(dtype)
-    data, loss = fedlib.stack_clients(list(x), list(y)), work.loss(predict)
+    predict, (x, y) = models.Model(network(work, dtype)), work.data()
+    data = fedlib.stack_clients(list(x.to(dtype)), list(y))
     stack = broadcast({name: p.to(dtype) for name, p in predict.params.items()}, work.clients)
 
     def run() -> list[Tensor]:
-        batches = local_batches(data, work.batch_size, work.epochs, work.key)
-        return list(local_update(loss, stack, batches, partial(torch.optim.SGD, lr=LR)).params.values())
+        batches = local_batches(data, work.batch_size, work.epochs, KEY)
+        return list(local_update(loss(work, predict), stack, batches, partial(torch.optim.SGD, lr=LR)).params.values())
 
     return run
 
@@ -191,7 +148,7 @@ def seconds_of(run: Callable[[], Any]) -> float:
 
 def race(work: Work, pairs: int) -> list[dict[str, float]]:
     """Seconds of each contender: a row is a turn of neighbouring runs."""
-    runs = {c: make(work, torch.float32) for c, make in CONTENDERS.items()}
+    runs = {c: make(work) for c, make in CONTENDERS.items()}
     for run in runs.values():
         run()  # the first call pays for imports and memory
     return [{c: seconds_of(run) for c, run in runs.items()} for _ in range(pairs)]
@@ -267,15 +224,10 @@ def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
     """Everything on one core."""
     torch.set_num_threads(1)
     some = works(settings)
-    times = {
-        name: pd.DataFrame(keep(f"the contenders on {name}", race, work, settings["pairs"]))
-        for name, work in some.items()
-    }
-    sizes = settings["clients"], settings["chunks"]
-    return {
-        "gains": {name: {NAIVE: gains(t)} for name, t in times.items()},
-        "chunks": keep("chunks", in_a_new_process, all_chunk_costs, *sizes, some["W2"].epochs),
-    }
+    times = {name: keep(f"the contenders on {name}", race, work, settings["pairs"]) for name, work in some.items()}
+    chunks = all_chunk_costs, settings["clients"], settings["chunks"], some["W2"].epochs
+    found = {name: {NAIVE: gains(pd.DataFrame(seconds))} for name, seconds in times.items()}
+    return {"gains": found, "chunks": keep("chunks", in_a_new_process, *chunks)}
 
 
 def measure_flower(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
@@ -319,9 +271,9 @@ def tiny(name: str) -> Any:
 def probe() -> running.Probe:
     """What the works compute, and two rounds of tiny federations."""
     found = {}
-    for name, work in works({"W2": 4, "W3": 2, "seed": 0}).items():
+    for name, work in works({"W2": 4, "W3": 2}).items():
         small = replace(work, rows=8, batch_size=4, epochs=1)
-        rule, (x, y) = FedAvg(small.loss(small.model), lr=0.1, batch_size=4, epochs=1), small.data(torch.float64)
+        rule, (x, y) = FedAvg(loss(small, small.model), lr=0.1, batch_size=4, epochs=1), small.data()
         data = first_rows(fedlib.stack_clients(list(x), list(y)), range(8, 8 - len(x), -1))
         found[name] = running.trace(rule, small.model.init(0), data)
         found[f"{name}: {ANY}"] = [float(p.square().sum()) for p in by_fedlib(small, torch.float64)()]
@@ -344,11 +296,9 @@ SETTINGS: dict[str, Any] = {
     "W3": 20,
     "clients": [100, 1000, 10_000],  # in chunks
     "chunks": [10, 100, "auto"],
-    "seed": 0,
 }
+FLOWER = flower_run.settings()
 PRESETS = {
     "full": running.Experiment("scaling_out", SETTINGS, measure, probe, ("digits",)),
-    "flower": running.Experiment(
-        "scaling_out_flower", flower_run.settings(), measure_flower, probe_flower, ("digits",)
-    ),
+    "flower": running.Experiment("scaling_out_flower", FLOWER, measure_flower, probe_flower, ("digits",)),
 }

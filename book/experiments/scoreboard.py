@@ -63,7 +63,7 @@ PARTS = (0.4, 0.2, 0.4)  # of each client's rows: training, validation, test
 PIXELS, SEEN = 196, 40  # of an image, and those that a client sees where clients have different ones
 TABLE: dict[str, Any] = {"table": "wine", "rows": 8, "validation": 10, "features": 4, "hold_out": 78, "groups": 2}
 HIDDEN = {"writers": (64,), "columns without names": (16, 8)}  # hidden layers; (32,) for digits
-SETTINGS = {
+SETTINGS: dict[str, Any] = {
     "clients": 100,  # and of them
     "cohort": 10,  # in each round
     "everybody": 40,  # clients where all take part in each round
@@ -72,14 +72,9 @@ SETTINGS = {
     "characters": 100,  # of a writer, at the most
     "trainers": 8,  # clients of which FedSGCNN measures all pairs
     "pair rounds": 20,
-    "seeds": [100, 101, 102, 103, 104],
-    "seed that chooses": 0,
-    "batch_size": 20,
-    "epochs": 2,
-    "rates": RATES,
-    "own settings": OWN,
-    "table": TABLE,
 }
+SETTINGS |= {"seeds": [100, 101, 102, 103, 104], "seed that chooses": 0, "batch_size": 20, "epochs": 2}
+SETTINGS |= {"rates": RATES, "own settings": OWN, "table": TABLE}
 
 
 # ---- the networks of a column ----
@@ -202,8 +197,7 @@ def with_table(clients: int, seed: int, **settings: Any) -> World:
     dealt = tabular.deal(read, clients, seed=seed, overlap=True, **settings)  # 100 rows for all
     assert dealt.validation is not None and read.classes is not None
     nets = Nets((dealt.train.x.shape[1], *HIDDEN["columns without names"], read.classes), settings["groups"])
-    three = dealt.train, dealt.validation, dealt.test
-    return World(*three, dealt.group, settings["groups"], nets, own_columns=True)
+    return World(dealt.train, dealt.validation, dealt.test, dealt.group, settings["groups"], nets, own_columns=True)
 
 
 # ---- the rows: methods ----
@@ -273,9 +267,7 @@ class Board:
             "Ditto": lambda: algorithms.Ditto(loss, **OWN["Ditto"], **how),
             "FedRep": lambda: algorithms.FedRep(loss, local=last, **OWN["FedRep"], **how),
             "pFedGraph": lambda: algorithms.PFedGraph(loss, **how),
-            OURS: lambda: (
-                SteppedLGCFL(loss, local=home, **how) if here.own_columns else SteppedSplitHalfCFL(loss, **how)
-            ),
+            OURS: partial(SteppedLGCFL, loss, local=home, **how) if home else partial(SteppedSplitHalfCFL, loss, **how),
             "IFCA": lambda: algorithms.IFCA(loss, **told),
             "FedEM": lambda: algorithms.FedEM(loss, components=here.groups, **how | {"predict": nets.mixture}),
             "FeSEM": lambda: algorithms.FeSEM(loss, **told),
@@ -344,9 +336,7 @@ class Board:
         name, here = "FedAvg, fine-tuned", self.world(kind, seed)
         state, found = self.train(name, kind, seed, rate).state, {}
         data = here.train.to(state.tuned.device).sorted()
-        for at_home in self.settings[
-            "rates"
-        ]:  # all from one model of FedAvg, which stays as it is while clients fine-tune
+        for at_home in self.settings["rates"]:  # all from one model of FedAvg, which does not change meanwhile
             algorithm = self.methods(here, seed, rate, at_home)[name]()
             tuned = algorithm.new_clients(state, data, Key(seed, self.settings["rounds"]), rounds=1)
             end = fedlib.Result(tuned, data.id, pd.DataFrame())
@@ -470,8 +460,5 @@ def probe() -> running.Probe:
     return found
 
 
-PRESETS = {
-    "full": running.Experiment(
-        "scoreboard", SETTINGS, measure, probe, data=("mnist5k", "femnist300", "wine"), by_arm=True
-    )
-}
+DATA = ("mnist5k", "femnist300", "wine")
+PRESETS = {"full": running.Experiment("scoreboard", SETTINGS, measure, probe, DATA, by_arm=True)}

@@ -37,22 +37,10 @@ SHIFTS = ("P(x)", "P(y)", "P(y given x)", "P(x given y)")
 WITHOUT_LABELS = ("FedAvg", "FedProx", "SCAFFOLD", "FedAdam", "PACFL", "FedCG")  # serve a new client by its images
 COLOURS = ("red", "green", "blue")
 TURNS, BANK = (0.0, 90.0, 180.0, 270.0), 5
-SETTINGS = {
-    "grades": [2, 8],
-    "clients": 20,
-    "new": 5,
-    "digits": 200,
-    "rounds": 40,
-    "new rounds": 10,  # of local training that a new client may spend; those that train alone have all
-    "trainers": 8,
-    "pair rounds": 20,
-    "seeds": [100, 101, 102, 103, 104],
-    "seed that chooses": 0,
-    "batch_size": 40,
-    "epochs": 2,
-    "rates": [0.02, 0.05, 0.15, 0.45, 0.9],
-    "rate of FedAdam's clients": 0.1,
-}
+SETTINGS = {"grades": [2, 8], "clients": 20, "new": 5, "digits": 200, "rounds": 40, "batch_size": 40, "epochs": 2}
+SETTINGS |= {"new rounds": 10}  # of local training that a new client may spend; those that train alone have all
+SETTINGS |= {"rates": [0.02, 0.05, 0.15, 0.45, 0.9], "rate of FedAdam's clients": 0.1}
+SETTINGS |= {"trainers": 8, "pair rounds": 20, "seeds": [100, 101, 102, 103, 104], "seed that chooses": 0}
 
 # ---- the four shifts ----
 
@@ -185,8 +173,7 @@ def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
     figures: dict[str, Any] = {}
     names = [*METHODS, *CONTROLS]
     arms = {name: [name] for name in names}
-    for shift, grade in product(SHIFTS, settings["grades"]):
-        kind = f"{shift}, {grade}"
+    for kind in (f"{shift}, {grade}" for shift, grade in product(SHIFTS, settings["grades"])):
         chosen = chosen_rates(keep, board, kind, choosing, arms, names)
         rates = chosen["rates"]
         for what, value in chosen.items():

@@ -237,10 +237,9 @@ def judge(rows: pd.DataFrame, row: pd.Series, seeds: int | None = None) -> tuple
     if row.metric == "ratio" and mean > published:
         if alone:
             return "undecided", "One run, above the paper's bound."
-        sure = mean - half > published
-        return (
-            ("reproduced", "Above the paper's bound.") if sure else ("undecided", "Our seeds scatter too much to tell.")
-        )
+        if mean - half > published:
+            return "reproduced", "Above the paper's bound."
+        return "undecided", "Our seeds scatter too much to tell."
     theirs = row.half_width / unit if row.half_width == row.half_width else SLACK
     near = abs(mean - published) <= (ALONE if alone else half) + theirs
     found = "The intervals overlap" if near else "The figures are too far apart"
@@ -339,9 +338,8 @@ def table() -> pd.DataFrame:
             if row.against:
                 theirs, gap, other = _difference(rows, row)
                 here = _text(*(unit * v for v in interval(gap)), digits)
-                line["difference"] = (
-                    f"Minus {other}: {here} here, {_text(unit * theirs, math.nan, digits)} in the paper."
-                )
+                there = _text(unit * theirs, math.nan, digits)
+                line["difference"] = f"Minus {other}: {here} here, {there} in the paper."
         shown.append(row[KEYS].to_dict() | line | row[["verdict", "reason"]].to_dict())
     return pd.DataFrame(shown)
 
@@ -352,9 +350,8 @@ def main() -> None:
     part = FOLDER / f"verdicts.{os.getpid()}.part"
     after.to_csv(part, index=False, lineterminator="\n")
     os.replace(part, FOLDER / "verdicts.csv")
-    print(
-        f"{(before.verdict != after.verdict).sum()} verdicts changed", *after.verdict.value_counts().items(), sep="\n"
-    )
+    changed = (before.verdict != after.verdict).sum()
+    print(f"{changed} verdicts changed", *after.verdict.value_counts().items(), sep="\n")
 
 
 if __name__ == "__main__":

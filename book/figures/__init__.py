@@ -99,31 +99,17 @@ def split_slider(algorithm: Any, state: Any, groups: ArrayLike, history: pd.Data
     pairs = np.round(100 * cosines[:, i, j]).astype(int)
     # from round to round: modulo 256, the sums come out right
     steps = np.diff(pairs, axis=0, prepend=0).astype(np.int8)
-    splits = [
-        {
-            "round": s.round,
-            "model": s.model,
-            "new": s.new,
-            "size": len(s.members),
-            "moved": s.members[s.part == 1].tolist(),
-            "objective": round(s.objective, 3),
-        }
-        for s in state.splits
-    ]
+    splits = []
+    for s in state.splits:
+        moved, objective = s.members[s.part == 1].tolist(), round(s.objective, 3)
+        splits.append({"round": s.round, "model": s.model, "new": s.new, "size": len(s.members)})
+        splits[-1] |= {"moved": moved, "objective": objective}
     chart, plots = _chart(rounds, scores, tests, rules, splits, group)
-    data = {
-        "rounds": rounds,
-        "groups": group.tolist(),
-        "rest": algorithm.rest,
-        "rules": [rule | plot for rule, plot in zip(rules, plots, strict=True)],
-        "tests": [[int(t), int(c), int(due), *(float(f"{v:.6g}") for v in row)] for t, c, due, *row in tests],
-        "splits": splits,
-        "scores": [
-            [int(t), *np.round(row, 3).tolist()] for t, row in zip(scores.index, scores.to_numpy(), strict=True)
-        ],
-        "cosines": base64.b64encode(steps.tobytes()).decode(),
-        "plot": {"left": _LEFT, "right": _RIGHT},
-    }
+    data = {"rounds": rounds, "groups": group.tolist(), "rest": algorithm.rest, "splits": splits}
+    data |= {"plot": {"left": _LEFT, "right": _RIGHT}, "cosines": base64.b64encode(steps.tobytes()).decode()}
+    data["rules"] = [rule | plot for rule, plot in zip(rules, plots, strict=True)]
+    data["tests"] = [[int(t), int(c), int(due), *(float(f"{v:.6g}") for v in row)] for t, c, due, *row in tests]
+    data["scores"] = [[int(t), *row] for t, *row in scores.round(3).reset_index().to_numpy().tolist()]
     table = scores.round(2).set_axis([f"group {LETTERS[g]}" for g in names], axis=1)
     for rule, values in zip(rules, (short, pace), strict=True):
         by_round = pd.Series(values).groupby(tests[:, 0])
@@ -366,18 +352,10 @@ def teachers_t(figures: Mapping[str, Any] | None = None) -> Figure:
     scene = _scene("teacher", x=[*x.values()], T=temperatures, height=height, level=level, runs=runs, first=first)
     columns = ["federation", "head", "rate", "T", "largest domain", "±", "NMI", "± "]
     table = pd.DataFrame(lines, columns=columns).to_html(index=False, border=0, float_format="{:.2f}".format)
-    data = {
-        "kinds": list(dict.fromkeys(k for k, _ in arms)),
-        "heads": list(dict.fromkeys(h for _, h in arms)),
-        "rates": rates,
-        "T": temperatures,
-        "x": list(x.values()),
-        "runs": runs,
-        "chance": chance,
-        "first": {"kind": kind, "head": head, "rate": rate, "at": 0},
-        "bottom": bottoms["NMI"],
-        "height": height,
-    }
+    kinds, heads = (list(dict.fromkeys(parts)) for parts in zip(*arms, strict=True))
+    data = {"kinds": kinds, "heads": heads, "rates": rates, "T": temperatures, "x": list(x.values())}
+    data |= {"first": {"kind": kind, "head": head, "rate": rate, "at": 0}, "bottom": bottoms["NMI"], "height": height}
+    data |= {"runs": runs, "chance": chance}
     caption = (
         "Do all images fall to one domain? Dots are seeds, bars 95 % intervals; dashed: four domains at random. "
         f"Before you move anything: {kind}, {head} head, rate {rate}."
@@ -453,12 +431,10 @@ def scoreboard(figures: Mapping[str, Any]) -> Figure:
         ties = name == first or compare(scores[kind][first], scores[kind][name])["verdict"] != "holds"
         return mean, mean - means[kind]["FedAvg"], name not in _CONTROLS and ties
 
-    families = {
-        family: {
-            _SHOWN.get(n, n): [cell(kind, n) for kind in kinds] for n in names if any(n in scores[k] for k in kinds)
-        }
-        for family, names in _FAMILIES.items()
-    }
+    families: dict[str, dict[str, Any]] = {family: {} for family in _FAMILIES}
+    for family, names in _FAMILIES.items():
+        for n in (n for n in names if any(n in scores[kind] for kind in kinds)):
+            families[family][_SHOWN.get(n, n)] = [cell(kind, n) for kind in kinds]
     words = (
         "Mean accuracy in %. Bold: the highest of its column, and those that, seed by seed, do not differ "
         "significantly. Orange is better than FedAvg, purple worse. A dash was not run. * Tune its learning rate "
@@ -486,16 +462,11 @@ def chooser(figures: Mapping[str, Any]) -> Figure:
 
     grid: dict[str, dict[str, Any]] = {}
     for kind in _ordered(figures["grid"]):
-        rows = figures["grid"][kind]
-        seeds = list(next(iter(rows.values()))["accuracy"])
-        grid[kind] = {
-            name: {
-                "seeds": [round(row["accuracy"][s], 4) for s in seeds],
-                "kB": round(sum(np.mean(list(row[f"kB {way}"].values())) for way in ("down", "up")), 3),
-            }
-            for name, row in rows.items()
-            if name not in _CONTROLS
-        }
+        for name, row in figures["grid"][kind].items():
+            if name not in _CONTROLS:
+                seeds = [round(score, 4) for _, score in sorted(row["accuracy"].items())]
+                sent = sum(np.mean(list(row[f"kB {way}"].values())) for way in ("down", "up"))
+                grid.setdefault(kind, {})[name] = {"seeds": seeds, "kB": round(sent, 3)}
     methods = list(dict.fromkeys(m for rows in grid.values() for m in rows))
     lines = [
         [kind, _SHOWN.get(name, name), *interval(row["seeds"]), row["kB"], "yes" if name in SUMS_SUFFICE else "no"]
@@ -517,15 +488,10 @@ def chooser(figures: Mapping[str, Any]) -> Figure:
         drawn.append(line | {"place": order.index(name) if name in order else 0})
     scene = _scene("chooser", lines=drawn, bottom=plot["top"] + plot["row"] * len(methods), **plot)
     some = [row["kB"] for rows in grid.values() for row in rows.values() if row["kB"] > 0]
-    data = {
-        "grid": grid,
-        "sums": [m for m in methods if m in SUMS_SUFFICE],
-        "names": {m: _SHOWN[m] for m in methods if m in _SHOWN},
-        "words": {k: w for k, w in _DIFFER_BY.items() if k in grid},
-        "t": float(stdtrit(len(seeds) - 1, 0.975)),
-        "range": [round(float(np.floor(np.log10(min(some)))), 1), round(float(np.ceil(np.log10(max(some)))), 1)],
-        "plot": plot,
-    }
+    data = {"grid": grid, "plot": plot, "t": float(stdtrit(len(seeds) - 1, 0.975))}
+    data["range"] = [float(np.floor(np.log10(min(some)))), float(np.ceil(np.log10(max(some))))]
+    data |= {"sums": [m for m in methods if m in SUMS_SUFFICE], "names": {m: _SHOWN[m] for m in methods if m in _SHOWN}}
+    data["words"] = {k: w for k, w in _DIFFER_BY.items() if k in grid}
     words = (
         f"Which method? Clients differ by: {_DIFFER_BY[kind]}. Blue: the highest mean, and methods that do "
         "not differ significantly from it. Small dots are seeds, bars 95 % intervals; sent is what one client receives "

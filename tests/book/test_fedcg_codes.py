@@ -45,7 +45,8 @@ def test_a_code_names_the_changes(monkeypatch):
         alone = chapter.changed(x[:2], np.array([1 << (4 - i)] * 2))
         assert np.array_equal(alone, chapter.shrunk(change(torch.as_tensor(x[:2]).float()).numpy()))
         assert np.abs(alone.astype(int) - chapter.changed(x[:2], np.array([0, 0]))).mean() > 3
-    monkeypatch.setattr(chapter, "images", lambda data: (x, np.arange(500) % 10))
+    arrays = chapter.datasets.Arrays(x, np.arange(500) % 10, stats=chapter.datasets.stats("mnist5k"))
+    monkeypatch.setattr(chapter.datasets, "load", lambda data: arrays)
     train, choose, test = chapter.groups(chapter.SETTINGS | {"clients": [9, 3, 2], "images": [40, 20, 15]}, "", 1)
     assert train.n.tolist() == [40] * 9 and len(choose) == 3 and test.x.shape[1:] == (1, 14, 14)
     codes = chapter.CODES[train.columns["w_d"].argmax(-1)]  # (K, N, 5)
