@@ -1,7 +1,8 @@
 """Print the built book with headless Chromium: ``make pdf``.
 
-_build/html/downloads/NN_slug.pdf is a chapter. book.pdf has a cover, the contents, and all pages in their order but for
-the first one and the library's reference. A link leads to the published page, and in book.pdf to the page there.
+_build/html/downloads/NN_slug.pdf is a chapter. book.pdf has a cover, an imprint, the contents, and all pages in their
+order but for the first one and the library's reference, each part behind a sheet with its name. A link leads to the
+published page, and in book.pdf to the page there.
 Of Jupyter Book's own builders of PDFs one needs LaTeX, and the other prints the whole book, without its chapters.
 """
 
@@ -11,10 +12,11 @@ import shutil
 import sys
 import tempfile
 from collections.abc import Callable
-from itertools import accumulate
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
+import yaml
 from playwright.sync_api import Page, sync_playwright
 from pypdf import PdfReader, PdfWriter
 from pypdf.generic import ArrayObject, NameObject, TextStringObject
@@ -29,7 +31,9 @@ QUIET = ("--no-sandbox", "--disable-gpu", "--no-first-run", "--disable-backgroun
 TITLE, AUTHOR, ADDRESS = notebooks.CONFIG["title"], notebooks.CONFIG["author"], notebooks.ADDRESS
 TEMPLATE = notebooks.TEMPLATES.get_template("pdf.html")
 FRONT = {"title": TITLE, "author": AUTHOR, "address": ADDRESS, "html": HTML.as_uri(), "release": badges.release()}
+FRONT["date"] = yaml.safe_load((notebooks.ROOT / "CITATION.cff").read_text(encoding="utf8"))["date-released"]
 FRONT["place"] = ADDRESS if badges.repository() != badges.PLACEHOLDER else ""  # not published yet
+SHEET = {"width": 794, "height": 1123}  # A4, in pixels
 READY = Path(__file__).with_name("pdf.js").read_text(encoding="utf8")
 
 
@@ -41,19 +45,19 @@ def contents(toc: Path = notebooks.ROOT / "_toc.yml") -> dict[str, list[str]]:
 
 
 def printer(browser: Page, folder: Path) -> Callable[..., PdfReader]:
-    """A function that prints a page of the book.
+    """A function that prints a page of a part of the book.
 
-    With what pdf.html needs, it prints the front, for titles (`names`) and first sheets (`starts`), or the numbers of
-    some `sheets`.
+    With what pdf.html needs, it prints the front, for titles (`names`) and first sheets (`starts`), also the `openers`
+    of the parts, or the numbers of some `sheets`.
     """
 
-    def printed(name: str, **needs: Any) -> PdfReader:
+    def printed(name: str, part: str = "", **needs: Any) -> PdfReader:
         source, path = HTML / f"{name}.html", folder / f"{name.replace('/', '-')}.pdf"
         if needs:
             source = path.with_suffix(".html")
             source.write_text(TEMPLATE.render(FRONT | {"parts": contents()} | needs), encoding="utf8")
         browser.goto(source.as_uri())
-        browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS, TITLE])
+        browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS, TITLE, part])
         browser.pdf(path=path, prefer_css_page_size=True, tagged=True, outline=not needs, print_background=True)
         pdf = PdfReader(path)
         once(pdf.outline)
@@ -108,24 +112,36 @@ def main(out: Path = downloads.OUT) -> None:
     found = next(filter(None, map(shutil.which, BROWSERS)), None)
     if not found:
         sys.exit(f"`make pdf` prints with Chromium, and there is none of {', '.join(BROWSERS)}; install chromium")
-    pages = [page for pages in contents().values() for page in pages]
+    parts = contents()
+    pages = {page: part for part, pages in parts.items() for page in pages}
     if missing := [page for page in pages if not (HTML / f"{page}.html").exists()]:
         sys.exit(f"{missing[0]} has not been built; type `make book` first")
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as p:
         browser = p.chromium.launch(executable_path=found, args=QUIET)
-        printed = printer(browser.new_page(reduced_motion="reduce"), Path(folder))
-        each = {page: printed(page) for page in tqdm(pages, desc="pages", mininterval=5)}
-        *firsts, sheets = accumulate((len(pdf.pages) for pdf in each.values()), initial=0)
-        starts = dict(zip(each, firsts, strict=True))
-        first = printed("front", names={page: title(pdf) for page, pdf in each.items()}, starts=starts)
+        page = browser.new_page(reduced_motion="reduce", viewport=SHEET)
+        page.emulate_media(media="print")
+        printed = printer(page, Path(folder))
+        each = {page: printed(page, part) for page, part in tqdm(pages.items(), desc="pages", mininterval=5)}
+        starts, sheets = {}, 0
+        for names in parts.values():
+            sheets += 1  # the part's own
+            for page in names:
+                starts[page], sheets = sheets, sheets + len(each[page].pages)
+        needs = {"names": {page: title(pdf) for page, pdf in each.items()}, "starts": starts}
+        first, openers = printed("front", **needs), printed("openers", openers=True, **needs)
         numbers = printed("numbers", sheets=sheets)
         browser.close()
         book = PdfWriter(first)
-        for page, pdf in each.items():
-            book.append(pdf)
-            if page.startswith("notebooks/"):
-                save(PdfWriter(pdf), out / f"{Path(page).name}.pdf", title(pdf), numbers)
+        for number, (part, names) in enumerate(parts.items()):
+            whole = PdfWriter()
+            whole.append(openers, pages=(number, number + 1))
+            for page in names:
+                whole.append(each[page])
+                if page.startswith("notebooks/"):
+                    save(PdfWriter(each[page]), out / f"{Path(page).name}.pdf", title(each[page]), numbers)
+            whole.write(file := BytesIO())
+            book.append(file, part)
         lead_inside(book, {page: start + len(first.pages) for page, start in starts.items()})
         save(book, out / "book.pdf", TITLE, numbers, len(first.pages))
     print(f"The PDFs are {out}/*.pdf.")

@@ -1,11 +1,19 @@
 """What `make pdf` prints from the built pages: a few of them, with Chromium."""
 
+import math
+import re
+
 import pytest
 from pypdf import PdfReader
 
 from tools import pdf
 
-PARTS = {"Teaching": ["book/teaching/index"], "One model": ["notebooks/01_fedavg", "book/notation"]}
+PARTS = {
+    "Teaching": ["book/teaching/index"],
+    "In practice": ["notebooks/01_fedavg", "notebooks/12_who_helps_whom", "book/notation"],
+}
+FRONT = 3  # sheets of the book: cover, imprint, contents
+MM = 72 / 25.4
 
 
 @pytest.fixture(scope="module")
@@ -22,8 +30,30 @@ def addresses(pdf):
     return [str(link["/A"]["/URI"]) for link in links if "/URI" in link.get("/A", {})]
 
 
+def words(sheet):
+    return " ".join(sheet.extract_text().split())
+
+
+def letters(sheet):
+    """The size of each piece of text in points, and how far above the edge of the sheet it is."""
+    pieces = []
+
+    def add(text, page, line, _, size):
+        if text.strip():
+            scale = math.hypot(*(line[0] * page[i] + line[1] * page[i + 2] for i in (0, 1)))
+            pieces.append((round(size * scale, 1), line[4] * page[1] + line[5] * page[3] + page[5]))
+
+    sheet.extract_text(visitor_text=add)
+    return pieces
+
+
+def named(outline):
+    """The bookmarks of an outline, without the lists of those below them."""
+    return [mark for mark in outline if not isinstance(mark, list)]
+
+
 def test_chapters_and_one_book(out):
-    assert sorted(p.name for p in out.iterdir()) == ["01_fedavg.pdf", "book.pdf"]
+    assert sorted(p.name for p in out.iterdir()) == ["01_fedavg.pdf", "12_who_helps_whom.pdf", "book.pdf"]
 
 
 def test_links_lead_to_published_pages_and_nowhere_on_this_machine(out):
@@ -36,7 +66,7 @@ def test_links_lead_to_published_pages_and_nowhere_on_this_machine(out):
 
 
 def test_sheets_have_a_size_and_a_number(out):
-    for name, front in (("01_fedavg", 0), ("book", 2)):
+    for name, front in (("01_fedavg", 0), ("book", FRONT)):
         sheets = PdfReader(out / f"{name}.pdf").pages
         assert {(round(float(s.mediabox.width)), round(float(s.mediabox.height))) for s in sheets} == {(595, 842)}
         for number, sheet in enumerate(sheets[front:], 1):
@@ -47,21 +77,57 @@ def test_sheets_have_a_size_and_a_number(out):
 def test_the_book_has_a_cover_contents_and_bookmarks(out):
     book, chapter = PdfReader(out / "book.pdf"), PdfReader(out / "01_fedavg.pdf")
     assert (book.metadata.title, book.metadata.author) == (pdf.TITLE, pdf.AUTHOR)
-    assert " ".join(book.pages[0].extract_text().split()).startswith(pdf.TITLE)
-    marks = [mark for mark in book.outline if not isinstance(mark, list)]  # a list has the sections of the page before
+    assert words(book.pages[0]).startswith(pdf.TITLE)
+    assert [mark.title for mark in named(book.outline)] == [*PARTS]
+    marks = [mark for inside in book.outline if isinstance(inside, list) for mark in named(inside)]
     titles = [mark.title for mark in marks]
-    sections = [mark.title for mark in book.outline[3] if not isinstance(mark, list)]
-    assert sections == [mark.title for mark in chapter.outline[1] if not isinstance(mark, list)]
+    sections = [mark.title for mark in named(book.outline[3][1])]
+    assert sections == [mark.title for mark in named(chapter.outline[1])]
     assert sections[0] == "The idea in a picture" and sections[-2:] == ["Exercises", "Recap"]
     assert titles[0] == "For teachers" and titles[1] == chapter.metadata.title and titles[1].startswith("1. Fed")
-    lines = book.pages[1].extract_text().splitlines()
+    lines = book.pages[FRONT - 1].extract_text().splitlines()
     starts = [book.get_destination_page_number(mark) for mark in marks]
     for title, start in zip(titles, starts, strict=True):
-        assert any(title in line for line in lines) and str(start - 1) in " ".join(lines)
-    assert [line for line in lines if line in PARTS] == [*PARTS]
+        assert any(title in line for line in lines) and str(start - FRONT + 1) in " ".join(lines)
     # The contents lead to places in the book.
-    inside = [link.get_object() for link in book.pages[1]["/Annots"]]
+    inside = [link.get_object() for link in book.pages[FRONT - 1]["/Annots"]]
     assert [book.get_page_number(link["/Dest"][0].get_object()) for link in inside] == starts
+
+
+def test_the_imprint_says_how_to_cite_the_book(out):
+    text = words(PdfReader(out / "book.pdf").pages[1])
+    assert all(said in text for said in (pdf.AUTHOR, pdf.FRONT["release"], pdf.FRONT["date"], "CC BY 4.0", "@misc{"))
+
+
+def test_each_part_has_a_sheet_that_says_what_it_is_about(out):
+    book = PdfReader(out / "book.pdf")
+    for mark, (name, pages) in zip(named(book.outline), PARTS.items(), strict=True):
+        sheet = book.pages[book.get_destination_page_number(mark)]
+        assert words(sheet).startswith(name) and len(sheet["/Annots"]) == len(pages)
+    template = (pdf.notebooks.ROOT / "tools/pdf.html").read_text(encoding="utf8")
+    parts = re.findall(r"^  - caption: (.+)$", (pdf.notebooks.ROOT / "_toc.yml").read_text(encoding="utf8"), re.M)
+    assert [name for name in parts if name != "Teaching" and f'  "{name}": "' not in template] == []
+
+
+def test_no_sentence_asks_to_move_what_is_printed(out):
+    text = " ".join(map(words, PdfReader(out / "12_who_helps_whom.pdf").pages))
+    assert "Move the radius" not in text and "figures.who_helps_whom" not in text and "open the solution" not in text
+    assert "It moves on the chapter\N{RIGHT SINGLE QUOTATION MARK}s page" in text
+
+
+def test_no_sheet_of_a_chapter_ends_in_white(out):
+    """Less than two fifths of any but the last, because the text after a figure that does not fit comes before it."""
+    for path in sorted(out.glob("*_*.pdf")):
+        for sheet in [*PdfReader(path).pages][:-1]:
+            foot = min(height for _, height in letters(sheet) if height > 22 * MM)
+            assert foot < (22 + 0.4 * 251) * MM, (path.name, words(sheet)[:80])
+
+
+def test_figures_have_letters_of_one_size(out):
+    """Numbers at an axis have 8.6 points, and titles 10.3, which nothing else has."""
+    for path in sorted(out.glob("*_*.pdf")):
+        sizes = {size for sheet in PdfReader(path).pages for size, _ in letters(sheet)}
+        assert {8.6, 10.3} <= sizes and min(sizes) > 5, path.name
 
 
 def test_hints_stand_after_the_exercises(out):
@@ -71,10 +137,11 @@ def test_hints_stand_after_the_exercises(out):
 
 
 def test_each_sheet_says_at_its_head_where_it_belongs(out):
-    """The first sheet of a chapter has the book's name, the others have the chapter's."""
+    """The first sheet of a chapter has the book's name, the others have the chapter's, and all have the part's."""
     first, *others = (" ".join(sheet.extract_text().split()) for sheet in PdfReader(out / "01_fedavg.pdf").pages)
     title = PdfReader(out / "01_fedavg.pdf").metadata.title
-    assert first.startswith(f"{pdf.TITLE} {title}") and all(text.startswith(title) for text in others)
+    assert first.startswith(f"{pdf.TITLE} In practice {title}")
+    assert all(text.startswith(f"{title} In practice") for text in others)
 
 
 def test_what_is_for_the_screen_stays_there(out):
