@@ -35,11 +35,13 @@ def test_a_client_trains_with_none_or_with_those_of_its_architecture(method, kin
 
 
 def test_each_pull_is_another():
-    """Towards nothing, all prototypes, one's own or those of an architecture; in round 1 there are none."""
+    """To nothing, all prototypes, one's own, or those of an architecture or of dense clients; round 1 has none."""
     data, x, *_ = experiment.deal(SETTINGS, 2)  # each shares a class with one of its architecture
     for rounds, apart in ((1, False), (2, True)):
-        found = [experiment.predictions(m, data, x.double(), rounds, 1, **EXACT) for m in experiment.METHODS[:4]]
-        gaps = [(found[i] - found[j]).abs().amax((1, 2)) for i, j in combinations(range(4), 2)]
+        found = [experiment.predictions(m, data, x.double(), rounds, 1, **EXACT) for m in experiment.METHODS[:5]]
+        assert (found[3] - found[4])[::2].abs().max() < 1e-9, "dense clients are of one architecture"
+        gaps = [(found[i] - found[j]).abs().amax((1, 2))[1::2] for i, j in combinations(range(5), 2)]
+        gaps += [(found[i] - found[j]).abs().amax((1, 2))[::2] for i, j in combinations(range(4), 2)]
         assert all(float(gap.min()) > 1e-6 if apart else float(gap.max()) < 1e-9 for gap in gaps)
 
 
