@@ -39,19 +39,19 @@ CLAIMS = {
     "For dense clients, *from dense* and *by architecture* are the same": lambda read: all(
         read("different_networks")[DENSE][score] == read("different_networks")[BY][score] for score in EARLY[:1]
     ),
-    "as good with the means of their own architecture (0.871) as with all (0.862)": every(
+    "as good with the means of their architecture (0.871) as with all (0.862)": every(
         printed("different_networks", {BY: "0.871", "FedProto": "0.862"}, EARLY[1]), NO_MORE
     ),
-    "give 6 points more than own prototypes, and dense means not certainly more": every(
+    "give 6 points more than own prototypes, dense means not certainly more": every(
         says(HOLDS, "different_networks", BY, OWN, EARLY[1], seeds=9, points="6"),
         says(UNDECIDED, "different_networks", DENSE, OWN, EARLY[1], half=0.06),
     ),
-    "Alone, half or twice the rate does not catch up": every(
+    "training alone with half or twice the rate does not catch up": every(
         nets(UNDECIDED, "alone, half the rate", EARLY[1], within=0.005, half=0.03),
         beats("different_networks", "alone", "alone, twice the rate", EARLY[1], seeds=10, by=0.15),
     ),
-    "After 60 rounds no gain is certain": nets(UNDECIDED, PULLED, LATE[1], half=0.04),
-    "and dense networks never gain": nets(UNDECIDED, PULLED, EARLY[0], LATE[0], within=0.005, half=0.01),
+    "After 60 rounds none is certain": nets(UNDECIDED, PULLED, LATE[1], half=0.04),
+    "Dense networks never gain": nets(UNDECIDED, PULLED, EARLY[0], LATE[0], within=0.005, half=0.01),
     "is worse than training alone at both times": nets(OPPOSITE, AVERAGED, *EARLY, *LATE),
     "Fine-tuned, it draws level after 60 rounds": every(
         nets(OPPOSITE, TUNED, *EARLY), nets(UNDECIDED, TUNED, *LATE, within=0.01)
@@ -61,4 +61,4 @@ CLAIMS = {
     ),
 }
 
-GIVEN = ["The rate is always 0.3"]
+GIVEN = ["The rate is 0.3"]
