@@ -1,5 +1,7 @@
 """Clients of two architectures: who is trained with whom, and on which images a client is scored."""
 
+from itertools import combinations
+
 import numpy as np
 import pytest
 import torch
@@ -30,6 +32,17 @@ def test_a_client_trains_with_none_or_with_those_of_its_architecture(method, kin
         for k in range(3):
             params = {name: p[0] for name, p in rule.client_params(state, torch.tensor([k])).items()}
             assert (net(params, x.double()) - found[2 * k + first]).abs().max() < 1e-9
+
+
+def test_each_pull_is_another():
+    """To nothing, all prototypes, one's own, or those of an architecture or of dense clients; round 1 has none."""
+    data, x, *_ = experiment.deal(SETTINGS, 2)  # each shares a class with one of its architecture
+    for rounds, apart in ((1, False), (2, True)):
+        found = [experiment.predictions(m, data, x.double(), rounds, 1, **EXACT) for m in experiment.METHODS[:5]]
+        assert (found[3] - found[4])[::2].abs().max() < 1e-9, "dense clients are of one architecture"
+        gaps = [(found[i] - found[j]).abs().amax((1, 2))[1::2] for i, j in combinations(range(5), 2)]
+        gaps += [(found[i] - found[j]).abs().amax((1, 2))[::2] for i, j in combinations(range(4), 2)]
+        assert all(float(gap.min()) > 1e-6 if apart else float(gap.max()) < 1e-9 for gap in gaps)
 
 
 def test_scores_count_images_of_own_classes_and_clients_of_one_architecture(monkeypatch):
