@@ -489,6 +489,19 @@ CLAIMS = {
     ),
 }
 
+RARE = "rare_domains"
+CLAIMS |= {
+    "$A$ alone changes nothing measurable, and the whole graph is 1.4 points above modules after 100 rounds and "
+    "undecided after 50.": every(
+        says(UNDECIDED, RARE, "A", "modules", "rare twins: rare, 50", "rare twins: rare, 100", half=0.02),
+        beats(RARE, "FedCG", "modules", "rare twins: rare, 100", points="1.4"),
+        says(UNDECIDED, RARE, "FedCG", "modules", "rare twins: rare, 50"),
+    ),
+    "Where they resemble none, it costs 13 points and then 8.5": every(
+        says(OPPOSITE, RARE, "FedCG", "modules", "rare strangers: rare, 50", points="-13"),
+        says(OPPOSITE, RARE, "FedCG", "modules", "rare strangers: rare, 100", points="-8.5"),
+    ),
+}
 GIVEN = [
     "its learning rate of 0.001",
     "four rates from 0.03 to 0.6",
