@@ -8,6 +8,11 @@ the same target, at 1 opposite ones. No private layer can turn a bowl into a hil
 Pairs of training clients say who gains by whom. Distances of clients, some learned from these pairs, are judged on
 pairs of unseen clients; then all are clustered by each distance, in the same way. FedSGCNN, CFL and pFedGraph federate
 beside true groups, random ones, one federation of all, and clients alone.
+
+Preset ``chapter``. The federation of chapter 12's notebook with ten other seeds: bowls and hills, no slope, columns as
+they are. The cosine and the Siamese network both look at networks after the same epochs. Beside it the same clients
+with one target for all, who differ in columns and rows only. Unseen pairs are measured once more from another start,
+which says how well any prediction of their gains could do.
 """
 
 import itertools
@@ -31,7 +36,7 @@ from fedlib.algorithms.pfedgraph import PFedGraph, PFedGraphState
 from fedlib.client.local_layers import split_layers
 from fedlib.evaluation import Result
 from fedlib.params import Params, broadcast, sub, take, to_matrix
-from fedlib.server import transfer
+from fedlib.server import model_graph, transfer
 from fedlib.server.clusters import cosine_similarity
 from fedlib.server.distance_clusters import dbscan, linkage, same_sizes
 
@@ -58,6 +63,15 @@ SETTINGS: dict[str, Any] = {
     "clusters": [1, 2, 3, 4],  # validation chooses
     "alphas": [0.05, 0.2, 0.8],  # of pFedGraph; validation chooses
     "seeds": [100, 101, 102, 103, 104],  # nothing was chosen on these
+}
+CHAPTER = {name: SETTINGS[name] for name in ("rows", "features", "validation", "rounds", "pair_rounds", "every")} | {
+    "targets": {"bowls and hills": 1.0, "bowls only": 0.0},  # strength of `tabular.deal`
+    "clients": 24,
+    "trainers": 14,
+    "repeats": 2,  # the second start measures unseen pairs again
+    "snapshots": [100],  # local epochs after which both distances look at networks
+    "clusters": [1, 2, 3, 4],
+    "seeds": list(range(100, 110)),  # nothing was chosen on these
 }
 SHARED = ("dense2", "dense3", "dense4")
 
@@ -94,10 +108,22 @@ def two_targets(x: np.ndarray, dose: float) -> list[np.ndarray]:
     return [normal_scores(np.cos(angle) * first + sign * np.sin(angle) * bowl) for sign in (1, -1)]
 
 
+def table_of() -> tabular.Table:
+    """Breast Cancer with a standard normal sample in each column, for a regression."""
+    table = tabular.table("breast_cancer")
+    return replace(table, x=np.stack([normal_scores(c) for c in table.x.T], 1).astype(np.float32), classes=None)
+
+
+def networks(settings: Settings, seed: int, dtype: torch.dtype) -> tuple[models.Model, list[Params]]:
+    """The network of all clients, and its starts."""
+    net = models.Model(Narrow(settings["features"]))
+    starts = [net.init(1000 * seed + r) for r in range(settings["repeats"])]
+    return net, [{n: p.to(dtype) for n, p in start.items()} for start in starts]
+
+
 def world_of(settings: Settings, dose: float, seed: int, dtype: torch.dtype = torch.float32) -> Any:
     """Clients with columns of their own, each coded up or down; half of them with a hill in place of a bowl."""
-    table = tabular.table("breast_cancer")
-    table = replace(table, x=np.stack([normal_scores(c) for c in table.x.T], 1).astype(np.float32), classes=None)
+    table = table_of()
     group = torch.from_numpy(np.random.RandomState(seed).permutation(settings["clients"]) % 2)
     how = {name: settings[name] for name in ("clients", "rows", "features", "validation")}
     targets = (y.astype(np.float32) for y in two_targets(table.x.astype(float), dose))
@@ -105,9 +131,19 @@ def world_of(settings: Settings, dose: float, seed: int, dtype: torch.dtype = to
     pairs = zip(*(spaces.parts_of(d).items() for d in dealt), strict=True)
     sets = {n: replace(a, y=torch.where(group[:, None] == 1, b.y, a.y)) for (n, a), (_, b) in pairs}
     sets = {n: d.to("cpu", dtype) for n, d in spaces.own_signs(sets, seed).items()}
-    net = models.Model(Narrow(settings["features"]))
-    starts = [{n: p.to(dtype) for n, p in net.init(1000 * seed + r).items()} for r in range(settings["repeats"])]
+    net, starts = networks(settings, seed, dtype)
     return chapter.World(replace(dealt[0], **sets, planted=group.numpy()), net, chapter.training(net), starts)
+
+
+def notebook_world(settings: Settings, strength: float, seed: int, dtype: torch.dtype = torch.float32) -> Any:
+    """The clients of chapter 12's notebook: half of them with a hill in place of a bowl, none at strength 0."""
+    table = table_of()
+    table = replace(table, y=two_targets(table.x.astype(float), 1)[0].astype(np.float32))
+    how = {name: settings[name] for name in ("clients", "rows", "features", "validation")}
+    dealt = tabular.deal(table, overlap=True, plant="sign", strength=strength, seed=seed, **how)
+    parts = {n: d.to("cpu", dtype) for n, d in spaces.parts_of(dealt).items()}
+    net, starts = networks(settings, seed, dtype)
+    return chapter.World(replace(dealt, **parts), net, chapter.training(net), starts)
 
 
 # ---- distances of clients ----
@@ -257,6 +293,90 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     return figures
 
 
+# ---- preset "chapter" ----
+
+
+def square(clients: int, pairs: Tensor, values: Tensor) -> Tensor:
+    """The symmetric matrix (K, K) with these values at these pairs, and 0 elsewhere."""
+    matrix = torch.zeros(clients, clients, dtype=torch.float64)
+    matrix[pairs[:, 0], pairs[:, 1]] = values.double()
+    return matrix + matrix.T
+
+
+def foretold(settings: Settings, world: Any, seed: int, epochs: int = 1000) -> tuple[Table, dict[str, Tensor]]:
+    """What pairs gain and what distances tell of unseen ones, and the distances; `epochs` of the Siamese network."""
+    clients, trainers, (last,) = settings["clients"], settings["trainers"], settings["snapshots"]
+    group, pairs = torch.as_tensor(world.clients.planted), chapter.judged_pairs(clients, trainers)
+    first, second = (replace(world, starts=[start]) for start in world.starts)
+    often = dict(settings) | {"rounds": settings["pair_rounds"]}
+    gain, apart = chapter.gains(often, first, seed, pairs).gain[0], group[pairs[:, 0]] != group[pairs[:, 1]]
+    train, unseen, loses = (pairs < trainers).all(1), (pairs >= trainers).all(1), gain <= 0
+    again = chapter.gains(often, second, seed, pairs[unseen]).gain[0]
+
+    shots, everybody = chapter.looks(settings, world, seed), transfer.all_pairs(clients)
+    update, graphs = sub(shots[last], shots[0]), [model_graph.model_graph(shots[last], SHARED)]
+    length = to_matrix(update).norm(dim=1).double()
+    predictor = model_graph.train_siamese(graphs, pairs[train], gain[train], seed, epochs)
+    distances = {
+        "true groups": (group[:, None] != group).double(),
+        "cosine": (1 - cosine_similarity(update)).double(),
+        "length": (length[:, None] - length).abs(),
+        "measured again": square(clients, pairs[unseen], -again),
+        "Siamese GCN": predictor.distance(graphs).double(),
+    }
+    score = square(clients, everybody, predictor.score(graphs, everybody))  # many distances are rounded to 0 or 1
+    asked = pairs[unseen], loses[unseen], apart[unseen]
+    table = {name: judge(d, *asked) for name, d in (distances | {"Siamese GCN": score}).items()}
+    del table["true groups"]["AUC, groups"]  # it is 1
+    table["pairs"] = {"gain inside": float(gain[~apart].mean()), "gain across": float(gain[apart].mean())}
+    table["pairs"] |= {"lose inside": float(loses[~apart].double().mean()), "lose": float(loses.double().mean())}
+    return table, distances
+
+
+def of_notebook(settings: Settings, world: Any, seed: int, epochs: int = 1000) -> Table:
+    """All rows: distances, and where there are hills also what clusters by them are worth."""
+    table, distances = foretold(settings, world, seed, epochs)
+    group = torch.as_tensor(world.clients.planted)
+    groups = {"LG-FedAvg": torch.zeros_like(group)}
+    if settings["clusters"]:
+        groups["true groups"] = group
+        groups |= {n: clustered(settings, world, distances[n], seed) for n in ("cosine", "Siamese GCN")}
+        groups["Siamese GCN, DBSCAN"] = dbscan(distances["Siamese GCN"], eps=0.5)
+    ends = {"standalone": (LocalOnly(**world.how), None)}
+    ends |= {name: (LGFedAvg(**world.how, assignment=some), some) for name, some in groups.items()}
+    for name, (algorithm, some) in ends.items():
+        table[name] = table.get(name, {}) | scored(world, federate(settings, world, algorithm, seed), some)
+    return table
+
+
+def of_target(settings: Settings, target: str, seed: int) -> Table:
+    """All rows with bowls and hills, or with bowls only, where no clusters are formed."""
+    strength = settings["targets"][target]
+    told = dict(settings) | {"clusters": settings["clusters"] if strength else []}
+    table = of_notebook(told, notebook_world(settings, strength, seed), seed)
+    for row in table.values():
+        if not strength:
+            row.pop("AUC, groups", None)  # there is one kind only
+    return table
+
+
+def measure_chapter(settings: Settings, keep: running.Keep) -> dict[str, Any]:
+    """Target -> row -> score -> seed; a seed and a target are kept at a time."""
+    figures: dict[str, Any] = {target: {} for target in settings["targets"]}
+    for seed, target in itertools.product(settings["seeds"], settings["targets"]):
+        part = f"{target}, seed {seed}"
+        enter(figures[target], seed, keep(part, predictors.plain, of_target, settings, target, seed), 4)
+    return figures
+
+
+def probe_chapter() -> running.Probe:
+    """Two rounds of everything with ten clients, in float64."""
+    small = CHAPTER | {"clients": 10, "trainers": 6, "validation": 20, "rounds": 2, "pair_rounds": 1, "every": 1}
+    small |= {"snapshots": [3], "clusters": [1, 2]}
+    table = predictors.plain(of_notebook, small, notebook_world(small, 1.0, 3, torch.float64), 3, 10)
+    return {name: list(row.values()) for name, row in table.items()}
+
+
 def probe() -> running.Probe:
     """Two rounds of everything with ten clients, in float64."""
     few = {"clients": 10, "trainers": 7, "validation": 20, "rounds": 2, "pair_rounds": 1, "every": 1}
@@ -274,4 +394,9 @@ def probe() -> running.Probe:
     return out
 
 
-PRESETS = {"full": running.Experiment("planted_transfer", SETTINGS, measure, probe, ("breast_cancer",))}
+PRESETS = {
+    "full": running.Experiment("planted_transfer", SETTINGS, measure, probe, ("breast_cancer",)),
+    "chapter": running.Experiment(
+        "planted_transfer_chapter", CHAPTER, measure_chapter, probe_chapter, ("breast_cancer",)
+    ),
+}

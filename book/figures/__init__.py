@@ -286,7 +286,7 @@ def who_helps_whom(gains: ArrayLike, predicted: Mapping[str, ArrayLike], kinds: 
     distance, places, at = np.array(one["distance"]), np.array(one["places"]), one["eps"]
     cluster = np.asarray(dbscan(distance, max(at, 1e-9)))
     lone, order = np.bincount(cluster)[cluster] == 1, np.argsort(cluster, kind="stable")
-    names, palette = list(dict.fromkeys(cluster[~lone])), (0, 1, 2, 3, 5, 7, 4, 8, 9)
+    names, palette = list(dict.fromkeys(cluster[~lone])), (3, 2, 5, 7, 4, 8, 9, 0, 1)
     near = [(places[i], places[j]) for i, j in zip(*pair, strict=True) if distance[i, j] <= at]
     colours = [6 if alone else palette[names.index(c) % 9] for c, alone in zip(cluster, lone, strict=True)]
     marks = zip(places, colours, [_SHAPES[g % 4] for g in kind], strict=True)

@@ -39,7 +39,7 @@ function joined(distance) {
 
 /** Colours: those who are alone are grey. */
 function colours(cluster) {
-  const many = [...new Set(cluster)].filter((c) => cluster.filter((v) => v === c).length > 1), palette = [0, 1, 2, 3, 5, 7, 4, 8, 9];
+  const many = [...new Set(cluster)].filter((c) => cluster.filter((v) => v === c).length > 1), palette = [3, 2, 5, 7, 4, 8, 9, 0, 1];
   return cluster.map((c) => `var(--g${many.includes(c) ? palette[many.indexOf(c) % 9] : 6})`);
 }
 

@@ -24,3 +24,19 @@ def test_groups_differ_in_their_targets_only():
     hills, bowls = (ends[1].test.y[group == g] for g in (1, 0))
     # Each client scales targets by its own rows; up to that a hill is a bowl upside down.
     assert np.corrcoef(hills[0], bowls[0])[0, 1] < -0.999 < 0.999 < np.corrcoef(bowls[0], bowls[1])[0, 1]
+
+
+def test_the_notebooks_clients_differ_in_nothing_but_the_hill():
+    mixed, bowls = (chapter.notebook_world(FEW, strength, 3).clients for strength in (1.0, 0.0))
+    hill = torch.from_numpy(mixed.planted)
+    assert hill.sum() == 3 and torch.equal(mixed.train.x, bowls.train.x)
+    torch.testing.assert_close(mixed.train.y, torch.where(hill[:, None] == 1, -1, 1) * bowls.train.y)
+
+
+def test_without_hills_no_pair_has_two_kinds():
+    """So no score of kinds is stored, and no clusters are tried."""
+    few = chapter.CHAPTER | {"clients": 6, "trainers": 4, "validation": 10, "rounds": 1, "pair_rounds": 1, "every": 1}
+    few |= {"snapshots": [1], "clusters": [2]}
+    some = chapter.of_target(few, "bowls only", 3)
+    assert {"LG-FedAvg", "standalone", "cosine", "Siamese GCN", "measured again"} < set(some)
+    assert not any("AUC, groups" in row for row in some.values()) and "R2" not in some["cosine"]
