@@ -29,12 +29,13 @@ CLAIMS = {
         beats(ALONE, "dense, 20", "convolutional, 20", seeds=10, by=0.05),
         beats(ALONE, "convolutional, 60", "convolutional, 20", seeds=10, by=0.05),
     ),
-    "Their own prototypes do not help for certain": nets(UNDECIDED, OWN, EARLY[1], half=0.05),
-    "The means of their architecture gain 8.8 points, in ten of ten seeds": nets(
+    "Whether their own prototypes help is uncertain": nets(UNDECIDED, OWN, EARLY[1], half=0.05),
+    "Pulled to the means of their own architecture they gain 8.8 points, in ten of ten seeds": nets(
         HOLDS, BY, EARLY[1], seeds=10, points="8.8"
     ),
-    "Dense means also gain, 5.6 points in nine seeds": nets(HOLDS, DENSE, EARLY[1], seeds=9, points="5.6"),
-    "but all means together gain no more, 7.9 points": every(nets(HOLDS, "FedProto", EARLY[1], points="7.9"), NO_MORE),
+    "and to dense means 5.6 (nine seeds)": nets(HOLDS, DENSE, EARLY[1], seeds=9, points="5.6"),
+    "to all means 7.9": nets(HOLDS, "FedProto", EARLY[1], points="7.9"),
+    "but adding those of the other design to their own brings nothing": NO_MORE,
     "The dense networks gain from none": nets(UNDECIDED, PULLED, EARLY[0], within=0.005, half=0.01),
     "For dense clients, *from dense* and *by architecture* are the same": lambda read: all(
         read("different_networks")[DENSE][score] == read("different_networks")[BY][score] for score in EARLY[:1]
@@ -46,14 +47,14 @@ CLAIMS = {
         says(HOLDS, "different_networks", BY, OWN, EARLY[1], seeds=9, points="6"),
         says(UNDECIDED, "different_networks", DENSE, OWN, EARLY[1], half=0.06),
     ),
-    "training alone with half or twice the rate does not catch up": every(
+    "half or twice the rate does not make up for it": every(
         nets(UNDECIDED, "alone, half the rate", EARLY[1], within=0.005, half=0.03),
         beats("different_networks", "alone", "alone, twice the rate", EARLY[1], seeds=10, by=0.15),
     ),
-    "After 60 rounds none is certain": nets(UNDECIDED, PULLED, LATE[1], half=0.04),
+    "After 60 rounds, none is significant": nets(UNDECIDED, PULLED, LATE[1], half=0.04),
     "Dense networks never gain": nets(UNDECIDED, PULLED, EARLY[0], LATE[0], within=0.005, half=0.01),
     "is worse than training alone at both times": nets(OPPOSITE, AVERAGED, *EARLY, *LATE),
-    "Fine-tuned, it draws level after 60 rounds": every(
+    "fine-tuned, level after 60 rounds": every(
         nets(OPPOSITE, TUNED, *EARLY), nets(UNDECIDED, TUNED, *LATE, within=0.01)
     ),
     "Here this sped up slow networks, and those of another design added nothing": every(
@@ -61,4 +62,4 @@ CLAIMS = {
     ),
 }
 
-GIVEN = ["The rate is 0.3"]
+GIVEN = ["at the same rate of 0.3"]
