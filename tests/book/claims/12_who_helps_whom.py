@@ -9,32 +9,42 @@ COSINE, LEARNED, ALONE = "cosine", "Siamese GCN", "standalone"
 
 
 CLAIMS = {
-    "Alone beats one federation of *all* in every seed; true groups beat alone in nine of ten.": every(
+    "Alone beats one federation of *all* in every seed, true groups alone in nine of ten.": every(
         beats(HILLS, ALONE, "LG-FedAvg", "R2", seeds=10),
         beats(HILLS, "true groups", ALONE, "R2", seeds=9),
         lambda read: gaps(read, HILLS, "true groups", ALONE, "R2")[0]["agree"] == 9,
     ),
-    "Whether it foresees losses better (0.75) than the predictor (0.68) is undecided": every(
-        printed(HILLS, {COSINE: "0.75", LEARNED: "0.68"}, LOSSES),
+    "is close to measuring again (0.75, 0.78)": every(
+        printed(HILLS, {COSINE: "0.75", "measured again": "0.78"}, LOSSES),
+        says(UNDECIDED, HILLS, COSINE, "measured again", LOSSES, within=0.1, half=0.15),
+    ),
+    "Whether it beats the predictor (0.68) is undecided": every(
+        printed(HILLS, {LEARNED: "0.68"}, LOSSES),
         says(UNDECIDED, HILLS, COSINE, LEARNED, LOSSES, within=0.1, half=0.15),
     ),
     "Its clusters beat alone in every seed.": beats(HILLS, COSINE, ALONE, "R2", seeds=10),
-    "Cosines do worse than guessing (0.39).": every(
+    "Cosines are worse than guessing (0.39)": every(
         printed(BOWLS, {COSINE: "0.39"}, LOSSES), says(OPPOSITE, BOWLS, COSINE, 0.5, LOSSES)
     ),
-    "Even the pair's own gain, measured again, is not significantly above one half (0.55).": every(
+    "Even the gain, measured again, is not significantly above one half (0.55).": every(
         printed(BOWLS, {"measured again": "0.55"}, LOSSES),
         says(UNDECIDED, BOWLS, ("measured again", LEARNED), 0.5, LOSSES, within=0.1, half=0.15),
     ),
-    "Of the ten federations of the last table, it finds the kinds in one.": so_many(
+    "In the ten federations of the last table, DBSCAN with the predictor finds the kinds once": so_many(
         1, 10, lambda read: (ari == 1 for ari in values(read(NAME), "bowls and hills", f"{LEARNED}, DBSCAN", "ARI"))
     ),
-    "Over the ten of the last table it is behind them.": says(OPPOSITE, HILLS, LEARNED, "true groups", LOSSES),
+    "its clusters do not beat training alone (an $R^2$ of 0.22 against 0.34)": every(
+        printed(HILLS, {f"{LEARNED}, DBSCAN": "0.22", ALONE: "0.34"}, "R2"),
+        says(UNDECIDED, HILLS, f"{LEARNED}, DBSCAN", ALONE, "R2", half=0.2),
+    ),
+    "Over the ten of the last table it averages 0.68, the cosine 0.75, and the true kinds 0.80.": printed(
+        HILLS, {LEARNED: "0.68", COSINE: "0.75", "true groups": "0.80"}, LOSSES
+    ),
     "a predictor that needed 91 measured pairs showed no advantage over it": says(
         UNDECIDED, HILLS, COSINE, LEARNED, LOSSES, "AUC, groups", "R2", within=0.2
     ),
 }
 
 GIVEN = [
-    "for 70 % of pairs, and the cosine for 40 % (accuracies",  # Tables 2 and 3, with 20 clients
+    "for 70 % of pairs, the cosine for 40 %.",  # Tables 2 and 3, with 20 clients
 ]
