@@ -142,4 +142,4 @@ def probe() -> running.Probe:
     return {arm: probe_arm(arm) for arm in ARMS}
 
 
-PRESETS = {"some": Experiment("cfl_photos_some", SETTINGS, measure, probe, ("cifar10_jpeg",))}
+PRESETS = {"some": Experiment("cfl_photos", SETTINGS, measure, probe, ("cifar10_jpeg",))}

@@ -64,7 +64,7 @@ def test_a_missing_row_is_found(copies):
         verdicts.read()
 
 
-NOWHERE = ["99_nothing.json: x", "cfl_photos_some.json: @nothing", "fedsgcnn_paper.json: Boston/x", "Boston"]
+NOWHERE = ["99_nothing.json: x", "cfl_photos.json: @nothing", "fedsgcnn_paper.json: Boston/x", "Boston"]
 
 
 @pytest.mark.parametrize("result", NOWHERE)

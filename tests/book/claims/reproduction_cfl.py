@@ -10,7 +10,7 @@ from book.claiming import OURS, RELATIVE, every, ratio, shows, so_many, values
 from fedlib.extensions import SplitHalfCFL
 
 PAGE = "book/reproduction/cfl.md"
-PHOTOS = "cfl_photos_some"
+PHOTOS = "cfl_photos"
 
 
 # ---- photos ----
