@@ -31,7 +31,7 @@ CLAIMS = {
         says(OPPOSITE, RARE, "A", "modules", STRANGERS[50], points="-12.1"),
         says(OPPOSITE, RARE, "A", "modules", STRANGERS[100], points="-6.1"),
     ),
-    "With rates of their own, both [were level](../book/reproduction/fedcg.md) after 600 rounds elsewhere.": level(
+    "With a rate for each, both [were level](../book/reproduction/fedcg.md) after 600 rounds elsewhere.": level(
         ("fedcg_ablation_rates", "turned, last convolution"), "A + W + ReLU", "no graph", "accuracy, 600", half=0.03
     ),
 }

@@ -30,7 +30,7 @@ CLAIMS = {
         beats(ALONE, "convolutional, 60", "convolutional, 20", seeds=10, by=0.05),
     ),
     "Whether their own prototypes help is uncertain": nets(UNDECIDED, OWN, EARLY[1], half=0.05),
-    "Pulled to the means of their own architecture they gain 8.8 points, in ten of ten seeds": nets(
+    "Pulled to the means of their architecture they gain 8.8 points, in ten of ten seeds": nets(
         HOLDS, BY, EARLY[1], seeds=10, points="8.8"
     ),
     "and to dense means 5.6 (nine seeds)": nets(HOLDS, DENSE, EARLY[1], seeds=9, points="5.6"),

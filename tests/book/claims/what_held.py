@@ -131,6 +131,11 @@ CLAIMS = {
     "With teacher and student as printed, this is undecided": level(
         GRAPH, "found, 100 rounds: FedCG, as printed", "found, 100 rounds: FedAvg", "accuracy", within=0.15
     ),
+    "A rare domain that resembles a common one is served better by modules than by a model of its own, but best by "
+    "a model that both share": every(
+        beats("rare_domains", "modules", "own model", "rare twins: rare, 50", "rare twins: rare, 100"),
+        beats("rare_domains", "pair model", "modules", "rare twins: rare, 50", "rare twins: rare, 100"),
+    ),
     "it is nowhere ahead of modules without a graph": nowhere_ahead,
     "except for rare domains that resemble common ones, by 1.4 points after 100 rounds": beats(
         "rare_domains", "FedCG", "modules", "rare twins: rare, 100", points="1.4"
