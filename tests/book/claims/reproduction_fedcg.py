@@ -325,9 +325,10 @@ CLAIMS = {
     "FedAvg ends at 0.47, and all curves still rise": every(paper_scores(FedAvg="0.47"), still_rise),
     "ends with FedAvg to the last digit": claiming.same(PAPER, "FedProx", "FedAvg", "accuracy"),
     "SCAFFOLD ends at 0.47 as well.": paper_scores(SCAFFOLD="0.47"),
-    "FedCG ends at 0.62, 15.2 points above FedAvg, where the paper has 5.6, and its weight $\\lambda$ ends at "
-    "1.80": every(lead_printed, printed(PRINTED, {FEDCG: "1.80"}, "lambda")),
-    "the same run ends at 0.51, 3.9 points above FedAvg, with $\\lambda$ at 1.18": every(
+    "FedCG ends at 0.62, 15.2 points above FedAvg, where the paper has 5.6, and its weight λ ends at 1.80": every(
+        lead_printed, printed(PRINTED, {FEDCG: "1.80"}, "lambda")
+    ),
+    "the same run ends at 0.51, 3.9 points above FedAvg, with λ at 1.18": every(
         femnist, paper_scores(**{FEDCG: "0.51"}), printed(PAPER, {FEDCG: "1.18"}, "lambda")
     ),
     "its student had put all images into one domain": every(
