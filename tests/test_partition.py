@@ -63,6 +63,11 @@ def first_draw(y, clients, alpha, seed, min_rows, attempts):
     return None, attempts
 
 
+def test_dirichlet_takes_the_largest_alpha():
+    """A sum of gamma numbers of this shape overflows."""
+    assert [len(rows) for rows in partition.dirichlet(np.arange(100) % 10, 5, alpha=1e308).rows] == [20] * 5
+
+
 def test_dirichlet_gives_the_first_draw_with_enough_rows():
     """Bit by bit, however late it comes; it is given up only where the plain search finds nothing either."""
     late = given_up = 0

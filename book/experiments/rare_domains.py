@@ -4,9 +4,9 @@ The federations of chapter 10: forty clients with a hundred small digits each, a
 four equally common angles. Where domains are rare, two angles have eighteen clients each and two others two: "rare
 twins" differ from the common angles by ten degrees, "rare strangers" by ninety. Arms have the same local training. The
 graph's A is the identity for 25 rounds, as in the chapter; "A" and "ReLU" are parts of the graph alone. A "pair model"
-serves 0 degrees and the next angle, or 180 and the next. A seed draws
-the digits, the deal and the start. Scores are accuracies on held-out images of all clients, and of those in rare
-domains, after 50 rounds as in the chapter, and after 100. Preset ``full`` takes half an hour on one core.
+serves 0 degrees and the next angle, or 180 and the next. A seed draws the digits, the deal and the start. Scores are
+accuracies on held-out images of all clients, and of those in rare domains, after 50 rounds as in the chapter, and after
+100. Preset ``full`` takes 25 minutes on one core.
 """
 
 from collections.abc import Sequence
