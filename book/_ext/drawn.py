@@ -3,8 +3,8 @@
 What is black, white or grey follows the page: black turns into the colour of its text, white into that of its
 background, a grey into the mixture of both. The colours of fedlib's palette are lighter on dark ground (custom.css).
 Every other colour is data and stays, and so does the text that stands on it. Images, such as digits and matrices, are
-drawn on the page's ground, with the numbers on them: in the dark white turns dark, and red stays red (a11y.js). None of
-the book's figures is a photo in colour.
+drawn on the page's ground, with the numbers on them: in the dark white turns dark, and red stays red (a11y.js). So are
+very pale and very dark fills. None of the book's figures is a photo in colour.
 
 Words are text in the page's typeface, each as wide as Matplotlib's outlines of it were, so that none can overflow.
 Short ones, such as numbers at an axis, are centred instead.
@@ -33,6 +33,7 @@ SPANS = {"fill": 16, "stroke": GREY_LINE}  # pale blue is a fill's own colour
 PALETTE = {colour.lower() for colour in COLOURS[:-1]}  # without black
 DROPPED = {ET.Comment, *(f"{SVG}{name}" for name in ("metadata", "style", "title"))}
 SHORT = 5  # characters
+NARROW = 480  # points: a figure that is not wider gets the width of the text, others that of code
 LARGER = 1.15  # so that Source Sans has the letters of Matplotlib's DejaVu Sans, and hardly another width
 NUMBER = r"-?\d*\.?\d+(?:e-?\d+)?"
 XLINK = "http://www.w3.org/1999/xlink"
@@ -133,6 +134,9 @@ def recolour(element, images):
             style["fill"] = on_page(style["fill"], GREY_LINE)
     else:
         style |= {name: on_page(style[name], span) for name, span in SPANS.items() if name in style}
+        fill = style.get("fill", "")
+        if fill.startswith("#") and not 0.3 < sum(to_rgb(fill)) / 3 < 0.8:
+            element.set("class", "page-ground")
     restyle(element, style)
 
 
@@ -170,7 +174,7 @@ def inlined(svg, name, alt, classes=()):
         "stroke-linejoin": "round",  # Matplotlib's style sheet would hold for the whole page
         "role": "img",
         "aria-label": alt,
-        "class": " ".join(["drawn", *classes]),
+        "class": " ".join(["drawn", *["wide"] * (float(root.get("width").rstrip("pt")) > NARROW), *classes]),
     }
     for group in root.iter(f"{SVG}g"):
         if part := re.match("axes|matplotlib", group.get("id", "")):

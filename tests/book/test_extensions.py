@@ -125,9 +125,9 @@ def test_a_formula_keeps_the_signs_around_it(before, after, boxes):
     assert [box.astext() for box in sentence.findall(nodes.inline)] == boxes and sentence.astext() == text
 
 
-def drawing(draw):
+def drawing(draw, size=(3, 2)):
     """The SVG element that a page gets for what `draw` puts on an axis."""
-    fig = Figure(figsize=(3, 2))
+    fig = Figure(figsize=size)
     draw(fig.add_subplot())
     file = io.StringIO()
     with plt.rc_context({"svg.fonttype": "path"}):
@@ -159,6 +159,18 @@ def test_words_in_a_figure_are_text_as_wide_as_they_were():
     wide = {said: e.get("textLength") for said, e in texts.items()}
     assert 60 < float(wide.pop("gain in R2 of ε10")) < 130 and set(wide.values()) == {None}
     assert all(5 < 2 * float(texts[said].get("x")) < 50 for said in wide), "short ones are centred"
+
+
+def test_figures_have_two_widths():
+    classes = [ET.fromstring(drawing(lambda ax: None, (inches, 2))).get("class") for inches in (3, 7)]
+    assert classes == ["drawn map", "drawn wide map"]
+
+
+def test_very_pale_and_very_dark_fills_follow_the_page():
+    colours = {"#fff0b0": "page-ground", "#40004b": "page-ground", "#e46e56": None}
+    root = ET.fromstring(drawing(lambda ax: [ax.axvspan(i, i + 1, color=c) for i, c in enumerate(colours)]))
+    found = {DRAWN.styles_of(e).get("fill"): e.get("class") for e in root.iter(f"{DRAWN.SVG}path")}
+    assert {c: found[c] for c in colours} == colours
 
 
 def on_an_image(ax):
