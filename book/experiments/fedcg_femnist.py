@@ -37,7 +37,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ from torch.func import functional_call
 import fedlib
 from book.experiments import faces, running
 from book.experiments.cfl_variants import RELATIVE, RelativeCFL
-from book.experiments.worlds import EXACT, EqualStart, LowRank, checkpoints, enter, loss_of, quiet
+from book.experiments.worlds import EXACT, EqualStart, LowRank, by_seed, checkpoints, enter, loss_of, quiet
 from book.experiments.worlds import femnist as characters
 from fedlib import Algorithm, ClientData, Key, Params, Result, evaluation, models, partition
 from fedlib.algorithms import IFCA, FedAvg, FedAvgM, FedCG, FedProx, Scaffold
@@ -336,21 +336,20 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     return figures
 
 
-def as_program(settings: Settings, name: str, seed: int) -> Scores:
+def as_program(settings: Settings, name: str, seed: int) -> dict[str, Scores]:
     """`run` of FedAvg with one part of the public program, or with all."""
     parts, network = PARTS[name], models.femnist_cnn()
     if "padding" in parts:
         network = Padded(network.image, network.channels, network.widths)
     rounds = settings["more rounds" if "rounds" in parts else "rounds"]
-    return run(settings, name, seed, settings["rates"][0], rounds, here=world(settings, network))
+    return {name: run(settings, name, seed, settings["rates"][0], rounds, here=world(settings, network))}
 
 
 def measure_program(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Part of the public program -> score -> seed."""
     figures: dict[str, Any] = {}
-    for seed, name in product(settings["seeds"], settings["methods"]):
-        scores = keep(f"{name}, seed {seed}", as_program, settings, name, seed, arms=(name,))
-        enter(figures, seed, {name: scores})
+    for name in settings["methods"]:
+        figures |= by_seed(settings, keep, name, as_program, settings, name, digits=5, arms=(name,))
     return figures
 
 
@@ -363,7 +362,7 @@ def small() -> World:
     return world_of(x, y, writer, [[*group] for group in groups], 0.3, {}, models.CNN((1, 8, 8), (2, 3), (6, 4), 3, 1))
 
 
-def probe(rows: Sequence[str] = FULL["methods"]) -> running.Probe:
+def probe(rows: Sequence[str]) -> running.Probe:
     """Two rounds of each method on a small network, and how new writers are served."""
     settings, here = FULL | {"cohort": 3, "batch_size": 5, "width": 4}, small()
     numbers, plain = {}, here.network
@@ -381,15 +380,14 @@ def probe(rows: Sequence[str] = FULL["methods"]) -> running.Probe:
     return numbers
 
 
+def experiment(result: str, settings: Settings, how: Callable[..., Any] = measure) -> running.Experiment:
+    """A preset, whose probe has its methods."""
+    return running.Experiment(result, settings, how, partial(probe, settings["methods"]), ("femnist300",))
+
+
 PRESETS = {
-    "full": running.Experiment("fedcg_femnist", FULL, measure, probe, data=("femnist300",)),
-    "paper": running.Experiment(
-        "fedcg_femnist_paper", PAPER, measure, lambda: probe(PAPER["methods"]), data=("femnist300",)
-    ),
-    "printed": running.Experiment(
-        "fedcg_femnist_printed", PRINTED, measure, lambda: probe(PRINTED["methods"]), data=("femnist300",)
-    ),
-    "program": running.Experiment(
-        "fedcg_femnist_program", PROGRAM, measure_program, lambda: probe(PROGRAM["methods"]), data=("femnist300",)
-    ),
+    "full": experiment("fedcg_femnist", FULL),
+    "paper": experiment("fedcg_femnist_paper", PAPER),
+    "printed": experiment("fedcg_femnist_printed", PRINTED),
+    "program": experiment("fedcg_femnist_program", PROGRAM, measure_program),
 }
