@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fedlib
-from book.experiments.worlds import ON_CPU, LowRank, enter, loss_of, shrunk, together, with_parts
+from book.experiments.worlds import ON_CPU, LowRank, Rows, enter, loss_of, shrunk, together, with_parts
 from fedlib import Key, Params, models
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.extensions import FedCGKnownDomains
@@ -50,7 +50,6 @@ PARTS = ("A", "W", "ReLU")
 SETS = tuple(tuple(p for p, on in zip(PARTS, given, strict=True) if on) for given in product((0, 1), repeat=3))
 
 Settings = dict[str, Any]
-Rows = dict[str, dict[str, float]]
 Told = Callable[[int], Tensor]  # the weights (K, N, D) of the domains at test, after a round
 
 
