@@ -46,10 +46,8 @@ def toy(kind: str, seed: int, size: tuple[int, int] = SIZE, spread: float = 0.72
     for g in PLANTED:
         y = np.arange(size[g]) % 2
         across = np.where(y == 1, 2, -2) * (1 - 2 * g)  # the other way round
-        if kind == "XOR":  # first cluster above, second below
-            up = np.full(len(y), 2 - 4 * g)
-        else:  # both clusters everywhere
-            up = random.choice([-2, 2], len(y))
+        # of XOR the first cluster is above and the second below; otherwise both are everywhere
+        up = np.full(len(y), 2 - 4 * g) if kind == "XOR" else random.choice([-2, 2], len(y))
         x = np.stack([across, up], 1) + spread * random.randn(len(y), 2)
         xs.append(x.astype(np.float32))
         ys.append(y)
@@ -87,11 +85,8 @@ def toys(rounds: int, seed: int) -> Rows:
             row["true clusters"] = statistics.cluster_scores(PLANTED, state.assignment)["ari"] == 1
         found[f"{kind}, {hidden}"] = row
     result = run("XOR", "8 hidden units", seed, rounds, **LENGTHS | {"eps2": 0})
-    found["XOR, 8 hidden units, eps2=0"] = {
-        "splits": len(result.state.splits),
-        RELATIVE: result.history["test_accuracy"].iloc[-1],
-    }
-    return rounded(found)
+    row = {"splits": len(result.state.splits), RELATIVE: result.history["test_accuracy"].iloc[-1]}
+    return rounded(found | {"XOR, 8 hidden units, eps2=0": row})
 
 
 def noisy_xor(random: np.random.RandomState, n: int, extra: int = 20) -> tuple[np.ndarray, np.ndarray]:

@@ -66,28 +66,17 @@ LAYER = "conv2"  # with modules: the last convolution
 RATES = [0.03, 0.06, 0.1, 0.3]
 CONTROLS = {"FedCG, told one domain": 1, "FedCG, random domains": 4}  # their domains, which no teacher found
 RIVALS = ["FedProx", "SCAFFOLD", "FedAvgM", "IFCA", RELATIVE]
-METHODS = [
-    "FedAvg",
-    *(f"FedCG, paper, D = {d}" for d in (4, 3, 2)),
-    *(f"FedCG, book, D = {d}" for d in (4, 3, 2)),
-    *CONTROLS,
-    *RIVALS,
-]
+RECIPES = [f"FedCG, {recipe}, D = {d}" for recipe in ("paper", "book") for d in (4, 3, 2)]
+METHODS = ["FedAvg", *RECIPES, *CONTROLS, *RIVALS]
 FULL: dict[str, Any] = {
     "methods": [*METHODS, "FedCG, book, D = 4 at 0.03", "FedCG, book, D = 1 at 0.03"],  # at 0.06 D = 1 may diverge
     "fraction": [0.6, 0.2, 0.2],  # of the writers
     "joining": 0.2,  # of the images of a writer who was not in training
-    "rounds": 150,
-    "cohort": 5,
-    "epochs": 1,
-    "batch_size": 10,
-    "rates": RATES,
-    "rounds that choose": 40,
-    "seed that chooses": 9,
-    "seeds": [0, 1, 2, 3, 4],
     "every": 50,  # rounds between two scores
     "width": 16,  # of the bottleneck W, and of P and R
 }
+FULL |= {"rounds": 150, "cohort": 5, "epochs": 1, "batch_size": 10, "seeds": [0, 1, 2, 3, 4]}
+FULL |= {"rates": RATES, "rounds that choose": 40, "seed that chooses": 9}
 PAPER = FULL | {
     "methods": ["FedAvg", "FedCG, paper, D = 4", "FedProx", "SCAFFOLD"],
     "rates": [0.001],

@@ -171,10 +171,8 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
 def small_world(settings: Settings, seed: int) -> World:
     """A world in double precision, with two local epochs in a round."""
     world = world_of(settings, "diabetes", 1.0, seed)
-    c = world.clients
-    parts = {name: getattr(c, name).to("cpu", torch.float64) for name in ("train", "validation", "test")}
     starts = [{name: p.double() for name, p in start.items()} for start in world.starts]
-    return World(replace(c, **parts), world.net, world.how | {"epochs": 2}, starts)
+    return World(world.clients.in_double(), world.net, world.how | {"epochs": 2}, starts)
 
 
 def probe() -> running.Probe:

@@ -63,8 +63,7 @@ def task_of(
 
 def in_double(task: Task) -> Task:
     """The same in double precision."""
-    parts = {name: getattr(task.clients, name).to("cpu", torch.float64) for name in ("train", "validation", "test")}
-    return replace(task, clients=replace(task.clients, **parts))
+    return replace(task, clients=task.clients.in_double())
 
 
 # ---- many federations at once ----

@@ -64,16 +64,13 @@ PIXELS, SEEN = 196, 40  # of an image, and those that a client sees where client
 TABLE: dict[str, Any] = {"table": "wine", "rows": 8, "validation": 10, "features": 4, "hold_out": 78, "groups": 2}
 HIDDEN = {"writers": (64,), "columns without names": (16, 8)}  # hidden layers; (32,) for digits
 SETTINGS: dict[str, Any] = {
-    "clients": 100,  # and of them
-    "cohort": 10,  # in each round
     "everybody": 40,  # clients where all take part in each round
-    "rounds": 150,
     "digits": 50,  # of a client, in the mean
     "characters": 100,  # of a writer, at the most
     "trainers": 8,  # clients of which FedSGCNN measures all pairs
-    "pair rounds": 20,
 }
-SETTINGS |= {"seeds": [100, 101, 102, 103, 104], "seed that chooses": 0, "batch_size": 20, "epochs": 2}
+SETTINGS |= {"clients": 100, "cohort": 10, "rounds": 150, "pair rounds": 20, "batch_size": 20, "epochs": 2}
+SETTINGS |= {"seeds": [100, 101, 102, 103, 104], "seed that chooses": 0}
 SETTINGS |= {"rates": RATES, "own settings": OWN, "table": TABLE}
 
 
