@@ -472,14 +472,13 @@ def chooser(figures: Mapping[str, Any]) -> Figure:
     plot = {"left": 178, "wide": 168, "top": 34, "row": 19}
     kind, first = next(iter(grid.items()))
     order = sorted(first, key=lambda name: -float(np.mean(first[name]["seeds"])))
-    drawn = []
+    lines = []
     for name in methods:
         row = first.get(name, {"seeds": [0.0], "kB": 0.0})
         mean, half = np.nan_to_num(interval(row["seeds"]))
-        line = {"method": name, "name": _SHOWN.get(name, name), "there": name in order, "shown": mean, **row}
-        line |= zip(("mean", "low", "high"), np.clip([mean, mean - half, mean + half], 0, 1), strict=True)
-        drawn.append(line | {"place": order.index(name) if name in order else 0})
-    scene = _scene("chooser", lines=drawn, bottom=plot["top"] + plot["row"] * len(methods), **plot)
+        line = {"method": name, "name": _SHOWN.get(name, name), "place": order.index(name) if name in order else None}
+        lines.append(line | row | {"mean": mean, "half": half})
+    scene = _scene("chooser", lines=lines, bottom=plot["top"] + plot["row"] * len(methods), **plot)
     some = [row["kB"] for rows in grid.values() for row in rows.values() if row["kB"] > 0]
     data = {"grid": grid, "plot": plot, "t": float(stdtrit(len(seeds) - 1, 0.975))}
     data["range"] = [float(np.floor(np.log10(min(some)))), float(np.ceil(np.log10(max(some))))]
