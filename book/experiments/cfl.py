@@ -16,7 +16,7 @@ from torch import Tensor, nn
 import fedlib
 from book.experiments import running
 from book.experiments.running import Experiment, Keep
-from book.experiments.worlds import enter, loss_of, rounded, seeds_of
+from book.experiments.worlds import Rows, by_seed, loss_of, rounded
 from book.experiments.worlds import small_digits as shrunk
 from fedlib import models, partition, statistics
 from fedlib.algorithms import IFCA, PACFL, ClusteredKMeans, FedAvg, FedEM, FedGroup, FeSEM, LocalOnly
@@ -31,7 +31,6 @@ LOCAL: dict[str, Any] = {"lr": 0.1, "batch_size": 100, "epochs": 3, "predict": M
 SMALL = LOCAL | {"batch_size": 25}  # of clients with fifty digits each
 LENGTHS = {"eps1": 0.15, "eps2": 0.4}  # of the rule with relative lengths
 
-Row = dict[str, float]
 LOSS = loss_of(MLP)
 
 
@@ -142,7 +141,7 @@ def contenders(group: np.ndarray, seed: int, clusters: int = GROUPS, network: mo
     }
 
 
-def scored(history: pd.DataFrame) -> Row:
+def scored(history: pd.DataFrame) -> dict[str, float]:
     """Accuracy, agreement with the true groups, and cost of a finished run."""
     found = {"rounds": len(history), "test accuracy": history["test_accuracy"].iloc[-1]}
     if "ari" in history:
@@ -150,20 +149,21 @@ def scored(history: pd.DataFrame) -> Row:
     return found | {"megabytes": history[["bytes_down", "bytes_up"]].sum().sum() / 1e6}
 
 
-def four_groups(settings: Mapping[str, Any], seed: int, name: str) -> dict[str, Row]:
+def four_groups(settings: Mapping[str, Any], name: str, seed: int) -> Rows:
     """A method where four groups give the digits other names."""
     drawn = digits(seed, settings["examples"])
     dealt = deal(drawn.train[1], settings["clients"], seed)
-    return {name: scored(run(contenders(dealt.group, seed)[name], drawn, dealt, settings["rounds"], seed).history)}
+    end = run(contenders(dealt.group, seed)[name], drawn, dealt, settings["rounds"], seed)
+    return rounded({name: scored(end.history)})
 
 
 # where nothing is to be split
 
 
-def finite_data(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
+def finite_data(settings: Mapping[str, Any], seed: int) -> Rows:
     """FedAvg, split-half CFL and CFL with relative lengths where clients have few digits or skewed labels."""
     drawn, rounds = digits(seed, settings["examples"]), settings["small"]
-    found: dict[str, Row] = {}
+    found: Rows = {}
     kinds = {"small clients, one group": SMALL, "label skew": LOCAL, "small clients, four groups": SMALL}
     for kind, local in kinds.items():
         rules = {
@@ -176,17 +176,14 @@ def finite_data(settings: Mapping[str, Any], seed: int) -> dict[str, Row]:
             last, splits = end.history.iloc[-1], len(getattr(end.state, "splits", ()))
             scores = {"test accuracy": last["test_accuracy"], "on its own mix": last["own_accuracy"], "splits": splits}
             found[f"{name}, {kind}"] = scores
-    return found
+    return rounded(found)
 
 
 def measure(settings: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
     """Setting -> score -> seed -> number."""
-    figures: dict[str, Any] = {}
-    parts: list[Any] = [(name, four_groups, (name,)) for name in contenders(np.zeros(1, int), 0)]
-    parts.append(("finite data", finite_data, ()))
-    for s in seeds_of(settings):
-        for name, function, more in parts:
-            enter(figures, s, keep(f"seed {s}: {name}", lambda f, *a: rounded(f(*a)), function, settings, s, *more))
+    figures = by_seed(settings, keep, "finite data", finite_data, settings)
+    for name in contenders(np.zeros(1, int), 0):
+        figures |= by_seed(settings, keep, name, four_groups, settings, name)
     return figures
 
 

@@ -21,7 +21,7 @@ import numpy as np
 import fedlib
 from book.experiments import running
 from book.experiments.cfl_variants import RELATIVE, RelativeCFL
-from book.experiments.worlds import ON_CPU, Rows, enter, loss_of, rounded, seeds_of
+from book.experiments.worlds import ON_CPU, Rows, by_seed, loss_of, rounded
 from fedlib import ClientData, Key, models, statistics
 from fedlib.params import norm
 from fedlib.server.clusters import Bipartition, bipartition
@@ -46,10 +46,8 @@ def toy(kind: str, seed: int, size: tuple[int, int] = SIZE, spread: float = 0.72
     for g in PLANTED:
         y = np.arange(size[g]) % 2
         across = np.where(y == 1, 2, -2) * (1 - 2 * g)  # the other way round
-        if kind == "XOR":  # first cluster above, second below
-            up = np.full(len(y), 2 - 4 * g)
-        else:  # both clusters everywhere
-            up = random.choice([-2, 2], len(y))
+        # of XOR the first cluster is above and the second below; otherwise both are everywhere
+        up = np.full(len(y), 2 - 4 * g) if kind == "XOR" else random.choice([-2, 2], len(y))
         x = np.stack([across, up], 1) + spread * random.randn(len(y), 2)
         xs.append(x.astype(np.float32))
         ys.append(y)
@@ -75,7 +73,7 @@ def run(kind: str, hidden: str, seed: int, rounds: int, **settings: Any) -> fedl
     return fedlib.fit(algorithm, start, data, rounds, seed=seed, **tested, **ON_CPU)
 
 
-def toys(seed: int, rounds: int) -> Rows:
+def toys(rounds: int, seed: int) -> Rows:
     """Accuracies and cuts for both toys and both networks, and for the rule without its second condition."""
     found: Rows = {}
     for kind, hidden in itertools.product(KINDS, HIDDEN):
@@ -87,11 +85,8 @@ def toys(seed: int, rounds: int) -> Rows:
             row["true clusters"] = statistics.cluster_scores(PLANTED, state.assignment)["ari"] == 1
         found[f"{kind}, {hidden}"] = row
     result = run("XOR", "8 hidden units", seed, rounds, **LENGTHS | {"eps2": 0})
-    found["XOR, 8 hidden units, eps2=0"] = {
-        "splits": len(result.state.splits),
-        RELATIVE: result.history["test_accuracy"].iloc[-1],
-    }
-    return rounded(found)
+    row = {"splits": len(result.state.splits), RELATIVE: result.history["test_accuracy"].iloc[-1]}
+    return rounded(found | {"XOR, 8 hidden units, eps2=0": row})
 
 
 def noisy_xor(random: np.random.RandomState, n: int, extra: int = 20) -> tuple[np.ndarray, np.ndarray]:
@@ -115,7 +110,7 @@ def cosine_matrix(vectors: np.ndarray) -> np.ndarray:
     return unit @ unit.T
 
 
-def noise_study(seed: int, draws: int, many: int = 4000, sizes: Sequence[int] = EXAMPLES) -> Rows:
+def noise_study(draws: int, seed: int, many: int = 4000, sizes: Sequence[int] = EXAMPLES) -> Rows:
     """For each number of examples: the mean cosine inside clusters, and how often each linkage finds the clusters."""
     random, rows = np.random.RandomState(seed), {}
     within = (PLANTED10[:, None] == PLANTED10) & ~np.eye(10, dtype=bool)
@@ -143,7 +138,7 @@ def linkage_draws(
     return found
 
 
-def linkage_study(seed: int, draws: int) -> Rows:
+def linkage_study(draws: int, seed: int) -> Rows:
     """For each linkage and amount of noise: share of draws with the true clusters, and with one client apart."""
     random, rows = np.random.RandomState(seed), {}
     for noise in NOISE:
@@ -159,12 +154,9 @@ def linkage_study(seed: int, draws: int) -> Rows:
 
 def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
     """All three studies, seed by seed."""
-    figures: dict[str, Any] = {}
-    for seed in seeds_of(settings):
-        enter(figures, seed, keep(f"toys, seed {seed}", toys, seed, settings["rounds"]))
-        enter(figures, seed, keep(f"noise, seed {seed}", noise_study, seed, settings["draws"]))
-        enter(figures, seed, keep(f"linkages, seed {seed}", linkage_study, seed, settings["draws"]))
-    return figures
+    figures = by_seed(settings, keep, "toys", toys, settings["rounds"])
+    figures |= by_seed(settings, keep, "noise", noise_study, settings["draws"])
+    return figures | by_seed(settings, keep, "linkages", linkage_study, settings["draws"])
 
 
 def probe() -> running.Probe:
@@ -193,7 +185,7 @@ def probe() -> running.Probe:
     for method in LINKAGES:
         cuts = linkage_draws(np.random.RandomState(0), 2.0, 5)
         found[f"{method} linkage"] = [draw[method].objective for draw in cuts]
-    return found | {"noise": [row["within"] for row in noise_study(0, 2, many=100, sizes=(16, 64)).values()]}
+    return found | {"noise": [row["within"] for row in noise_study(2, 0, many=100, sizes=(16, 64)).values()]}
 
 
 SETTINGS = {"rounds": 100, "draws": 200, "seeds": 10, "seed": 0}

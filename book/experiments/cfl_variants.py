@@ -162,12 +162,9 @@ class GivenClusters(RelativeCFL):
     def init(self, params: Params, data: ClientData, key: Key) -> Any:
         """Each client in its cluster."""
         state, m = super().init(params, data, key), max(self.given) + 1
-        return replace(
-            state,
-            models=broadcast(params, m),
-            assignment=torch.tensor(self.given, device=data.n.device),
-            finished=state.finished.expand(m).clone(),
-        )
+        assignment = torch.tensor(self.given, device=data.n.device)
+        finished = state.finished.expand(m).clone()
+        return replace(state, models=broadcast(params, m), assignment=assignment, finished=finished)
 
 
 @dataclass(frozen=True)
@@ -191,11 +188,9 @@ class Watched:
         """As CFL, and keep the cosines."""
         now = cosine_similarity(update.per_client["update"]).float()[None]
         end = super().aggregate(state, update)  # type: ignore[misc]
-        return replace(
-            end,
-            cosines=torch.cat([end.cosines, now.to(end.cosines)]),
-            clusters=torch.cat([end.clusters, state.assignment[None].to(end.clusters)]),
-        )
+        cosines = torch.cat([end.cosines, now.to(end.cosines)])
+        clusters = torch.cat([end.clusters, state.assignment[None].to(end.clusters)])
+        return replace(end, cosines=cosines, clusters=clusters)
 
 
 class WatchedCFL(Watched, RelativeCFL):

@@ -8,6 +8,7 @@ does the MMD do to the common space and to the score (also on Boston Housing, th
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -17,35 +18,26 @@ from torch import Tensor
 
 import fedlib
 from book.experiments import running, tabular
-from book.experiments.worlds import ON_CPU, Rows, enter, seeds_of
+from book.experiments.worlds import ON_CPU, Rows, by_seed, loss_and_predict
 from fedlib import Key, evaluation, models, statistics
 from fedlib.algorithm import Algorithm
 from fedlib.algorithms import FedAvg, LGFedAvg, LocalOnly
 from fedlib.algorithms.lg_fedavg import LGFedAvgState, first_layer
 from fedlib.client import mmd
-from fedlib.data import Batch, ClientData
-from fedlib.losses import cross_entropy, mse
-from fedlib.params import Params, take
+from fedlib.data import ClientData
+from fedlib.params import Params, broadcast, take
 
 Settings = Mapping[str, Any]
 Scores = dict[str, float]
 
-SETTINGS = {
-    "clients": 20,
-    "rounds": 40,
-    "every": 2,  # rounds between two scores
-    "space rounds": 20,
-    "sweep rounds": 100,
-    "group rounds": 50,
-    "seeds": 5,
-    "seed": 100,  # the first one: no setting was chosen on these five
-    "shipped": {  # rows, columns and validation rows of a client
-        "diabetes": {"rows": 12, "features": 4, "validation": 5},
-        "breast_cancer": {"rows": 8, "features": [3, 8], "validation": 8},
-    },
-    "local": {"lr": 0.02, "epochs": 5, "batch_size": 32},
-    "boston": {"lr": 0.01, "epochs": 10, "batch_size": 32},  # the paper's
+SETTINGS: dict[str, Any] = {"clients": 20, "seeds": 5, "seed": 100}  # no setting was chosen on these five
+SETTINGS |= {"rounds": 40, "space rounds": 20, "sweep rounds": 100, "group rounds": 50, "every": 2}  # "every": scored
+SETTINGS["shipped"] = {  # rows, columns and validation rows of a client
+    "diabetes": {"rows": 12, "features": 4, "validation": 5},
+    "breast_cancer": {"rows": 8, "features": (3, 8), "validation": 8},
 }
+SETTINGS["local"] = {"lr": 0.02, "epochs": 5, "batch_size": 32}
+SETTINGS["boston"] = {"lr": 0.01, "epochs": 10, "batch_size": 32}  # the paper's
 CODES = ("as dealt", "own signs")
 LADDER, LADDER_ROUNDS = (6, 48), 30  # rows of a client
 WEIGHTS = (0, 0.1, 0.2, 0.3, 0.4, 0.5, 0.7, 1, 2)  # of the MMD
@@ -69,20 +61,10 @@ class World:
         """What is reported: "r2" or "accuracy"."""
         return "r2" if self.classes is None else "accuracy"
 
-    def loss(self, params: Params, batch: Batch) -> Tensor:
-        """Squared error or cross-entropy."""
-        x, y, real = batch
-        return (mse if self.classes is None else cross_entropy)(self.net(params, x), y, real)
-
-    def predict(self, params: Params, x: Tensor) -> Tensor:
-        """One number a row, or logits."""
-        out = self.net(params, x)
-        return out[:, 0] if self.classes is None else out
-
     def algorithm(self, kind: Callable[..., Algorithm], **settings: Any) -> Algorithm:
         """An algorithm for these clients."""
-        optimizer = partial(torch.optim.SGD, momentum=0.5)
-        return kind(self.loss, predict=self.predict, optimizer=optimizer, **self.local, **settings)
+        how = {"optimizer": partial(torch.optim.SGD, momentum=0.5), **self.local, **settings}
+        return kind(**loss_and_predict(self.net, self.classes), **how)
 
 
 Rivals = dict[str, tuple[World, Algorithm]]
@@ -138,10 +120,7 @@ def world_of(
 ) -> World:
     """Clients with rows and columns of a table of scikit-learn."""
     table = tabular.table(name)
-    given = {**settings["shipped"][name], **how}
-    if isinstance(given["features"], list):
-        given["features"] = tuple(given["features"])
-    dealt = tabular.deal(table, settings["clients"], seed=seed, **given)
+    dealt = tabular.deal(table, settings["clients"], seed=seed, **settings["shipped"][name] | how)
     sets = own_signs(parts_of(dealt), seed) if codes == "own signs" else parts_of(dealt)
     if by_name:
         sets = matched(sets, dealt.columns, len(table.columns))
@@ -274,11 +253,6 @@ def embeddings(world: World, params: Params) -> Tensor:
         return torch.vmap(first_layer)(params, x)
 
 
-def at_start(world: World, seed: int) -> Params:
-    """The stack of all clients' parameters before round 1."""
-    return {n: p.expand(len(world.group), *p.shape) for n, p in world.net.init(seed).items()}
-
-
 def apart(q: Tensor, group: np.ndarray) -> Scores:
     """MMD^2 of even and odd rows of two clients in two groups; how far clients put the same row apart."""
     i, j = torch.cartesian_prod(torch.arange(len(q)), torch.arange(len(q))).T
@@ -317,7 +291,8 @@ def measure_space(settings: Settings, seed: int) -> Rows:
     k = settings["clients"]
     runs = all_trained(in_space(settings, seed), seed, settings["space rounds"], settings["every"])
     world = runs["no MMD"].world
-    rows = {"space: at the start": apart(embeddings(world, at_start(world, seed)), world.group)}
+    start = broadcast(world.net.init(seed), k)
+    rows = {"space: at the start": apart(embeddings(world, start), world.group)}
     for name, run in runs.items():
         params = run.algorithm.client_params(run.state, torch.arange(k))
         h = run.history[run.history["round"] > 0]
@@ -346,18 +321,14 @@ def measure_groups(settings: Settings, seed: int) -> Rows:
 
 def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Setting -> score -> seed -> number."""
-    figures: dict[str, Any] = {}
-    parts: list[tuple[str, Callable[..., Rows], tuple[Any, ...]]] = []
-    for name in settings["shipped"]:
-        parts += [(f"{name}, {codes}", measure_contest, (name, codes)) for codes in CODES]
-        parts += [(f"{name}, {rows} rows", measure_rows, (name, rows)) for rows in LADDER]
-    parts += [("space", measure_space, ())]
-    parts += [(f"Boston, weight {weight}", measure_weight, (weight,)) for weight in WEIGHTS]
-    parts += [("Boston, groups", measure_groups, ())]
-    for seed in seeds_of(settings):
-        for part, function, more in parts:
-            enter(figures, seed, keep(f"seed {seed}, {part}", function, settings, *more, seed), 4)
-    return figures
+    figures = by_seed(settings, keep, "space", measure_space, settings)
+    for name, codes in product(settings["shipped"], CODES):
+        figures |= by_seed(settings, keep, f"{name}, {codes}", measure_contest, settings, name, codes)
+    for name, rows in product(settings["shipped"], LADDER):
+        figures |= by_seed(settings, keep, f"{name}, {rows} rows", measure_rows, settings, name, rows)
+    for weight in WEIGHTS:
+        figures |= by_seed(settings, keep, f"Boston, weight {weight}", measure_weight, settings, weight)
+    return figures | by_seed(settings, keep, "Boston, groups", measure_groups, settings)
 
 
 # ---- does the code still do the same? ----
@@ -377,7 +348,7 @@ def probe() -> running.Probe:
     In place of Boston Housing, which is not at hand everywhere, stands diabetes. Accuracies hang on close calls and are
     left out.
     """
-    shipped = {"diabetes": {"rows": 6, "features": 3}, "breast_cancer": {"rows": 5, "features": [2, 4]}}
+    shipped = {"diabetes": {"rows": 6, "features": 3}, "breast_cancer": {"rows": 5, "features": (2, 4)}}
     tiny = SETTINGS | {"clients": 4, "shipped": {name: how | {"validation": 2} for name, how in shipped.items()}}
     tiny |= {n: tiny[n] | {"epochs": 2, "batch_size": 10} for n in ("local", "boston")}
     arms: Rivals = {}
@@ -393,8 +364,8 @@ def probe() -> running.Probe:
         scored = {n: d for n, d in world.sets.items() if n != "train"} if world.classes is None else None
         found[arm] = running.trace(algorithm, world.net.init(0), uneven(world.sets["train"]), eval_data=scored)
     world, _ = in_space(tiny, 0)["no MMD"]
-    start = {n: p.double() for n, p in at_start(world, 0).items()}
-    found["space: measures"] = list(apart(embeddings(world, start), world.group).values())
+    start = {n: p.double() for n, p in world.net.init(0).items()}
+    found["space: measures"] = list(apart(embeddings(world, broadcast(start, 4)), world.group).values())
     return found
 
 

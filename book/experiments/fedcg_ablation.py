@@ -31,7 +31,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fedlib
-from book.experiments.worlds import ON_CPU, LowRank, enter, loss_of, shrunk, together, with_parts
+from book.experiments.worlds import ON_CPU, LowRank, Rows, enter, loss_of, shrunk, together, with_parts
 from fedlib import Key, Params, models
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.extensions import FedCGKnownDomains
@@ -50,7 +50,6 @@ PARTS = ("A", "W", "ReLU")
 SETS = tuple(tuple(p for p, on in zip(PARTS, given, strict=True) if on) for given in product((0, 1), repeat=3))
 
 Settings = dict[str, Any]
-Rows = dict[str, dict[str, float]]
 Told = Callable[[int], Tensor]  # the weights (K, N, D) of the domains at test, after a round
 
 
@@ -138,7 +137,7 @@ def train(
     dtype: torch.dtype = torch.float32,
 ) -> Params:
     """Parameters of all arms, with V-hat for V, after the rounds: as FedCG would train each by itself."""
-    net, count, cohort = DomainNet(here.network, D, (layer,)), len(arms), here.cohort
+    net, count = DomainNet(here.network, D, (layer,)), len(arms)
     flags = {n: torch.tensor([float(n in arm.parts) for arm in arms], dtype=dtype) for n in ("W", "ReLU")}
     flags["modules"] = torch.tensor([float(arm.modules) for arm in arms], dtype=dtype)
 
@@ -155,10 +154,7 @@ def train(
     stack = broadcast({n: p.to(dtype) for n, p in start.items()}, count)
     A = torch.eye(D, dtype=dtype).repeat(count, 1, 1)
     for t in range(1, settings["rounds"] + 1):
-        key = Key(seed, t)
-        clients = key.choose(data.id, cohort, "cohort").sort().values
-        share = (data.n[clients].to(dtype) / data.n[clients].sum())[:, None].expand(-1, count)
-        stack = together(loss, stack, (A, flags), data[clients.repeat(count)], share, key, **here.local)
+        stack = together(loss, stack, (A, flags), data, here.cohort, Key(seed, t), **here.local)
         if t >= settings["warm_up"]:
             V = {n: p for n, p in stack.items() if n.startswith("V.")}
             for m, arm in enumerate(arms):

@@ -24,7 +24,7 @@ from torch import Tensor
 import fedlib
 from book.experiments import running
 from book.experiments.fedcg_femnist import OneConvolution
-from book.experiments.worlds import ON_CPU, LowRank, Rows, enter, loss_of, quiet, small_characters
+from book.experiments.worlds import ON_CPU, LowRank, Rows, by_seed, loss_of, quiet, small_characters
 from fedlib import ClientData, Key, Result, evaluation, models, partition
 from fedlib.algorithms import ClusteredKMeans, FedAvg, FedCG
 from fedlib.algorithms.fedcg import FedCGState
@@ -184,9 +184,9 @@ def lines(settings: Settings, model: Model | None, seed: int) -> Rows:
 def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Line -> score -> seed."""
     figures: dict[str, Any] = {}
-    for seed, model in product(settings["seeds"], (None, *MODELS)):
+    for model in (None, *MODELS):
         name = model.name if model else "FedAvg"
-        enter(figures, seed, keep(f"{name}, seed {seed}", lines, settings, model, seed, arms=(name,)), digits=4)
+        figures |= by_seed(settings, keep, name, lines, settings, model, arms=(name,))
     return figures
 
 

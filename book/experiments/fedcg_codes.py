@@ -29,7 +29,7 @@ from torchvision.transforms.functional import gaussian_blur
 
 from book.experiments import running
 from book.experiments.fedcg_femnist import EqualNet
-from book.experiments.worlds import LowRank, Rows, enter, shrunk, together, with_parts
+from book.experiments.worlds import LowRank, Rows, by_seed, shrunk, together, with_parts
 from fedlib import ClientData, Key, Params, datasets, models, stack_clients
 from fedlib.losses import cross_entropy
 from fedlib.params import broadcast
@@ -190,16 +190,11 @@ def train(
     watch: Callable[[int, Params], None] = lambda t, stack: None,
     dtype: torch.dtype = torch.float32,
 ) -> Params:
-    """Rounds of FedAvg for all models; a model for which no client of a round has examples stays as it is."""
-    count, cohort = models.n.shape[1], settings["cohort"]
-    stack = broadcast({n: p.to(dtype) for n, p in models.start.items()}, count)
+    """Rounds of FedAvg for all models."""
+    stack = broadcast({n: p.to(dtype) for n, p in models.start.items()}, models.n.shape[1])
     for t in range(1, settings["rounds"] + 1):
-        key = Key(seed, t)
-        clients = key.choose(data.id, cohort, "cohort").sort().values
-        rows, share = data[clients.repeat(count)], models.n[clients] / models.n[clients].sum(0).clamp(min=1)
-        means = together(models.loss, stack, models.extras, rows, share, key, settings["batch_size"])
-        stay = 1 - share.sum(0).round()
-        stack = {n: p + stay.view(-1, *[1] * (p.ndim - 1)) * stack[n] for n, p in means.items()}
+        of_round = data, settings["cohort"], Key(seed, t), settings["batch_size"]
+        stack = together(models.loss, stack, models.extras, *of_round, n=models.n)
         if t % settings["every"] == 0 or t == settings["rounds"]:
             watch(t, stack)
     return stack
@@ -233,11 +228,7 @@ def scores(settings: Settings, data: str, seed: int) -> Rows:
 
 def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Data set -> arm -> score -> seed."""
-    figures: dict[str, Any] = {}
-    for seed, data in product(settings["seeds"], settings["data"]):
-        rows = keep(f"{data}, seed {seed}", scores, settings, data, seed)
-        enter(figures.setdefault(data, {}), seed, rows, digits=4)
-    return figures
+    return {data: by_seed(settings, keep, data, scores, settings, data) for data in settings["data"]}
 
 
 def probe() -> running.Probe:

@@ -29,7 +29,7 @@ from torch import Tensor, nn
 
 import fedlib
 from book.experiments import worlds
-from book.experiments.worlds import enter, femnist, loss_of, quiet
+from book.experiments.worlds import by_seed, femnist, loss_of, quiet
 from fedlib import ClientData, Key, Params, datasets, models
 from fedlib.algorithms import FedAvg, FedCG
 from fedlib.algorithms.fedcg import occupancy
@@ -179,20 +179,16 @@ def train_pairs(
     The arms have the same cohorts and batches. A step at rate r is one at rate 1 on r times the loss.
     """
 
-    def imitate(params: Params, batch: Any, rate: Tensor) -> Tensor:  # Eq. 3
-        x, _, real, d_hat = batch
+    def imitate(params: Params, batch: Any, rate: Tensor, teacher: Params) -> Tensor:  # Eq. 3
+        x, _, real = batch
+        d_hat = F.one_hot(net(teacher, x).argmax(-1), D)
         return rate * weighted_mean(-(d_hat * net(params, x).log_softmax(-1)).sum(-1), real)
 
-    data, count, cohort = here.train, len(arms), settings["cohort"]
-    students, teachers = (broadcast(row(p, 0), count) for p in starts(here, net, seed, dtype))
+    students, teachers = (broadcast(row(p, 0), len(arms)) for p in starts(here, net, seed, dtype))
     rates = torch.tensor([rate for _, rate in arms], dtype=dtype)
     for t in range(1, settings["rounds"] + 1):
-        key = Key(seed, t)
-        clients = key.choose(data.id, cohort, "cohort").sort().values
-        own, everybody = data[clients], data[clients.repeat(count)]
-        d_hat = F.one_hot(says(net, teachers, own, dtype).flatten(0, 1), D).to(dtype) * everybody.real[..., None]
-        rows, share = everybody.with_columns(d_hat=d_hat), (own.n.to(dtype) / own.n.sum())[:, None].expand(-1, count)
-        students = worlds.together(imitate, students, (rates,), rows, share, key, settings["batch_size"])
+        of_round = here.train, settings["cohort"], Key(seed, t), settings["batch_size"]
+        students = worlds.together(imitate, students, (rates, teachers), *of_round)
         watch(t, students, teachers)
         new = torch.tensor([t % every == 0 for every, _ in arms])
         teachers = {n: torch.where(new.view(-1, *[1] * (p.ndim - 1)), students[n], p) for n, p in teachers.items()}
@@ -244,12 +240,8 @@ def pairs(settings: Settings, kind: str, head: str, seed: int) -> dict[str, Scor
 
 def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Kind and head -> arm -> score -> seed."""
-    figures: dict[str, Any] = {}
-    for seed in settings["seeds"]:
-        for kind, head in product(settings["kinds"], settings["heads"]):
-            rows = keep(f"seed {seed}: {kind}, {head}", pairs, settings, kind, head, seed)
-            enter(figures.setdefault(f"{kind}, {head}", {}), seed, rows, 4)
-    return figures
+    both = {f"{kind}, {head}": (kind, head) for kind, head in product(settings["kinds"], settings["heads"])}
+    return {part: by_seed(settings, keep, part, pairs, settings, *which) for part, which in both.items()}
 
 
 # ---- accuracy ----
@@ -278,7 +270,7 @@ def rules(here: World, settings: Settings) -> dict[str, tuple[Any, Any]]:
 
 
 @quiet()
-def accuracy(settings: Settings, kind: str, name: str, seed: int) -> Scores:
+def accuracy(settings: Settings, kind: str, name: str, seed: int) -> dict[str, Scores]:
     """A run's accuracy on held-out images, and how one-sided its domains are at the end."""
     here = world(kind, settings, seed)
     net, rule = rules(here, settings)[name]
@@ -289,17 +281,15 @@ def accuracy(settings: Settings, kind: str, name: str, seed: int) -> Scores:
     if isinstance(rule, FedCG) and not isinstance(rule, FedCGKnownDomains):
         student = {n.removeprefix("student."): p for n, p in end.state.student.items()}
         found |= scores_of(here, says(net.classifier, student, here.train)[0])
-    return found
+    return {name: found}
 
 
 def measure_accuracy(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Kind -> arm -> score -> seed."""
-    figures: dict[str, Any] = {}
+    figures: dict[str, Any] = {kind: {} for kind in settings["kinds"]}
     names = ["FedAvg", "one domain", *(label(t, rate) for t, rate in product(settings["T"], settings["rates"]))]
-    for seed in settings["seeds"]:
-        for kind, name in product(settings["kinds"], names):
-            scores = keep(f"seed {seed}: {kind}, {name}", accuracy, settings, kind, name, seed)
-            enter(figures.setdefault(kind, {}), seed, {name: scores}, 4)
+    for kind, name in product(settings["kinds"], names):
+        figures[kind] |= by_seed(settings, keep, f"{kind}, {name}", accuracy, settings, kind, name)
     return figures
 
 

@@ -37,7 +37,7 @@ from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import partial
-from itertools import pairwise, product
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -49,7 +49,7 @@ from torch.func import functional_call
 import fedlib
 from book.experiments import faces, running
 from book.experiments.cfl_variants import RELATIVE, RelativeCFL
-from book.experiments.worlds import EXACT, EqualStart, LowRank, checkpoints, enter, loss_of, quiet
+from book.experiments.worlds import EXACT, EqualStart, LowRank, by_seed, checkpoints, enter, loss_of, quiet
 from book.experiments.worlds import femnist as characters
 from fedlib import Algorithm, ClientData, Key, Params, Result, evaluation, models, partition
 from fedlib.algorithms import IFCA, FedAvg, FedAvgM, FedCG, FedProx, Scaffold
@@ -66,28 +66,17 @@ LAYER = "conv2"  # with modules: the last convolution
 RATES = [0.03, 0.06, 0.1, 0.3]
 CONTROLS = {"FedCG, told one domain": 1, "FedCG, random domains": 4}  # their domains, which no teacher found
 RIVALS = ["FedProx", "SCAFFOLD", "FedAvgM", "IFCA", RELATIVE]
-METHODS = [
-    "FedAvg",
-    *(f"FedCG, paper, D = {d}" for d in (4, 3, 2)),
-    *(f"FedCG, book, D = {d}" for d in (4, 3, 2)),
-    *CONTROLS,
-    *RIVALS,
-]
+RECIPES = [f"FedCG, {recipe}, D = {d}" for recipe in ("paper", "book") for d in (4, 3, 2)]
+METHODS = ["FedAvg", *RECIPES, *CONTROLS, *RIVALS]
 FULL: dict[str, Any] = {
     "methods": [*METHODS, "FedCG, book, D = 4 at 0.03", "FedCG, book, D = 1 at 0.03"],  # at 0.06 D = 1 may diverge
     "fraction": [0.6, 0.2, 0.2],  # of the writers
     "joining": 0.2,  # of the images of a writer who was not in training
-    "rounds": 150,
-    "cohort": 5,
-    "epochs": 1,
-    "batch_size": 10,
-    "rates": RATES,
-    "rounds that choose": 40,
-    "seed that chooses": 9,
-    "seeds": [0, 1, 2, 3, 4],
     "every": 50,  # rounds between two scores
     "width": 16,  # of the bottleneck W, and of P and R
 }
+FULL |= {"rounds": 150, "cohort": 5, "epochs": 1, "batch_size": 10, "seeds": [0, 1, 2, 3, 4]}
+FULL |= {"rates": RATES, "rounds that choose": 40, "seed that chooses": 9}
 PAPER = FULL | {
     "methods": ["FedAvg", "FedCG, paper, D = 4", "FedProx", "SCAFFOLD"],
     "rates": [0.001],
@@ -336,21 +325,20 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     return figures
 
 
-def as_program(settings: Settings, name: str, seed: int) -> Scores:
+def as_program(settings: Settings, name: str, seed: int) -> dict[str, Scores]:
     """`run` of FedAvg with one part of the public program, or with all."""
     parts, network = PARTS[name], models.femnist_cnn()
     if "padding" in parts:
         network = Padded(network.image, network.channels, network.widths)
     rounds = settings["more rounds" if "rounds" in parts else "rounds"]
-    return run(settings, name, seed, settings["rates"][0], rounds, here=world(settings, network))
+    return {name: run(settings, name, seed, settings["rates"][0], rounds, here=world(settings, network))}
 
 
 def measure_program(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Part of the public program -> score -> seed."""
     figures: dict[str, Any] = {}
-    for seed, name in product(settings["seeds"], settings["methods"]):
-        scores = keep(f"{name}, seed {seed}", as_program, settings, name, seed, arms=(name,))
-        enter(figures, seed, {name: scores})
+    for name in settings["methods"]:
+        figures |= by_seed(settings, keep, name, as_program, settings, name, digits=5, arms=(name,))
     return figures
 
 
@@ -363,7 +351,7 @@ def small() -> World:
     return world_of(x, y, writer, [[*group] for group in groups], 0.3, {}, models.CNN((1, 8, 8), (2, 3), (6, 4), 3, 1))
 
 
-def probe(rows: Sequence[str] = FULL["methods"]) -> running.Probe:
+def probe(rows: Sequence[str]) -> running.Probe:
     """Two rounds of each method on a small network, and how new writers are served."""
     settings, here = FULL | {"cohort": 3, "batch_size": 5, "width": 4}, small()
     numbers, plain = {}, here.network
@@ -381,15 +369,14 @@ def probe(rows: Sequence[str] = FULL["methods"]) -> running.Probe:
     return numbers
 
 
+def experiment(result: str, settings: Settings, how: Callable[..., Any] = measure) -> running.Experiment:
+    """A preset, whose probe has its methods."""
+    return running.Experiment(result, settings, how, partial(probe, settings["methods"]), ("femnist300",))
+
+
 PRESETS = {
-    "full": running.Experiment("fedcg_femnist", FULL, measure, probe, data=("femnist300",)),
-    "paper": running.Experiment(
-        "fedcg_femnist_paper", PAPER, measure, lambda: probe(PAPER["methods"]), data=("femnist300",)
-    ),
-    "printed": running.Experiment(
-        "fedcg_femnist_printed", PRINTED, measure, lambda: probe(PRINTED["methods"]), data=("femnist300",)
-    ),
-    "program": running.Experiment(
-        "fedcg_femnist_program", PROGRAM, measure_program, lambda: probe(PROGRAM["methods"]), data=("femnist300",)
-    ),
+    "full": experiment("fedcg_femnist", FULL),
+    "paper": experiment("fedcg_femnist_paper", PAPER),
+    "printed": experiment("fedcg_femnist_printed", PRINTED),
+    "program": experiment("fedcg_femnist_program", PROGRAM, measure_program),
 }

@@ -45,6 +45,7 @@ KINDS = {"digits": "mnist5k", "fashion": "fashion_mnist"}  # of images with styl
 NETWORK = models.CNN((1, 28, 28), (8, 16), (32, 10), 3, 1, pool=1, strides=(2, 2))
 
 Arm = Mapping[str, Any]
+Settings = dict[str, Any]
 
 
 # ---- variants, for the ablation ----
@@ -123,9 +124,7 @@ def styled_deal(y: np.ndarray, clients: int, seed: int) -> partition.Partition:
     return partition.style(partition.iid(y, clients, seed), shares=STYLE_SHARES, seed=seed)
 
 
-def turned_world(
-    settings: dict[str, Any], seed: int, images: Images | None = None, network: models.CNN = NETWORK
-) -> World:
+def turned_world(settings: Settings, seed: int, images: Images | None = None, network: models.CNN = NETWORK) -> World:
     """Turned digits; half of the clients have two turns."""
     parts = cut(images or images_of("digits"), seed, settings["train"], settings["test"])
     deals = [turned_deal(y, settings["clients"], seed) for _, y in parts]
@@ -133,7 +132,7 @@ def turned_world(
 
 
 def styled_world(
-    settings: dict[str, Any], seed: int, kind: str, images: Images | None = None, network: models.CNN = NETWORK
+    settings: Settings, seed: int, kind: str, images: Images | None = None, network: models.CNN = NETWORK
 ) -> World:
     """Images in four styles, twenty a client, one style a client."""
     clients = settings["scarce clients"]
@@ -230,12 +229,18 @@ def trained(world: World, seed: int, arm: Arm | None, rounds: int) -> tuple[dict
 
 def right_answers(algorithm: FedAvg | FedCG, state: Any, test: ClientData, w: Tensor | None = None) -> Tensor:
     """Whether each held-out image (K, N) gets the right class."""
+    return outputs(algorithm, state, test, w).argmax(-1) == test.y
+
+
+@torch.no_grad()
+def outputs(
+    algorithm: FedAvg | FedCG, state: Any, test: ClientData, w: Tensor | None, dtype: torch.dtype = torch.float32
+) -> Tensor:
+    """What each client's model says of its held-out images (K, N, classes), by the weights w or the student's."""
     params = algorithm.client_params(state, torch.arange(len(test)))
     params = {name: p.cpu() for name, p in params.items()}
-    given = () if w is None or isinstance(algorithm, FedAvg) else (w,)
-    x, y, _ = test.all_rows(torch.float32)
-    with torch.no_grad():
-        return torch.vmap(algorithm.predict)(params, x, *given).argmax(-1) == y
+    given = () if w is None or isinstance(algorithm, FedAvg) else (w.to(dtype),)
+    return torch.vmap(algorithm.predict)(params, test.all_rows(dtype)[0], *given)
 
 
 def score(right: Tensor, test: ClientData, domains: Sequence[np.ndarray]) -> dict[str, float]:
@@ -244,6 +249,7 @@ def score(right: Tensor, test: ClientData, domains: Sequence[np.ndarray]) -> dic
     return {"accuracy": float(hit.mean()), "domain 3": float(hit[np.concatenate(domains) == 3].mean())}
 
 
+@torch.no_grad()
 def students_weights(
     algorithm: Any, state: Any, data: ClientData, prior: bool = True, dtype: torch.dtype = torch.float32
 ) -> Tensor:
@@ -251,25 +257,24 @@ def students_weights(
     params = algorithm.client_params(state, torch.arange(len(data)))
     params = {n: p.cpu() for n, p in params.items() if prior or n != "prior"}
     x, _, real = data.all_rows(dtype)
-    with torch.no_grad():
-        return torch.vmap(algorithm.net.weights)(params, x) * (real > 0)[..., None]
+    return torch.vmap(algorithm.net.weights)(params, x) * (real > 0)[..., None]
 
 
 # ---- preset full: parts that are kept ----
 
 
-def turned(settings: dict[str, Any], seed: int, arm: Arm | None) -> dict[str, float]:
+def turned(settings: Settings, seed: int, arm: Arm | None) -> dict[str, float]:
     """Domains that contradict each other."""
     return trained(turned_world(settings, seed), seed, arm, settings["rounds"])[0]
 
 
-def styled(settings: dict[str, Any], seed: int, kind: str, arm: Arm | None) -> tuple[dict[str, float], Any]:
+def styled(settings: Settings, seed: int, kind: str, arm: Arm | None) -> tuple[dict[str, float], Any]:
     """Domains that are alike, with few images, and known; and their graph."""
     scores, state = trained(styled_world(settings, seed, kind), seed, arm, settings["scarce rounds"])
     return scores, None if arm is None else state.adjacency.tolist()
 
 
-def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
+def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """All runs, seed by seed; a run is what is kept."""
     for kind in KINDS:
         images_of(kind)  # what is missing is said before the first run
@@ -302,19 +307,18 @@ def folder_of(name: str) -> Path | None:
     return None
 
 
-def printed(plain: Any, net: DomainNet, rounds: int, gcn: DomainGCN, **local: Any) -> dict[str, tuple[Any, Any]]:
+def printed(net: DomainNet, gcn: DomainGCN, rounds: int, **local: Any) -> dict[str, tuple[Any, Any]]:
     """FedAvg and FedCG as printed: network and algorithm of each."""
-    normalises = isinstance(plain, CelebACNN)
+    plain, each = net.net, max(1, rounds // 10)
 
     def settings(network: Callable[..., Tensor]) -> dict[str, Any]:
         def loss(params: Params, batch: Sequence[Tensor], *w_d: Tensor) -> Tensor:
             x, y, real = batch
-            padding = {"real": real} if normalises else {}
+            padding = {"real": real} if isinstance(plain, CelebACNN) else {}
             return cross_entropy(network(params, x, *w_d, **padding), y, real)
 
         return {"loss": loss, "predict": network, "epochs": 1, **local}
 
-    each = max(1, rounds // 10)
     return {
         "FedAvg": (plain, FedAvg(**settings(plain))),
         "FedCG": (net, FedCG(net=net, gcn=gcn, refresh=each, warm_up=each, **settings(net))),
@@ -322,26 +326,19 @@ def printed(plain: Any, net: DomainNet, rounds: int, gcn: DomainGCN, **local: An
 
 
 def on_new_clients(
-    name: str,
-    plain: Any,
-    net: DomainNet,
-    train: ClientData,
-    test: ClientData,
-    settings: dict[str, Any],
-    seed: int,
-    gcn: DomainGCN,
+    name: str, net: DomainNet, gcn: DomainGCN, train: ClientData, test: ClientData, settings: Settings, seed: int
 ) -> dict[str, float]:
     """Accuracy of both methods on clients that were not in training; a run goes on from its checkpoint."""
     chunk = "auto" if torch.cuda.is_available() else 1
     how = {"lr": settings["lr"], "batch_size": settings["batch_size"], "chunk_size": chunk}
     out = {}
-    for title, (network, algorithm) in printed(plain, net, settings["rounds"], gcn, **how).items():
+    for title, (network, algorithm) in printed(net, gcn, settings["rounds"], **how).items():
         path = checkpoints() / f"06_{name.lower()}_{title}_{seed}.safetensors"
         saved = {"seed": seed, "checkpoint": Checkpoint(path, every_seconds=600)}
         rounds, cohort = settings["rounds"], settings["cohort"]
         result = fedlib.fit(algorithm, network.init(seed), train, rounds, cohort, **saved)
         served = fedlib.new_clients(algorithm, result, test, seed=seed)
-        if isinstance(plain, CelebACNN):  # as in LEAF, all photos of a client are one batch
+        if isinstance(net, CelebANet):  # as in LEAF, all photos of a client are one batch
             scores = scores_by_client(network, algorithm, served, test)
         else:
             scores = evaluation.evaluate(algorithm, served, test)
@@ -350,7 +347,7 @@ def on_new_clients(
     return out | {"lambda": float(result.state.models[f"lam.{layer}"][0])}
 
 
-def celeba_figures(settings: dict[str, Any], seed: int) -> dict[str, float]:
+def celeba_figures(settings: Settings, seed: int) -> dict[str, float]:
     """Smiling or not: 10 % of the celebrities train, 20 % test. W has 347 MB for each client of the cohort."""
     figures = faces.client_statistics(faces.identities(), min_rows=5)
     photos = faces.celeba_clients(fraction=tuple(settings["fraction"]), seed=seed)
@@ -358,10 +355,10 @@ def celeba_figures(settings: dict[str, Any], seed: int) -> dict[str, float]:
     test = partition.by_user(photos.writer_test).clients(photos.x_test, photos.y_test, classes=2)
     plain = CelebACNN()
     net = CelebANet(plain, settings["domains"], ("conv4",), DomainClassifier(plain.image, settings["domains"]))
-    return figures | on_new_clients("CelebA", plain, net, train, test, settings, seed, DomainGCN())
+    return figures | on_new_clients("CelebA", net, DomainGCN(), train, test, settings, seed)
 
 
-def femnist_figures(arrays: datasets.Arrays, settings: dict[str, Any], seed: int) -> dict[str, float]:
+def femnist_figures(arrays: datasets.Arrays, settings: Settings, seed: int) -> dict[str, float]:
     """Which of 62 characters: 60 % of the writers train, 20 % test. W has 1.3 GB for each client of the cohort."""
     parts = [(arrays.x, arrays.y, arrays.writer)]
     if arrays.x_test is not None:  # LEAF's own split does not matter
@@ -376,10 +373,10 @@ def femnist_figures(arrays: datasets.Arrays, settings: dict[str, Any], seed: int
     net = DomainNet(models.femnist_cnn(), settings["domains"], ("conv2",), student)
     gcn = DomainGCN("bottleneck", factor=settings["factor"])
     figures = faces.client_statistics(writer, 1)
-    return figures | on_new_clients("FEMNIST", net.net, net, train, test, settings, seed, gcn)
+    return figures | on_new_clients("FEMNIST", net, gcn, train, test, settings, seed)
 
 
-def measure_paper(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
+def measure_paper(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """CelebA and FEMNIST, as far as they are here."""
     folders = {name: folder_of(name) for name in ("CelebA", "FEMNIST")}
     if not any(folders.values()):
@@ -408,16 +405,11 @@ def traced(
     """What two rounds compute; then what is answered to held-out images, and what a student says of them."""
     with quiet():
         result = fedlib.fit(algorithm, start, train, 2, len(train) // 2, **EXACT)
+    answers = outputs(algorithm, result.state, test, w_test, torch.float64)
     numbers = running.numbers_of(algorithm, result)
-    params = algorithm.client_params(result.state, torch.arange(len(test)))
-    x = test.all_rows(torch.float64)[0]
-    given = () if w_test is None or isinstance(algorithm, FedAvg) else (w_test.double(),)
-    with torch.no_grad():
-        answers = torch.vmap(algorithm.predict)(params, x, *given)
-        numbers += [float(answers.square().mean()), float(answers.logsumexp(-1).mean())]
-        if isinstance(algorithm, FedCG):
-            says = torch.vmap(algorithm.net.weights)(params, x)
-            numbers += says.square().mean((0, 1)).tolist()
+    numbers += [float(answers.square().mean()), float(answers.logsumexp(-1).mean())]
+    if isinstance(algorithm, FedCG):
+        numbers += students_weights(algorithm, result.state, test, dtype=torch.float64).square().mean((0, 1)).tolist()
     return numbers
 
 
@@ -469,18 +461,15 @@ def probe() -> running.Probe:
 
 def probe_paper() -> running.Probe:
     """Two rounds of both methods on small networks and six clients with generated images."""
-    x, y = generated(60, (3, 16, 16), 2)
-    plain = CelebACNN((3, 16, 16), filters=2)
-    net = CelebANet(plain, 2, ("conv4",), DomainClassifier(plain.image, 2, "pooled", (2, 2)))
-    portraits = plain, net, DomainGCN(), (x, y)
-    x, y = generated(60, (1, 8, 8), 4)
-    cnn = models.CNN((1, 8, 8), (2, 2), (4, 4))
-    net = DomainNet(cnn, 2, ("conv2",), DomainClassifier((1, 8, 8), 2, "pooled", (2, 2)))
-    characters = cnn, net, DomainGCN("bottleneck", factor=4), (x, y)
+    students = [DomainClassifier(image, 2, "pooled", (2, 2)) for image in ((3, 16, 16), (1, 8, 8))]
+    portraits = CelebANet(CelebACNN((3, 16, 16), filters=2), 2, ("conv4",), students[0])
+    characters = DomainNet(models.CNN((1, 8, 8), (2, 2), (4, 4)), 2, ("conv2",), students[1])
+    both = {"CelebA": (portraits, DomainGCN(), 2), "FEMNIST": (characters, DomainGCN("bottleneck", factor=4), 4)}
     numbers = {}
-    for name, (network, net, gcn, (x, y)) in {"CelebA": portraits, "FEMNIST": characters}.items():
+    for name, (net, gcn, classes) in both.items():
+        x, y = generated(60, net.net.image, classes)
         data = partition.iid(y[:57], 6, 0).clients(x[:57], y[:57])
-        for title, (own, algorithm) in printed(network, net, 2, gcn, lr=0.1, batch_size=5).items():
+        for title, (own, algorithm) in printed(net, gcn, 2, lr=0.1, batch_size=5).items():
             with quiet():
                 numbers[f"{name}: {title}"] = running.trace(algorithm, own.init(0), data, 2, 3)
     return numbers

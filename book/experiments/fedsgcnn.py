@@ -29,7 +29,7 @@ from torch import Tensor
 from book.experiments import fedsgcnn_tables, running, tabular
 from book.experiments import pair_predictors as predictors
 from book.experiments.pair_predictors import Table
-from book.experiments.worlds import enter, seeds_of, squared_error
+from book.experiments.worlds import by_seed, loss_and_predict
 from fedlib import Key, models
 from fedlib.algorithms import LGFedAvg
 from fedlib.client.local_layers import split_layers
@@ -48,17 +48,13 @@ def label(table: str, h: float) -> str:
 
 
 FULL = {
-    "clients": 60,
-    "trainers": 40,  # of which all pairs train the predictors; the others are unseen
-    "rows": 12,
+    "trainers": 40,  # of the clients: all their pairs train the predictors; the others are unseen
     "validation": 120,  # rows that say what a pair gains
-    "rounds": 20,
     "repeats": 4,  # starts from which a pair is measured
     "snapshots": [10, 100],  # local epochs after which networks are looked at
-    "seeds": 5,
-    "seed": 100,  # fresh: no setting was chosen on these seeds
     "worlds": [label(*w) for w in WORLDS],
 }
+FULL |= {"clients": 60, "rows": 12, "rounds": 20, "seeds": 5, "seed": 100}  # no setting was chosen on these seeds
 
 
 # ---- clients, and what pairs of them gain ----
@@ -84,14 +80,8 @@ def world_of(settings: Settings, table: str, h: float, seed: int) -> World:
 
 def training(net: models.Model) -> dict[str, Any]:
     """Arguments of every algorithm."""
-    return {
-        "loss": squared_error(net),
-        "predict": lambda params, x: net(params, x)[:, 0],
-        "lr": 0.05,
-        "optimizer": functools.partial(torch.optim.SGD, momentum=0.5),
-        "batch_size": None,
-        "epochs": 5,
-    }
+    sgd = functools.partial(torch.optim.SGD, momentum=0.5)
+    return loss_and_predict(net, None) | {"lr": 0.05, "optimizer": sgd, "batch_size": None, "epochs": 5}
 
 
 def gains(settings: Settings, world: World, seed: int, pairs: Tensor) -> transfer.Transfer:
@@ -153,7 +143,7 @@ def learned_distances(
 
 
 def judge(settings: Settings, table: str, h: float, seed: int) -> Table:
-    """AUC of predictors, on pairs of two unseen clients."""
+    """AUC of predictors, on pairs of two unseen clients of a world."""
     world, trainers = world_of(settings, table, h, seed), settings["trainers"]
     found = gains(settings, world, seed, judged_pairs(settings["clients"], trainers))
     pairs, gain = found.pairs, found.gain.mean(0)
@@ -163,7 +153,8 @@ def judge(settings: Settings, table: str, h: float, seed: int) -> Table:
     distances |= learned_distances(settings, shots, pairs[train], gain[train], seed)
     i, j = pairs[unseen].T
     negative = (gain[unseen] <= 0).numpy()
-    return {name: {"auc": predictors.auc(negative, d[i, j].numpy())} for name, d in distances.items()}
+    auc = {name: predictors.auc(negative, d[i, j].numpy()) for name, d in distances.items()}
+    return {f"{label(table, h)}: {name}": {"auc": value} for name, value in auc.items()}
 
 
 # ---- preset "full" ----
@@ -172,21 +163,16 @@ def judge(settings: Settings, table: str, h: float, seed: int) -> Table:
 def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Predictors in all worlds; a world and a seed are kept at a time."""
     figures: dict[str, Any] = {}
-    for seed in seeds_of(settings):
-        for world in WORLDS:
-            where = label(*world)
-            scores = keep(f"{where}, seed {seed}", predictors.plain, judge, settings, *world, seed)
-            enter(figures, seed, {f"{where}: {name}": row for name, row in scores.items()}, 4)
+    for world in WORLDS:
+        figures |= by_seed(settings, keep, label(*world), predictors.plain, judge, settings, *world)
     return figures
 
 
 def small_world(settings: Settings, seed: int) -> World:
     """A world in double precision, with two local epochs in a round."""
     world = world_of(settings, "diabetes", 1.0, seed)
-    c = world.clients
-    parts = {name: getattr(c, name).to("cpu", torch.float64) for name in ("train", "validation", "test")}
     starts = [{name: p.double() for name, p in start.items()} for start in world.starts]
-    return World(replace(c, **parts), world.net, world.how | {"epochs": 2}, starts)
+    return World(world.clients.in_double(), world.net, world.how | {"epochs": 2}, starts)
 
 
 def probe() -> running.Probe:

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from book.experiments import tabular
 from book.experiments.pair_predictors import Scores
-from book.experiments.worlds import loss_of, squared_error
+from book.experiments.worlds import loss_and_predict
 from fedlib import ClientData, Key, evaluation, models
 from fedlib.algorithms import LGFedAvg
 from fedlib.costs import Costs
@@ -54,18 +54,16 @@ def task_of(
         test = replace(clients.test, index=index, y=y, n=torch.full_like(clients.test.n, most))
         clients = replace(clients, test=test)
     net = models.MLP((int(clients.widths.max()), *setting.hidden, table.classes or 1))
-    loss = loss_of(net) if table.classes else squared_error(net)
-    predict = net if table.classes else lambda params, x: net(params, x)[:, 0]
     sgd = functools.partial(torch.optim.SGD, momentum=setting.momentum, fused=True)
     adam = functools.partial(torch.optim.Adam, fused=True)
-    how = {"optimizer": sgd if setting.optimizer == "sgd" else adam, "predict": predict}
-    return Task(setting, clients, net, loss, how | {n: getattr(setting, n) for n in ("lr", "batch_size", "epochs")})
+    how = {n: getattr(setting, n) for n in ("lr", "batch_size", "epochs")} | loss_and_predict(net, table.classes)
+    how["optimizer"] = sgd if setting.optimizer == "sgd" else adam
+    return Task(setting, clients, net, how.pop("loss"), how)
 
 
 def in_double(task: Task) -> Task:
     """The same in double precision."""
-    parts = {name: getattr(task.clients, name).to("cpu", torch.float64) for name in ("train", "validation", "test")}
-    return replace(task, clients=replace(task.clients, **parts))
+    return replace(task, clients=task.clients.in_double())
 
 
 # ---- many federations at once ----

@@ -1,9 +1,7 @@
 """FedSGCNN's Tables 2, 3 and 5, controls, and what depends on rounding: presets of `book.experiments.fedsgcnn`."""
 
-import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from functools import partial
 from typing import Any
 
 import numpy as np
@@ -14,7 +12,7 @@ from book import results
 from book.experiments import pair_predictors as predictors
 from book.experiments import running, tabular
 from book.experiments.pair_predictors import Scores, Table
-from book.experiments.worlds import enter, seeds_of
+from book.experiments.worlds import by_seed
 from fedlib import ClientData, Key
 from fedlib.algorithms import FedSGCNN
 from fedlib.client.local_layers import split_layers
@@ -36,17 +34,18 @@ PAPER = {
     "folds": 5,
     "epochs": None,  # of the Siamese network: None are the paper's
 }
+TABLES = {"Boston": "boston", "Wine": "wine_quality", "Obesity": "obesity"}
 COLUMNS = {  # of Table 5: table, clustered features
-    "Boston": ("boston", False),
-    "Boston(c)": ("boston", True),
-    "Wine": ("wine_quality", False),
-    "Wine(c)": ("wine_quality", True),
-    "Obesity": ("obesity", False),
-    "Obesity(c)": ("obesity", True),
+    name + "(c)" * clustered: (table, clustered) for name, table in TABLES.items() for clustered in (False, True)
 }
 
 
 # ---- pairs, predictors and clusters ----
+
+
+def task_like(table: str, clustered: bool, settings: Settings, seed: int, rows: tabular.Table | None = None) -> Task:
+    """The paper's clients of a table, or of some of its rows."""
+    return task_of(tabular.SETTINGS[table], rows or tabular.table(table), clustered, seed, settings["hold-out rows"])
 
 
 def parts_of(task: Task, settings: Settings, seed: int) -> tuple[FedSGCNN, ClientData, ClientData, Tensor, int]:
@@ -83,10 +82,9 @@ def red_wine() -> tabular.Table:
     return replace(both, name="red wine", x=both.x[:1599], y=both.y[:1599])
 
 
-def table_5(table: str, clustered: bool, settings: Settings, seed: int, *, red: bool = False) -> Table:
+def table_5(table: str, clustered: bool, settings: Settings, seed: int, rows: tabular.Table | None = None) -> Table:
     """One column of Table 5 for one seed: all readings of all arms."""
-    rows = red_wine() if red else tabular.table(table)
-    task = task_of(tabular.SETTINGS[table], rows, clustered, seed, settings["hold-out rows"])
+    task = task_like(table, clustered, settings, seed, rows)
     start, k = task.net.init(seed), len(task.clients.train)
     rounds = max(1, task.setting.rounds // settings["shorter"])
     apart = distances(task, start, settings, seed)
@@ -198,15 +196,15 @@ def rounding(task: Task, start: Params, settings: Settings, seed: int) -> Table:
     return out
 
 
+def rounding_of_wine(settings: Settings, seed: int) -> Table:
+    """The same for the paper's clients of Wine."""
+    task = task_like("wine_quality", False, settings, seed)
+    return rounding(task, task.net.init(seed), settings, seed)
+
+
 def measure_rounding(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Wine, seed by seed."""
-    found: dict[str, Any] = {}
-    setting, table = tabular.SETTINGS["wine_quality"], tabular.table("wine_quality")
-    for seed in seeds_of(settings):
-        task = task_of(setting, table, False, seed, settings["hold-out rows"])
-        part = keep(f"seed {seed}", predictors.plain, rounding, task, task.net.init(seed), settings, seed)
-        enter(found, seed, part, 4)
-    return found
+    return by_seed(settings, keep, "Wine", predictors.plain, rounding_of_wine, settings)
 
 
 def small_task(like: str, table: str, clustered: bool = True) -> tuple[Task, Params]:
@@ -249,8 +247,7 @@ def by_sizes(task: Task, start: Params, sizes: Sequence[int], settings: Settings
 
 def controls(column: str, settings: Settings, seed: int) -> Table:
     """A column of Table 5 for one seed."""
-    name, clustered = COLUMNS[column]
-    task = task_of(tabular.SETTINGS[name], tabular.table(name), clustered, seed, settings["hold-out rows"])
+    task = task_like(*COLUMNS[column], settings, seed)
     sizes = sizes_by_score(column, seed, len(task.clients.train))
     return by_sizes(task, task.net.init(seed), sizes, settings, seed)
 
@@ -259,10 +256,8 @@ def measure_controls(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Table 2, then columns of Table 5; a seed of a part is kept at a time."""
     figures: dict[str, Any] = {}
     for name, number in settings["seeds"].items():
-        measured, part = ((tables_2_and_3,), TRUTH) if name == "Table 2" else ((controls, name), name)
-        for seed in range(settings["seed"], settings["seed"] + number):
-            scores = keep(f"{name}, seed {seed}", predictors.plain, *measured, settings, seed)
-            enter(figures.setdefault(part, {}), seed, scores, 4)
+        part, *one = (TRUTH, tables_2_and_3) if name == "Table 2" else (name, controls, name)
+        figures[part] = by_seed(settings | {"seeds": number}, keep, part, predictors.plain, *one, settings)
     return figures
 
 
@@ -275,34 +270,30 @@ def probe_controls() -> running.Probe:
 
 def measure_paper(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """The columns of Table 5 and Tables 2 and 3, each with a number of seeds; a seed of one is kept at a time."""
-    for table, _ in COLUMNS.values():
+    for table in TABLES.values():
         tabular.table(table)  # what is missing is said before the work, not after
     figures: dict[str, Any] = {}
     measured: dict[str, Any] = {part: (table_5, *column) for part, column in COLUMNS.items()}
     for part, (function, *column) in (measured | {TRUTH: (tables_2_and_3,)}).items():
         number = settings["seeds"][column[0] if column else "Tables 2 and 3"]
-        for seed in range(settings["seed"], settings["seed"] + number):
-            scores = keep(f"{part}, seed {seed}", predictors.plain, function, *column, settings, seed)
-            enter(figures.setdefault(part, {}), seed, scores, 4)
+        one = predictors.plain, function, *column, settings
+        figures[part] = by_seed(settings | {"seeds": number}, keep, part, *one)
     return figures
 
 
 def measure_red(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Wine's columns of Table 5 with red wines only, and the most frequent class of the training rows."""
-    figures: dict[str, Any] = {"Red wine": {}, "Red wine(c)": {}}
-    for seed, part in itertools.product(seeds_of(settings), figures):
-        of = ("wine_quality", part.endswith("(c)"), settings, seed)
-        scores = keep(f"{part}, seed {seed}", predictors.plain, partial(table_5, red=True), *of)
-        enter(figures[part], seed, scores | {"majority class": majority(*of)}, 4)
-    return figures
+    columns = {"Red wine": False, "Red wine(c)": True}
+    return {part: by_seed(settings, keep, part, predictors.plain, of_red, c, settings) for part, c in columns.items()}
 
 
-def majority(table: str, clustered: bool, settings: Settings, seed: int) -> Scores:
-    """The share of test rows, a client's own and the common ones, in the class that is most frequent in training."""
-    task = task_of(tabular.SETTINGS[table], red_wine(), clustered, seed, settings["hold-out rows"])
-    most = task.clients.train.y.flatten().mode().values
-    parts = {"each cluster, own rows": task.clients.validation.y, "all, hold-out": task.clients.test.y}
-    return {reading: float((y == most).double().mean()) for reading, y in parts.items()}
+def of_red(clustered: bool, settings: Settings, seed: int) -> Table:
+    """Wine's column, and the share of test rows in the class that is most frequent in training."""
+    column = "wine_quality", clustered, settings, seed, red_wine()
+    clients = task_like(*column).clients
+    most = clients.train.y.flatten().mode().values
+    parts = {"each cluster, own rows": clients.validation.y, "all, hold-out": clients.test.y}
+    return table_5(*column) | {"majority class": {r: float((y == most).double().mean()) for r, y in parts.items()}}
 
 
 SMALL = {"shorter": 50, "hold-out rows": 40, "numbers": [3, 4], "folds": 2}

@@ -15,7 +15,7 @@ import pandas as pd
 
 import fedlib
 from book.experiments import running
-from book.experiments.worlds import EXACT, Rows, enter, loss_of, rounded, seeds_of
+from book.experiments.worlds import EXACT, Rows, by_seed, enter, loss_of, rounded, seeds_of
 from fedlib import Algorithm, ClientData, Result, datasets, evaluation, models, partition, plotting, statistics
 from fedlib.algorithms import FedAvg, FedProx, LocalOnly, Scaffold
 from fedlib.params import broadcast, mix, norm, sub
@@ -180,10 +180,7 @@ def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
 
 def measure_writers(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Natural clients, seed by seed."""
-    figures: dict[str, Any] = {}
-    for seed in seeds_of(settings):
-        enter(figures, seed, keep(f"seed {seed}", writers, settings, seed))
-    return figures
+    return by_seed(settings, keep, "writers", writers, settings)
 
 
 def small(writers: bool) -> tuple[ClientData, ClientData]:

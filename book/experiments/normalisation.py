@@ -14,6 +14,7 @@ normalised by their own.
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -24,7 +25,7 @@ from torch import Tensor
 import fedlib
 from book.experiments import running
 from book.experiments.running import Experiment, Keep
-from book.experiments.worlds import EXACT, enter, seeds_of
+from book.experiments.worlds import EXACT, Rows, by_seed, rounded
 from fedlib import ClientData, Key, Params, models, partition
 from fedlib.algorithms import FedAvg, LGFedAvg
 from fedlib.local import Trained
@@ -146,7 +147,7 @@ def accuracy(algorithm: FedAvg | LGFedAvg, state: Any, data: ClientData) -> floa
     return float((right / real.sum(1)).mean())
 
 
-def run(arm: str, kind: str, settings: Mapping[str, Any], seed: int, rate: float) -> dict[str, float]:
+def run(arm: str, kind: str, settings: Mapping[str, Any], rate: float, seed: int) -> Rows:
     """The scores of a run; 0 where it diverges."""
     here = world(kind, settings["clients"], seed, *digits.shrunk())
     algorithm = method(arm, rate, settings["local"])
@@ -154,25 +155,20 @@ def run(arm: str, kind: str, settings: Mapping[str, Any], seed: int, rate: float
     try:
         end = fedlib.fit(algorithm, start, here["train"], settings["rounds"], seed=seed, progress=False)
     except FloatingPointError:
-        return dict.fromkeys(("validation", "own digits", "all digits"), 0.0)
-    device = end.ids.device
-    return {name: round(accuracy(algorithm, end.state, here[name].to(device)), 4) for name in [*here][1:]}
+        return {f"{kind}: {arm}": dict.fromkeys(("validation", "own digits", "all digits"), 0.0)}
+    sets = {name: here[name].to(end.ids.device) for name in ("validation", "own digits", "all digits")}
+    return rounded({f"{kind}: {arm}": {name: accuracy(algorithm, end.state, data) for name, data in sets.items()}})
 
 
 def measure(settings: Mapping[str, Any], keep: Keep, arms: list[str]) -> dict[str, Any]:
     """Kind and arm -> score -> seed, and the rate."""
     figures: dict[str, Any] = {}
-    for kind in KINDS:
-        for arm in arms:
-            one, tried = f"{kind}, {arm}", {}
-            for rate in settings["rates"]:
-                seed = settings["seed that chooses"]
-                tried[rate] = keep(f"{one} at {rate}", run, arm, kind, settings, seed, rate, arms=[arm])
-            best = max(tried, key=lambda rate: tried[rate]["validation"])
-            figures[f"{kind}: {arm}"] = {"rate": best}
-            for s in seeds_of(settings):
-                scores = keep(f"{one}, seed {s}", run, arm, kind, settings, s, best, arms=[arm])
-                enter(figures, s, {f"{kind}: {arm}": scores})
+    for kind, arm in product(KINDS, arms):
+        one, seed = f"{kind}: {arm}", settings["seed that chooses"]
+        tried = {r: keep(f"{one} at {r}", run, arm, kind, settings, r, seed, arms=[arm]) for r in settings["rates"]}
+        best = max(tried, key=lambda rate: tried[rate][one]["validation"])
+        scores = by_seed(settings, keep, one, run, arm, kind, settings, best, arms=[arm])
+        figures[one] = {"rate": best} | scores[one]
     return figures
 
 

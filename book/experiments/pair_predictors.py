@@ -10,6 +10,7 @@ import numpy as np
 import torch
 import torch.nn.functional as F
 from numpy.typing import ArrayLike
+from scipy.spatial.distance import squareform
 from sklearn import decomposition, linear_model, metrics, pipeline, preprocessing
 from torch import Tensor
 
@@ -107,12 +108,14 @@ def ridge_pairs(features: Tensor, pairs: Tensor, gain: ArrayLike, seed: int = 0)
     gain = np.asarray(gain, float)
     describe = _describe(features, pairs, seed)
     bound = np.quantile(np.abs(gain), 0.9) or 1.0
-    model = linear_model.RidgeCV(np.logspace(-1, 5, 13)).fit(
-        describe(features, pairs), gain.clip(-bound, bound) / bound
-    )
-    return lambda features: _square(
-        len(features), lambda pairs: 1 / (1 + np.exp(model.predict(describe(features, pairs))))
-    )
+    described, target = describe(features, pairs), gain.clip(-bound, bound) / bound
+    model = linear_model.RidgeCV(np.logspace(-1, 5, 13)).fit(described, target)
+
+    def distance(features: Tensor) -> Tensor:
+        gain = model.predict(describe(features, transfer.all_pairs(len(features))))
+        return torch.from_numpy(squareform(1 / (1 + np.exp(gain))))
+
+    return distance
 
 
 def _describe(features: Tensor, pairs: Tensor, seed: int) -> Callable[[Tensor, Tensor], np.ndarray]:
@@ -128,13 +131,6 @@ def _describe(features: Tensor, pairs: Tensor, seed: int) -> Callable[[Tensor, T
         return np.concatenate([np.abs(a - b), a * b], 1)
 
     return describe
-
-
-def _square(clients: int, distance: Callable[[Tensor], np.ndarray]) -> Tensor:
-    """The matrix (K, K) of a distance of pairs."""
-    matrix, pairs = torch.zeros(clients, clients, dtype=torch.float64), transfer.all_pairs(clients)
-    matrix[pairs[:, 0], pairs[:, 1]] = torch.from_numpy(distance(pairs))
-    return matrix + matrix.T
 
 
 # ---- the Siamese network of the book ----

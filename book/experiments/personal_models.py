@@ -16,7 +16,7 @@ import warnings
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -24,7 +24,7 @@ import torch
 import fedlib
 from book.experiments import running
 from book.experiments.cfl_variants import OURS, SteppedSplitHalfCFL
-from book.experiments.worlds import enter, loss_of, rounded, small_digits
+from book.experiments.worlds import EXACT, enter, loss_of, rounded, small_digits
 from book.experiments.worlds import small_characters as characters
 from fedlib import Algorithm, ClientData, Result, evaluation, models, partition, statistics
 from fedlib.algorithms import IFCA, Ditto, FedAvg, FedEM, FedRep, FineTunedFedAvg, LGFedAvg, LocalOnly
@@ -160,19 +160,25 @@ def world(settings: Settings, kind: str, seed: int) -> World:
 # ---- one run ----
 
 
-def algorithm_of(
-    settings: Settings, here: World, name: str, rate: float, own: float | None, at_home: float | None = None
-) -> Algorithm:
-    """A method with a learning rate, its own setting, and for fine-tuned FedAvg the rate at home."""
-    how = {"lr": rate, "predict": mixture, "batch_size": settings["batch_size"], "epochs": settings["epochs"]}
+class Tuning(NamedTuple):
+    """A learning rate, a method's own setting, and for fine-tuned FedAvg the rate at home."""
+
+    rate: float
+    own: float | None = None
+    at_home: float | None = None
+
+
+def algorithm_of(settings: Settings, here: World, name: str, tuning: Tuning) -> Algorithm:
+    """A method with its settings."""
+    how = {"lr": tuning.rate, "predict": mixture, "batch_size": settings["batch_size"], "epochs": settings["epochs"]}
     if name == TUNED:
-        more = {"fedavg_rounds": settings["rounds"], "finetune_epochs": 1, "finetune_lr": at_home}
+        more = {"fedavg_rounds": settings["rounds"], "finetune_epochs": 1, "finetune_lr": tuning.at_home}
         return FineTunedFedAvg(loss, **more, **how)
     if name == "true groups":
         assert here.group is not None
         return LGFedAvg(loss, local=(), assignment=here.group.tolist(), **how)
-    if name in OWN and own is not None:
-        how[OWN[name][0]] = own
+    if name in OWN and tuning.own is not None:
+        how[OWN[name][0]] = tuning.own
     if name == OURS:
         how |= {"every": settings["rest"], "min_size": settings["min_size"]}
     return {"alone": LocalOnly, "FedAvg": FedAvg, **KINDS}[name](loss, **how)
@@ -215,17 +221,10 @@ def scores_of(here: World, algorithm: Algorithm, result: Result, new: Result) ->
 
 
 def trained(
-    settings: Settings,
-    here: World,
-    name: str,
-    seed: int,
-    rate: float,
-    own: float | None,
-    at_home: float | None = None,
-    **more: Any,
-) -> tuple[Algorithm, dict[int, Result], float]:
-    """A method's results, by epochs of fine-tuning (0: none), and its rate: a third of both where it diverged."""
-    algorithm, kept = algorithm_of(settings, here, name, rate, own, at_home), {}
+    settings: Settings, here: World, name: str, seed: int, tuning: Tuning, **more: Any
+) -> tuple[Algorithm, dict[int, Result], Tuning]:
+    """A method's results, by epochs of fine-tuning (0: none), and its rates: a third of both where it diverged."""
+    algorithm, kept = algorithm_of(settings, here, name, tuning), {}
 
     def keep_state(t: int, state: Any, record: dict[str, Any]) -> None:
         if t - settings["rounds"] in EPOCHS:
@@ -238,25 +237,23 @@ def trained(
             how = {"seed": seed, "progress": False, "callbacks": [keep_state], **more}
             end = fedlib.fit(algorithm, here.model.init(seed), here.train, rounds, **how)
     except FloatingPointError:
-        return trained(settings, here, name, seed, rate / 3, own, at_home and at_home / 3, **more)
+        rate, own, at_home = tuning
+        return trained(settings, here, name, seed, Tuning(rate / 3, own, at_home and at_home / 3), **more)
     if not kept:
-        return algorithm, {0: end}, rate
+        return algorithm, {0: end}, tuning
     by_epochs = {e: Result(s, end.ids, end.history.head(settings["rounds"] + e)) for e, s in kept.items()}
-    return algorithm, by_epochs, rate
+    return algorithm, by_epochs, tuning
 
 
-def arm(
-    settings: Settings, kind: str, name: str, seed: int, rate: float, own: float | None, home: float | None = None
-) -> dict[str, Scores]:
+def arm(settings: Settings, kind: str, name: str, seed: int, tuning: Tuning) -> dict[str, Scores]:
     """The scores of a run; of fine-tuned FedAvg by epochs."""
     here = world(settings, kind, seed)
-    algorithm, results, used = trained(settings, here, name, seed, rate, own, home)
+    algorithm, results, used = trained(settings, here, name, seed, tuning)
     rows = {}
     for epochs, result in results.items():
-        new = enrolled(settings, here, name, algorithm, result, epochs or own or 0)
-        found = scores_of(here, algorithm, result, new) | {"rate": used}
-        if home is not None:
-            found["rate at home"] = home * used / rate
+        new = enrolled(settings, here, name, algorithm, result, epochs or tuning.own or 0)
+        at_home = {} if used.at_home is None else {"rate at home": used.at_home}
+        found = scores_of(here, algorithm, result, new) | {"rate": used.rate} | at_home
         rows[f"epochs {epochs}" if epochs else "as trained"] = found
     return rounded(rows, 5)
 
@@ -265,7 +262,7 @@ def chosen(settings: Settings, kind: str, name: str, rate: float) -> tuple[World
     """The federation of the seed that chooses rates, and a method's run in it."""
     seed = settings["seed that chooses rates"]
     here = world(settings, kind, seed)
-    algorithm, results, _ = trained(settings, here, name, seed, rate, USUAL.get(name))
+    algorithm, results, _ = trained(settings, here, name, seed, Tuning(rate, USUAL.get(name)))
     return here, algorithm, results[0]
 
 
@@ -314,12 +311,13 @@ def rows_of_seed(
     for name, rate in rates.items():
         part, needs = f"{kind}, seed {seed}: {name}", depends_on(kind, name)
         if name == TUNED:  # one run has all epochs
-            rows[name] = fine_tuned_row(keep(part, arm, settings, kind, name, seed, rate, None, at_home, arms=needs))
+            how = settings, kind, name, seed, Tuning(rate, None, at_home)
+            rows[name] = fine_tuned_row(keep(part, arm, *how, arms=needs))
             continue
         tried, (what, values) = {}, OWN.get(name, ("", (None,)))
         for value in values:
             label = part if value is None else f"{part}, {what} {value:g}"
-            tried[value] = keep(label, arm, settings, kind, name, seed, rate, value, arms=needs)["as trained"]
+            tried[value] = keep(label, arm, settings, kind, name, seed, Tuning(rate, value), arms=needs)["as trained"]
         choice = best(tried)
         rows[name] = tried[choice] | ({what: float(choice)} if what else {})
     return rows
@@ -368,7 +366,7 @@ def measure(settings: Settings, keep: running.Keep, arms: Sequence[str]) -> dict
 def longer(settings: Settings, name: str, seed: int) -> dict[str, Scores]:
     """A method's scores, and those after epochs at home: by rate and number of epochs."""
     here = world(settings, "writers", seed)
-    algorithm, results, _ = trained(settings, here, name, seed, settings["rate"], settings.get(name))
+    algorithm, results, _ = trained(settings, here, name, seed, Tuning(settings["rate"], settings.get(name)))
     new = enrolled(settings, here, name, algorithm, results[0], 0)
     rows = {"as trained": scores_of(here, algorithm, results[0], new)}
     for rate in settings["rates at home"]:
@@ -398,7 +396,7 @@ def probe_longer() -> running.Probe:
     settings, here = small()
     found = {}
     for name, own in (("FedAvg", None), ("IFCA", 2)):
-        algorithm, results, _ = trained(settings, here, name, 0, 0.3, own, dtype=torch.float64, device="cpu")
+        algorithm, results, _ = trained(settings, here, name, 0, Tuning(0.3, own), **EXACT)
         at_home = finetuned(algorithm, results[0], here.train, 0, 0.05)[1]
         found[name] = running.numbers_of(algorithm, results[0]) + running.scores_of(ALONE, at_home, here.test)
     return found
@@ -419,7 +417,7 @@ def probe_methods() -> running.Probe:
     found = {}
     for name in (*METHODS, "true groups"):
         own = {"IFCA": 2, OURS: 0.99, "FedRep": 2}.get(name, USUAL.get(name))  # 0.99: splits at nearly any test
-        algorithm, results, _ = trained(settings, here, name, 0, 0.3, own, 0.1, dtype=torch.float64, device="cpu")
+        algorithm, results, _ = trained(settings, here, name, 0, Tuning(0.3, own, 0.1), **EXACT)
         end = results[max(results)]
         new = enrolled(settings, here, name, algorithm, end, max(results) or own or 0)
         found[name] = running.numbers_of(algorithm, end) + running.scores_of(algorithm, end, here.everything)

@@ -17,7 +17,7 @@ from torch import Tensor
 import fedlib
 from book.experiments import running
 from book.experiments.running import Experiment, Keep
-from book.experiments.worlds import enter, loss_of, seeds_of
+from book.experiments.worlds import by_seed, loss_of
 from fedlib import Key, Params, Update, models, partition
 from fedlib.aggregate import cluster_sums
 from fedlib.algorithms import FedAvg
@@ -117,10 +117,7 @@ def one_seed(settings: Mapping[str, Any], seed: int) -> dict[str, dict[str, floa
 
 def measure(settings: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
     """Arm -> what -> seed -> number."""
-    figures: dict[str, Any] = {}
-    for s in seeds_of(settings):
-        enter(figures, s, keep(f"seed {s}", one_seed, settings, s), 4)
-    return figures
+    return by_seed(settings, keep, "all arms", one_seed, settings)
 
 
 def probe() -> running.Probe:

@@ -30,7 +30,7 @@ import fedlib
 from benchmarks import flower_run
 from benchmarks.works import WORKS, Work
 from book.experiments.cfl_variants import RELATIVE
-from book.experiments.worlds import loss_of, squared_error
+from book.experiments.worlds import loss_and_predict, squared_error
 from fedlib import Key, models
 from fedlib.algorithms import FedAvg
 from fedlib.data import local_batches
@@ -64,11 +64,6 @@ def network(work: Work, dtype: torch.dtype) -> nn.Module:
 def criterion(work: Work, output: Tensor, y: Tensor) -> Tensor:
     """Loss of a batch."""
     return F.cross_entropy(output, y) if work.classes else F.mse_loss(output[:, 0], y)
-
-
-def loss(work: Work, predict: Any) -> Callable[..., Tensor]:
-    """The same as fedlib takes it."""
-    return loss_of(predict) if work.classes else squared_error(predict)
 
 
 def orders(work: Work) -> Tensor:
@@ -126,12 +121,13 @@ def plain_vmap(work: Work) -> Run:
 def by_fedlib(work: Work, dtype: torch.dtype = torch.float32) -> Run:
     """The stack of fedlib."""
     predict, (x, y) = models.Model(network(work, dtype)), work.data()
+    loss = loss_and_predict(predict, work.classes)["loss"]
     data = fedlib.stack_clients(list(x.to(dtype)), list(y))
     stack = broadcast({name: p.to(dtype) for name, p in predict.params.items()}, work.clients)
 
     def run() -> list[Tensor]:
         batches = local_batches(data, work.batch_size, work.epochs, KEY)
-        return list(local_update(loss(work, predict), stack, batches, partial(torch.optim.SGD, lr=LR)).params.values())
+        return list(local_update(loss, stack, batches, partial(torch.optim.SGD, lr=LR)).params.values())
 
     return run
 
@@ -273,9 +269,9 @@ def probe() -> running.Probe:
     found = {}
     for name, work in works({"W2": 4, "W3": 2}).items():
         small = replace(work, rows=8, batch_size=4, epochs=1)
-        rule, (x, y) = FedAvg(loss(small, small.model), lr=0.1, batch_size=4, epochs=1), small.data()
+        how, (x, y) = loss_and_predict(small.model, small.classes), small.data()
         data = first_rows(fedlib.stack_clients(list(x), list(y)), range(8, 8 - len(x), -1))
-        found[name] = running.trace(rule, small.model.init(0), data)
+        found[name] = running.trace(FedAvg(**how, lr=0.1, batch_size=4, epochs=1), small.model.init(0), data)
         found[f"{name}: {ANY}"] = [float(p.square().sum()) for p in by_fedlib(small, torch.float64)()]
     return found
 
@@ -290,13 +286,8 @@ def probe_flower() -> running.Probe:
     return found
 
 
-SETTINGS: dict[str, Any] = {
-    "pairs": 15,  # turns
-    "W2": 100,  # clients
-    "W3": 20,
-    "clients": [100, 1000, 10_000],  # in chunks
-    "chunks": [10, 100, "auto"],
-}
+SETTINGS: dict[str, Any] = {"pairs": 15, "W2": 100, "W3": 20}  # turns; clients of each work
+SETTINGS |= {"clients": [100, 1000, 10_000], "chunks": [10, 100, "auto"]}  # of the rounds in chunks
 FLOWER = flower_run.settings()
 PRESETS = {
     "full": running.Experiment("scaling_out", SETTINGS, measure, probe, ("digits",)),

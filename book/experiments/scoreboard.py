@@ -15,7 +15,7 @@ Preset ``full`` takes about an hour on one core. FEMNIST's writers, femnist300, 
 
 import dataclasses
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache, partial
 from typing import Any
@@ -64,16 +64,13 @@ PIXELS, SEEN = 196, 40  # of an image, and those that a client sees where client
 TABLE: dict[str, Any] = {"table": "wine", "rows": 8, "validation": 10, "features": 4, "hold_out": 78, "groups": 2}
 HIDDEN = {"writers": (64,), "columns without names": (16, 8)}  # hidden layers; (32,) for digits
 SETTINGS: dict[str, Any] = {
-    "clients": 100,  # and of them
-    "cohort": 10,  # in each round
     "everybody": 40,  # clients where all take part in each round
-    "rounds": 150,
     "digits": 50,  # of a client, in the mean
     "characters": 100,  # of a writer, at the most
     "trainers": 8,  # clients of which FedSGCNN measures all pairs
-    "pair rounds": 20,
 }
-SETTINGS |= {"seeds": [100, 101, 102, 103, 104], "seed that chooses": 0, "batch_size": 20, "epochs": 2}
+SETTINGS |= {"clients": 100, "cohort": 10, "rounds": 150, "pair rounds": 20, "batch_size": 20, "epochs": 2}
+SETTINGS |= {"seeds": [100, 101, 102, 103, 104], "seed that chooses": 0}
 SETTINGS |= {"rates": RATES, "own settings": OWN, "table": TABLE}
 
 
@@ -346,8 +343,7 @@ class Board:
 
     def each_client_alone(self, kind: str, seed: int, rate: float) -> dict[str, list[float]]:
         """Accuracy of each client that trains by itself."""
-        table = self.train("alone", kind, seed, rate).test
-        return {"id": table["id"].tolist(), "accuracy": table["accuracy"].tolist()}
+        return self.train("alone", kind, seed, rate).test[["id", "accuracy"]].to_dict("list")
 
     def cell(
         self, name: str, kind: str, seed: int, rate: float, alone: dict[str, list[float]], at_home: float | None = None
@@ -374,11 +370,12 @@ class Board:
 # ---- the whole table ----
 
 
-def chosen_rates(
-    keep: running.Keep, board: Board, kind: str, seed: int, arms: Mapping[str, Sequence[str]], names: Sequence[str]
-) -> dict[str, Any]:
+Arms = Mapping[str, Sequence[str]]  # of the probe, on which a method depends
+
+
+def chosen_rates(keep: running.Keep, board: Board, kind: str, arms: Arms, names: Sequence[str]) -> dict[str, Any]:
     """What validation says of each rate: of a method, and of FedAvg's and the one at home for fine-tuning."""
-    tuned = "FedAvg, fine-tuned"
+    tuned, seed = "FedAvg, fine-tuned", board.settings["seed that chooses"]
     found: dict[str, Any] = {"validation": {}, "rates": {}}
 
     def tried(name: str, label: str, function: Callable[..., Any], *args: Any) -> dict[str, Any]:
@@ -398,30 +395,37 @@ def chosen_rates(
     return found
 
 
+def cells(
+    keep: running.Keep, board: Board, kind: str, arms: Arms, names: Sequence[str], figures: dict[str, Any]
+) -> Iterator[tuple[int, str, dict[str, float]]]:
+    """Choose the rates of some methods, which come among the figures; then run each: seed, method and cell."""
+    asked = names if "alone" in names else ["alone", *names]  # it says who is worse off than alone
+    chosen = chosen_rates(keep, board, kind, arms, asked)
+    for what, value in chosen.items():
+        figures.setdefault(what, {})[kind] = value
+    for seed in board.settings["seeds"]:
+        one = kind, seed, chosen["rates"]["alone"]
+        alone = keep(f"{kind}, {seed}: clients alone", board.each_client_alone, *one, arms=arms["alone"])
+        for name in names:
+            at_home = chosen["rate at home"] if name == "FedAvg, fine-tuned" else None
+            one = name, kind, seed, chosen["rates"][name], alone, at_home
+            yield seed, name, keep(f"{kind}, {seed}: {name}", board.cell, *one, arms=arms[name])
+
+
 def measure(settings: dict[str, Any], keep: running.Keep, moved: Sequence[str]) -> dict[str, Any]:
     """Choose rates, then run every cell of the arms that moved.
 
     ``grid``, kind -> method -> score -> seed; ``validation``; ``rates``; and the two last of fine-tuning, ``at home``.
     """
-    board, choosing = Board(settings), settings["seed that chooses"]
+    board = Board(settings)
     figures: dict[str, Any] = {"grid": {}}
     for kind in KINDS:
-        here = board.world(kind, choosing)
+        here = board.world(kind, settings["seed that chooses"])
         arms = {name: (name, "alone", kind)[: 2 if kind == "writers" else 3] for name in METHODS + CONTROLS}
-        names = [name for name in board.methods(here, choosing, RATES[0]) if set(arms[name]) & set(moved)]
-        asked = names if "alone" in names else ["alone", *names]  # it says who is worse off than alone
-        chosen = chosen_rates(keep, board, kind, choosing, arms, asked)
-        for what, value in chosen.items():
-            figures.setdefault(what, {})[kind] = value
+        names = [name for name in board.methods(here, 0, RATES[0]) if set(arms[name]) & set(moved)]
         grid = figures["grid"].setdefault(kind, {})
-        for seed in settings["seeds"]:
-            one = kind, seed, chosen["rates"]["alone"]
-            alone = keep(f"{kind}, {seed}: clients alone", board.each_client_alone, *one, arms=arms["alone"])
-            for name in names:
-                at_home = chosen["rate at home"] if name == "FedAvg, fine-tuned" else None
-                one = name, kind, seed, chosen["rates"][name], alone, at_home
-                cell = keep(f"{kind}, {seed}: {name}", board.cell, *one, arms=arms[name])
-                enter(grid, seed, {name: cell})
+        for seed, name, cell in cells(keep, board, kind, arms, names, figures):
+            enter(grid, seed, {name: cell})
     return figures
 
 

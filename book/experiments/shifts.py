@@ -28,7 +28,7 @@ from torchvision.transforms.functional import rotate
 
 import fedlib
 from book.experiments import running, scoreboard
-from book.experiments.scoreboard import CONTROLS, METHODS, PARTS, Board, Nets, World, chosen_rates
+from book.experiments.scoreboard import CONTROLS, METHODS, PARTS, Board, Nets, World, cells
 from book.experiments.worlds import enter, shrunk
 from fedlib import ClientData, datasets, evaluation
 from fedlib.data import stack_rows
@@ -169,22 +169,12 @@ class Shifts(Board):
 
 def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
     """Score -> method -> shift and grade -> seed; ``validation`` and ``rates``: shift and grade -> method."""
-    board, choosing = Shifts(settings), settings["seed that chooses"]
-    figures: dict[str, Any] = {}
-    names = [*METHODS, *CONTROLS]
-    arms = {name: [name] for name in names}
+    board, figures = Shifts(settings), dict[str, Any]()
     for kind in (f"{shift}, {grade}" for shift, grade in product(SHIFTS, settings["grades"])):
-        chosen = chosen_rates(keep, board, kind, choosing, arms, names)
-        rates = chosen["rates"]
-        for what, value in chosen.items():
-            figures.setdefault(what, {})[kind] = value
-        for seed in settings["seeds"]:
-            alone = keep(f"{kind}, {seed}: clients alone", board.each_client_alone, kind, seed, rates["alone"])
-            for name in names:
-                at_home = chosen["rate at home"] if name == "FedAvg, fine-tuned" else None
-                cell = keep(f"{kind}, {seed}: {name}", board.cell, name, kind, seed, rates[name], alone, at_home)
-                for score, value in cell.items():
-                    enter(figures.setdefault(score, {}), seed, {name: {kind: value}})
+        arms = {name: (name, "alone", kind) for name in (*METHODS, *CONTROLS)}
+        for seed, name, cell in cells(keep, board, kind, arms, list(arms), figures):
+            for score, value in cell.items():
+                enter(figures.setdefault(score, {}), seed, {name: {kind: value}})
     return figures
 
 

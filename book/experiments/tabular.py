@@ -6,7 +6,7 @@ the FedSGCNN paper. `deal` can also plant a difference between the clients' targ
 
 import math
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -177,6 +177,11 @@ class TabularClients:
     widths: Tensor
     group: np.ndarray
     planted: np.ndarray
+
+    def in_double(self) -> "TabularClients":
+        """The same in double precision, on the CPU."""
+        parts = {name: getattr(self, name) for name in ("train", "validation", "test")}
+        return replace(self, **{name: d and d.to("cpu", torch.float64) for name, d in parts.items()})
 
 
 def deal(

@@ -19,7 +19,7 @@ from fedlib.checks import whole
 from fedlib.data import local_batches
 from fedlib.local import local_update
 from fedlib.losses import cross_entropy, mse
-from fedlib.params import Params
+from fedlib.params import Params, number_of_rows
 from fedlib.server.domain_graph import DomainGCN, glorot
 
 Rows = dict[str, dict[str, float]]  # row of the figures -> score -> number
@@ -30,9 +30,10 @@ EXACT = ON_CPU | {"dtype": torch.float64}  # how probes are run
 # ---- figures ----
 
 
-def seeds_of(settings: Mapping[str, Any]) -> range:
-    """From the first seed on, as many as the settings say."""
-    return range(settings["seed"], settings["seed"] + settings["seeds"])
+def seeds_of(settings: Mapping[str, Any]) -> Sequence[int]:
+    """Those that the settings name, or as many as they say from the first one on."""
+    seeds = settings["seeds"]
+    return seeds if isinstance(seeds, list) else range(settings["seed"], settings["seed"] + seeds)
 
 
 def enter(figures: dict[str, Any], seed: int, rows: Mapping[str, Mapping[str, Any]], digits: int | None = None) -> None:
@@ -41,6 +42,14 @@ def enter(figures: dict[str, Any], seed: int, rows: Mapping[str, Mapping[str, An
         for score, value in scores.items():
             value = value if digits is None else round(value, digits)
             figures.setdefault(row, {}).setdefault(score, {})[str(seed)] = value
+
+
+def by_seed(settings: Any, keep: Any, part: str, one: Any, *args: Any, digits: int = 4, **how: Any) -> dict[str, Any]:
+    """Row -> score -> seed of ``one(*args, seed)``; of each seed the rows are a part that is kept."""
+    figures: dict[str, Any] = {}
+    for seed in seeds_of(settings):
+        enter(figures, seed, keep(f"{part}, seed {seed}", one, *args, seed, **how), digits)
+    return figures
 
 
 def rounded(rows: Mapping[str, Mapping[str, Any]], digits: int = 4) -> Rows:
@@ -68,25 +77,31 @@ def together(
     loss: Callable[..., Tensor],
     stack: Params,
     extras: Sequence[Any],
-    rows: ClientData,
-    share: Tensor,
+    data: ClientData,
+    cohort: int,
     key: Key,
     batch_size: int,
     epochs: int = 1,
     lr: float = 1.0,
+    n: Tensor | None = None,
 ) -> Params:
     """A round of FedAvg for each model of a stack (M, ...), by the same clients and batches: their means (M, ...).
 
-    `rows` (M C) are the clients' for the first model, then for the second; `extras` (M, ...) of the loss are tensors,
-    or mappings of them; of a mean client c has ``share[c, m]``.
+    `extras` (M, ...) of the loss are tensors, or mappings of them. In the mean of model m, client k counts by
+    ``n[k, m]``, by default its examples; a model for which nobody in the cohort counts stays as it is.
     """
 
     def each(t: Any) -> Any:
-        return {n: each(v) for n, v in t.items()} if isinstance(t, Mapping) else t.repeat_interleave(len(share), 0)
+        return {n: each(v) for n, v in t.items()} if isinstance(t, Mapping) else t.repeat_interleave(cohort, 0)
 
-    batches, further = local_batches(rows, batch_size, epochs, key), tuple(map(each, extras))
-    ends = local_update(loss, each(stack), batches, partial(torch.optim.SGD, lr=lr), further).params
-    return {n: torch.einsum("cm,mc...->m...", share, p.unflatten(0, (-1, len(share)))) for n, p in ends.items()}
+    models, dtype = number_of_rows(stack), next(iter(stack.values())).dtype
+    clients = key.choose(data.id, cohort, "cohort").sort().values
+    n = (data.n[:, None].expand(-1, models) if n is None else n)[clients].to(dtype)
+    share, stays = n / n.sum(0).clamp(min=1), (n.sum(0) == 0).to(dtype)
+    batches = local_batches(data[clients.repeat(models)], batch_size, epochs, key)
+    ends = local_update(loss, each(stack), batches, partial(torch.optim.SGD, lr=lr), tuple(map(each, extras))).params
+    means = {name: torch.einsum("cm,mc...->m...", share, p.unflatten(0, (-1, cohort))) for name, p in ends.items()}
+    return {name: p + torch.einsum("m,m...->m...", stays, stack[name]) for name, p in means.items()}
 
 
 # ---- losses ----
@@ -105,6 +120,13 @@ def loss_of(net: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def squared_error(net: Callable[..., Tensor]) -> Callable[..., Tensor]:
     """The loss of a regression."""
     return lambda params, batch: mse(net(params, batch[0]), batch[1], batch[2])
+
+
+def loss_and_predict(net: Callable[..., Tensor], classes: int | None) -> dict[str, Callable[..., Tensor]]:
+    """Loss and prediction of a classification, or for no classes of a regression, whose net has one output."""
+    if classes:
+        return {"loss": loss_of(net), "predict": net}
+    return {"loss": squared_error(net), "predict": lambda params, x: net(params, x)[:, 0]}
 
 
 # ---- data ----

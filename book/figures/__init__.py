@@ -31,7 +31,7 @@ _TEMPLATES = jinja2.Environment(loader=jinja2.FileSystemLoader(Path(__file__).pa
 _TEMPLATES.filters |= {"g": "{:g}".format, "tenth": lambda value: f"{np.round(value, 1):g}"}
 LENGTHS = {"eps1": 0.15, "eps2": 0.4}  # of the rule with relative lengths, which the playground shows
 
-_LEFT, _RIGHT, _WIDTH = 34, 340, 460  # of the curves: where the first and the last round stand, and all with labels
+_PLOT = {"left": 34, "right": 340}  # of the curves: where the first and the last round stand
 _ROW = 36  # of the split tree: the height of a leaf, whose label has two lines
 _DASHES = ("", "8 3", "8 3 2 3", "2 3")  # as Matplotlib's "-", "--", "-.", ":"
 
@@ -94,7 +94,6 @@ def split_slider(algorithm: Any, state: Any, groups: ArrayLike, history: pd.Data
         {"name": "longest update / (rate × steps)", "symbol": "ε₂", "eps": eps2, "below": False, **hard},
     ]
     cut = norms[:, -1].astype(bool) & (short < eps1) & (pace >= eps2)
-    tests = np.column_stack([norms[:, :2], cut, short, pace])
     i, j = np.triu_indices(len(group), 1)
     pairs = np.round(100 * cosines[:, i, j]).astype(int)
     # from round to round: modulo 256, the sums come out right
@@ -104,23 +103,21 @@ def split_slider(algorithm: Any, state: Any, groups: ArrayLike, history: pd.Data
         moved, objective = s.members[s.part == 1].tolist(), round(s.objective, 3)
         splits.append({"round": s.round, "model": s.model, "new": s.new, "size": len(s.members)})
         splits[-1] |= {"moved": moved, "objective": objective}
-    chart, plots = _chart(rounds, scores, tests, rules, splits, group)
-    data = {"rounds": rounds, "groups": group.tolist(), "rest": algorithm.rest, "splits": splits}
-    data |= {"plot": {"left": _LEFT, "right": _RIGHT}, "cosines": base64.b64encode(steps.tobytes()).decode()}
-    data["rules"] = [rule | plot for rule, plot in zip(rules, plots, strict=True)]
+    data = {"rounds": rounds, "groups": group.tolist(), "rest": algorithm.rest, "splits": splits, "rules": rules}
+    data |= {"plot": _PLOT, "cosines": base64.b64encode(steps.tobytes()).decode()}
+    tests = zip(*norms.T[:2], cut, short, pace, strict=True)
     data["tests"] = [[int(t), int(c), int(due), *(float(f"{v:.6g}") for v in row)] for t, c, due, *row in tests]
+    chart = _chart(data, scores, "accuracy of each true group", "the split tree, and whom each model serves")
     data["scores"] = [[int(t), *row] for t, *row in scores.round(3).reset_index().to_numpy().tolist()]
     table = scores.round(2).set_axis([f"group {LETTERS[g]}" for g in names], axis=1)
     for rule, values in zip(rules, (short, pace), strict=True):
-        by_round = pd.Series(values).groupby(tests[:, 0])
+        by_round = pd.Series(values).groupby(norms[:, 0])
         table[rule["name"]] = (by_round.min() if rule["below"] else by_round.max()).round(2)
     table["models"] = [1 + sum(s.round <= t for s in state.splits) for t in table.index]
     label = "Matrix of the cosines of the clients' updates, rows and columns in the order of the split tree."
     order = np.argsort(state.assignment.cpu().numpy(), kind="stable")
-    key = '<div class="key">−1 <i></i> +1 &nbsp; cosine of updates</div>'
     matrix = _matrix(cosines[-1][np.ix_(order, order)], label)
-    scene = f'<div class="columns"><div><div class="matrix">{matrix}</div>{key}</div>'
-    scene += f'<div class="wide">{chart}</div></div>'
+    scene = _scene("split", matrix=matrix, key=("−1", "+1 &nbsp; cosine of updates"), **chart)
     caption = "Clustered federated learning, round by round. The server sees updates, not the true groups."
     return _figure("split", scene, caption, table.reset_index().to_html(index=False, border=0, na_rep="–"), data)
 
@@ -141,8 +138,8 @@ def split_front(slider: str) -> Figure:
     run = json.loads(re.search(r"<script type='application/json'>(.*?)</script>", slider, re.S)[1])  # type: ignore[index]
     group, rounds, splits = np.array(run["groups"]), run["rounds"], run["splits"]
     scores = pd.DataFrame([row[1:] for row in run["scores"]], index=[row[0] for row in run["scores"]])
-    titles = "how often each group’s model is right", "the server's models, and whom each serves"
-    chart, _ = _chart(rounds, scores, np.empty((0, 3)), (), splits, group, titles)
+    data = run | {"rules": [], "tests": [], "front": True}
+    chart = _chart(data, scores, "how often each group’s model is right", "the server's models, and whom each serves")
     steps = np.frombuffer(base64.b64decode(run["cosines"]), np.int8).reshape(rounds, -1)
     last, model = np.eye(len(group)), np.zeros(len(group), int)
     last[np.triu_indices(len(group), 1)] = steps.sum(0, dtype=np.int8) / 100
@@ -153,16 +150,12 @@ def split_front(slider: str) -> Figure:
     matrix = _matrix((last + np.triu(last, 1).T)[np.ix_(order, order)], label)
     right = 100 * float(np.mean(scores.iloc[-1]))
     says = f"Round {rounds}: {1 + len(splits)} models, right {right:.0f} times in 100."
-    scene = f'<div class="controls room"></div><output class="says" aria-live="polite">{says}</output>'
-    scene += f'<div class="columns"><div><div class="matrix">{matrix}</div>'
-    scene += f'<div class="key">opposed <i></i> alike</div></div><div class="wide">{chart}</div></div>'
+    scene = _scene("split", matrix=matrix, key=("opposed", "alike"), says=says, **chart)
     caption = (
         f"{len(group)} clients in {len(scores.columns)} groups, each of which calls the same digits by other names. "
         "The server is not told so. It sees how alike the clients’ updates are (the matrix), and splits the clients."
     )
     table = scores.round(2).set_axis([f"group {LETTERS[g]}" for g in scores], axis=1).rename_axis("round").reset_index()
-    data = {key: run[key] for key in ("rounds", "groups", "rest", "splits", "scores", "cosines", "plot")}
-    data |= {"rules": [], "tests": [], "front": True}
     return _figure("split", scene, caption, table.to_html(index=False, border=0), data)
 
 
@@ -479,14 +472,13 @@ def chooser(figures: Mapping[str, Any]) -> Figure:
     plot = {"left": 178, "wide": 168, "top": 34, "row": 19}
     kind, first = next(iter(grid.items()))
     order = sorted(first, key=lambda name: -float(np.mean(first[name]["seeds"])))
-    drawn = []
+    lines = []
     for name in methods:
         row = first.get(name, {"seeds": [0.0], "kB": 0.0})
         mean, half = np.nan_to_num(interval(row["seeds"]))
-        line = {"method": name, "name": _SHOWN.get(name, name), "there": name in order, "shown": mean, **row}
-        line |= zip(("mean", "low", "high"), np.clip([mean, mean - half, mean + half], 0, 1), strict=True)
-        drawn.append(line | {"place": order.index(name) if name in order else 0})
-    scene = _scene("chooser", lines=drawn, bottom=plot["top"] + plot["row"] * len(methods), **plot)
+        line = {"method": name, "name": _SHOWN.get(name, name), "place": order.index(name) if name in order else None}
+        lines.append(line | row | {"mean": mean, "half": half})
+    scene = _scene("chooser", lines=lines, bottom=plot["top"] + plot["row"] * len(methods), **plot)
     some = [row["kB"] for rows in grid.values() for row in rows.values() if row["kB"] > 0]
     data = {"grid": grid, "plot": plot, "t": float(stdtrit(len(seeds) - 1, 0.975))}
     data["range"] = [float(np.floor(np.log10(min(some)))), float(np.ceil(np.log10(max(some))))]
@@ -598,115 +590,50 @@ def _matrix(values: np.ndarray, label: str, plus: str = "var(--plus)", part: str
     return f'<svg viewBox="{box}" role="img" aria-label="{escape(label)}">{inner}</svg>'
 
 
-class _Chart:
-    """Panels one below the other, over the same rounds."""
-
-    def __init__(self, rounds: int) -> None:
-        self.rounds, self.top, self.bottom, self.cursor = rounds, 0.0, -14.0, ""
-        self.always: list[str] = []
-        self.past: list[str] = []  # what shows up to the round that the reader has chosen
-
-    def x(self, t: ArrayLike) -> Any:
-        return np.round(_LEFT + (_RIGHT - _LEFT) * (np.asarray(t) - 1) / max(1, self.rounds - 1), 1)
-
-    def y(self, values: ArrayLike) -> Any:
-        share = (self.clipped(values) - self.lowest) / (self.highest - self.lowest)
-        return np.round(self.bottom - (self.bottom - self.top) * share, 1)
-
-    def clipped(self, values: ArrayLike) -> Any:
-        return np.clip(np.asarray(values, float), self.lowest, self.highest)
-
-    def panel(self, title: str, height: float, span: Sequence[float], ticks: Sequence[float]) -> None:
-        self.top, (self.lowest, self.highest) = self.bottom + 42, span
-        self.bottom = self.top + height
-        self.cursor += f"M0 {self.top}V{self.bottom}"
-        self.text(0, self.top - 13, title, 'class="title"')
-        for tick in ticks:
-            self.always.append(f'<path class="grid" d="M{_LEFT} {self.y(tick)}H{_RIGHT}"/>')
-            self.text(_LEFT - 5, self.y(tick) + 5, f"{tick:.2g}".replace("-", "−"), 'class="end"')
-
-    def text(self, x: float, y: float, words: str, more: str = "") -> None:
-        self.always.append(f'<text x="{x:.4g}" y="{y:.4g}" {more}>{escape(words)}</text>')
-
-    def curve(self, t: ArrayLike, values: ArrayLike, colour: str, dashes: str = "") -> None:
-        points = " ".join(f"{a:g},{b:g}" for a, b in zip(self.x(t), self.y(values), strict=True))
-        look = f'stroke="{colour}" stroke-dasharray="{dashes}"'
-        self.past.append(f'<polyline class="curve" {look} points="{points}"/>')
-
-    def svg(self, label: str) -> str:
-        height = self.bottom + 22
-        every = next((n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500) if self.rounds <= 6 * n), 1000)
-        for t in range(every, self.rounds + 1, every):
-            self.text(self.x(t), self.bottom + 18, str(t), 'class="mid"')
-        self.text(_RIGHT + 12, self.bottom + 18, "round")
-        span = f'y="0" height="{self.bottom}"'
-        past = f'<svg class="past" x="0" {span} width="{_RIGHT + 4}">{"".join(self.past)}</svg>'
-        unknown = f'<rect class="unknown" x="{_LEFT}" {span} width="0" fill="var(--soft)"/>'
-        place = f'stroke="currentColor" transform="translate({_RIGHT} 0)"'
-        cursor = f'<path class="cursor" d="{self.cursor}" {place}/>'
-        inner = "".join(self.always) + unknown + past + cursor
-        return f'<svg class="chart" viewBox="0 0 {_WIDTH} {height:g}" role="img" aria-label="{label}">{inner}</svg>'
+def _panel(title: str, above: int, height: int, low: float, high: float, **more: Any) -> dict[str, Any]:
+    """A panel of curves over the rounds: its place, below what ends at `above`, its range, and what it shows."""
+    return {"title": title, "top": above + 42, "bottom": above + 42 + height, "low": low, "high": high, **more}
 
 
-def _chart(
-    rounds: int,
-    scores: pd.DataFrame,
-    tests: np.ndarray,
-    rules: Sequence[Mapping[str, Any]],
-    splits: Sequence[dict[str, Any]],
-    group: np.ndarray,
-    titles: tuple[str, str] = ("accuracy of each true group", "the split tree, and whom each model serves"),
-) -> tuple[str, list[dict[str, Any]]]:
-    """Accuracies, conditions and tree over the rounds, and for each condition what the script needs to know of it."""
-    chart, plots = _Chart(rounds), []
-    chart.panel(titles[0], 100, (0, 1), (0, 0.5, 1))
-    for n, name in enumerate(np.unique(group)):
-        colour, dashes, y = f"var(--g{name % 10})", _DASHES[n % len(_DASHES)], chart.top + 8 + 20 * n
-        chart.curve(scores.index, scores.iloc[:, n], colour, dashes)
-        look = f'class="curve" stroke="{colour}" stroke-dasharray="{dashes}"'
-        chart.always.append(f'<path {look} d="M{_RIGHT + 6} {y}h14"/>')
-        chart.text(_RIGHT + 26, y + 5, f"group {LETTERS[name]}")
-        chart.text(_WIDTH, y + 5, f"{scores.iloc[-1, n]:.2f}", f'class="end" data-group="{n}"')
-    for i, rule in enumerate(rules):
-        values, eps, symbol = tests[:, 3 + i], rule["eps"], rule["symbol"]
-        low = min(0, 1.6 * eps, np.floor(10 * float(np.quantile(values, 0.02))) / 10)
-        high = max(1.6 * eps, float(np.quantile(values, 0.98)), 0.1)
-        span = round(low, 2), round(high, 2)
-        needs = f"{rule['name']} (a split needs {'less than' if rule['below'] else 'at least'} {symbol})"
-        chart.panel(needs, 62, span, sorted({*span, 0} if span[0] < 0 else span))
-        for c in np.unique(tests[:, 1]):
-            own = tests[:, 1] == c
-            chart.curve(tests[own, 0], values[own], "currentColor")
-        line = f'<path d="M{_LEFT} 0H{_RIGHT}" stroke="var(--warn)" stroke-width="2" stroke-dasharray="6 3"/>'
-        label = f'<text x="{_RIGHT + 6}" y="5">{symbol} = {eps:.2f}</text>'
-        place = f'data-rule="{i}" transform="translate(0 {chart.y(eps)})"'
-        chart.always.append(f"<g {place}>{line}{label}</g>")
-        plot = {"top": chart.top, "bottom": chart.bottom}
-        plots.append({"range": [*span, 0.01], "plot": plot})
-    _tree(chart, splits, group, titles[1])
-    conditions = "the conditions of the criterion " if rules else ""
-    return chart.svg(f"Accuracies, {conditions}and the split tree, over the rounds."), plots
+def _chart(run: Mapping[str, Any], scores: pd.DataFrame, *titles: str) -> dict[str, Any]:
+    """Accuracies, conditions and tree over the rounds, for the template; each rule gets what the script needs of it."""
+    tests, group = np.array(run["tests"]), np.array(run["groups"])
+    curves = [
+        {"name": f"group {LETTERS[g]}", "colour": f"var(--g{g % 10})", "dashes": _DASHES[n % len(_DASHES)]}
+        | {"points": [*zip(scores.index, scores.iloc[:, n], strict=True)]}
+        for n, g in enumerate(np.unique(group))
+    ]
+    panels = [_panel(titles[0], -14, 100, 0, 1, ticks=(0, 0.5, 1), curves=curves)]
+    for i, rule in enumerate(run["rules"]):
+        values, eps = tests[:, 3 + i], rule["eps"]
+        low = round(min(0, 1.6 * eps, np.floor(10 * float(np.quantile(values, 0.02))) / 10), 2)
+        high = round(max(1.6 * eps, float(np.quantile(values, 0.98)), 0.1), 2)
+        needs = f"{rule['name']} (a split needs {'less than' if rule['below'] else 'at least'} {rule['symbol']})"
+        own = [tests[tests[:, 1] == c][:, [0, 3 + i]].tolist() for c in np.unique(tests[:, 1])]
+        curves = [{"colour": "currentColor", "dashes": "", "points": points} for points in own]
+        above, ticks = panels[-1]["bottom"], sorted({low, 0, high})
+        panels.append(_panel(needs, above, 62, low, high, ticks=ticks, curves=curves))
+        rule |= {"range": [low, high, 0.01], "plot": {end: panels[-1][end] for end in ("top", "bottom")}}
+    tree, rounds = _tree(run["rounds"], run["splits"], group), run["rounds"]
+    tree = _panel(titles[1], panels[-1]["bottom"], _ROW * len(tree["leaves"]), 0, 1, row=_ROW, **tree)
+    every = next((n for n in (1, 2, 5, 10, 20, 50, 100, 200, 500) if rounds <= 6 * n), 1000)
+    return {"rounds": rounds, "every": every, "panels": panels, "rules": run["rules"], "tree": tree, **_PLOT}
 
 
-def _tree(chart: _Chart, splits: Sequence[dict[str, Any]], group: np.ndarray, title: str) -> None:
-    """The split tree as a panel: time runs to the right, a leaf says whom its model serves."""
+def _tree(rounds: int, splits: Sequence[dict[str, Any]], group: np.ndarray) -> dict[str, Any]:
+    """The split tree: branches from round to round and from row to row, its root, and whom each leaf serves."""
     order, born, model = [0], {0: 1}, np.zeros(len(group), int)
     for s in splits:
         order.insert(order.index(s["model"]) + 1, s["new"])
         born[s["model"]] = born[s["new"]] = s["round"]
         model[s["moved"]] = s["new"]
-    chart.panel(title, _ROW * len(order), (0, 1), ())
-    heads = {name: (chart.rounds, chart.top + _ROW * (row + 0.5)) for row, name in enumerate(order)}
-    lines = []
+    heads, branches, leaves = {name: (rounds, float(row)) for row, name in enumerate(order)}, [], []
     for s in reversed(splits):
-        (old, above), (new, below), x = heads[s["model"]], heads[s["new"]], chart.x(s["round"])
-        lines.append(f"M{chart.x(old)} {above:g}H{x}V{below:g}H{chart.x(new)}")
-        heads[s["model"]] = (s["round"], (above + below) / 2)
-    lines.append(f"M{_LEFT} {heads[0][1]:g}H{chart.x(heads[0][0])}")
-    chart.past.append(f'<path class="curve" stroke="currentColor" d="{"".join(lines)}"/>')
-    for row, name in enumerate(order):
+        (old, above), (new, below) = heads[s["model"]], heads[s["new"]]
+        branches.append((old, above, s["round"], below, new))
+        heads[s["model"]] = s["round"], (above + below) / 2
+    for name in order:
         names, counts = np.unique(group[model == name], return_counts=True)
         held = [f"{n} of group {LETTERS[g]}" for g, n in zip(names, counts, strict=True)]
-        y = chart.top + _ROW * row + 15
-        chart.text(_RIGHT + 6, y, f"model {name}", f'data-from="{born[name]}"')
-        chart.text(_RIGHT + 6, y + 16, ", ".join(held), f'data-from="{born[name]}"')
+        leaves.append((name, born[name], ", ".join(held)))
+    return {"branches": branches, "root": heads[0], "leaves": leaves}

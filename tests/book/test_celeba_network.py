@@ -102,9 +102,9 @@ def test_the_papers_setting_from_training_to_clients_never_seen(name, tmp_path, 
         net = DomainNet(plain, 3, ("conv2",), classifier)
     settings = chapter.PAPER[name] | {"rounds": 2, "cohort": 2}
     train, test = federation((2, 11, 9), 2), federation((2, 11, 9), 2, (2, 6), seed=7)
-    scores = chapter.on_new_clients(name, plain, net, train, test, settings, 0, gcn)
+    scores = chapter.on_new_clients(name, net, gcn, train, test, settings, 0)
     assert all(0 <= scores[title] <= 1 for title in ("FedAvg", "FedCG")) and scores["lambda"] != 1
-    _, algorithm = chapter.printed(plain, net, 40, gcn)["FedCG"]
+    _, algorithm = chapter.printed(net, gcn, 40)["FedCG"]
     assert (algorithm.refresh, algorithm.warm_up, algorithm.student_lr, algorithm.beta) == (4, 4, 1e-4, 0.5)
     defaults = type(algorithm)(algorithm.loss, net=net, gcn=gcn, predict=net)
     assert replace(algorithm, refresh=10, warm_up=10) == defaults  # all else is a default

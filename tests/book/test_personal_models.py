@@ -19,8 +19,8 @@ def same(a, b):
 
 def test_fine_tuning_of_any_model_is_that_of_the_library(federation):
     """New clients of FineTunedFedAvg draw the same shuffles; both have the same rate at home."""
-    tuned, by_epochs, _ = chapter.trained(*federation, "FedAvg, fine-tuned", 0, 0.3, None, 0.1, **EXACT)
-    plain, results, _ = chapter.trained(*federation, "FedAvg", 0, 0.3, None, **EXACT)
+    tuned, by_epochs, _ = chapter.trained(*federation, "FedAvg, fine-tuned", 0, chapter.Tuning(0.3, None, 0.1), **EXACT)
+    plain, results, _ = chapter.trained(*federation, "FedAvg", 0, chapter.Tuning(0.3), **EXACT)
     assert sorted(by_epochs) == [1, 3, 10] and [len(r.history) for r in by_epochs.values()] == [3, 5, 12]
     new = chapter.enrolled(*federation, "FedAvg", plain, results[0], 0)
     at_home, other = (chapter.finetuned(plain, new, federation[1].new, 0, rate) for rate in (0.1, 0.3))
@@ -78,7 +78,7 @@ def test_longer_runs_are_fine_tuned_as_the_others(federation, monkeypatch):
     settings, here = federation
     monkeypatch.setattr(chapter, "world", lambda *_: here)
     settings |= {"rates at home": [0.3, 0.05], "rate": 0.3, "IFCA": 2, "seeds": [0]}
-    arm = chapter.arm(settings, "writers", "IFCA", 0, 0.3, 2)
+    arm = chapter.arm(settings, "writers", "IFCA", 0, chapter.Tuning(0.3, 2))
     figures = chapter.measure_longer(settings, lambda name, function, *args: function(*args))["writers"]
     scores = ("own", "worst decile", "all classes", "new", "validation")
     assert {s: figures["IFCA"][s]["0"] for s in scores} == {s: arm["as trained"][s] for s in scores}
