@@ -99,7 +99,9 @@ def _fence(renderer: Any, tokens: Any, i: int, options: Any, env: Any) -> str:
     marked = [int(word) for word in words if word.isdigit()]
     code = "\n\n".join(_function(cells, w) for w in words[: len(words) - len(marked)]) or tokens[i].content
     colours = HtmlFormatter(noclasses=True, nowrap=True, style="a11y-high-contrast-light", hl_lines=marked)
-    return f"<pre>{highlight(code, PythonLexer(), colours)}</pre>"
+    lines = code.strip().splitlines()
+    size = f"--lines: {len(lines)}; --wide: {max(map(len, lines))}"
+    return f'<pre style="{size}">{highlight(code, PythonLexer(), colours)}</pre>'
 
 
 def _named(cells: list[Any], name: str) -> Any:
