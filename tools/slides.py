@@ -5,8 +5,8 @@ heading. What comes after ``### Then`` appears at the next key, and after ``### 
 quotation is a question to the class. Five kinds of fenced blocks are drawn, taken from elsewhere or coloured:
 
 drawing WIDTH HEIGHT
-    A sketch made for the slide. The first line says in words what there is to see, the others are SVG in a box of this
-    size, in pixels of a slide that it fills. slides.html has the shapes (``client``, ``server``, ``model``) and classes.
+    A sketch made for the slide. The first line says in words what there is to see, and the others are SVG in a box of
+    this size, at most 1152 wide. slides.html has its shapes (``client``, ``server``, ``model``) and its classes.
 
 figure NAME
     The figure with this reference, or the drawing of the cell with this id; a sentence in the block is its caption. Two
