@@ -2,7 +2,11 @@
 
 book/slides/NN_slug.md is written by hand, in Markdown. A line ``---`` ends a slide, and a slide begins with its
 heading. What comes after ``### Then`` appears at the next key, and after ``### Notes`` come the teacher's notes. A
-quotation is a question to the class. Four kinds of fenced blocks are taken from elsewhere or coloured:
+quotation is a question to the class. Five kinds of fenced blocks are drawn, taken from elsewhere or coloured:
+
+drawing WIDTH HEIGHT
+    A sketch made for the slide. The first line says in words what there is to see, and the others are SVG in a box of
+    this size, at most 1152 wide. slides.html has its shapes (``client``, ``server``, ``model``) and its classes.
 
 figure NAME
     The figure with this reference, or the drawing of the cell with this id; a sentence in the block is its caption. Two
@@ -88,12 +92,16 @@ def _fence(renderer: Any, tokens: Any, i: int, options: Any, env: Any) -> str:
     cells = notebooks.code_cells(env["notebook"])
     if kind == "figure":
         return _figure(_named(cells, words[0]), tokens[i].content, *map(float, words[1:]))
+    if kind == "drawing":
+        return _drawing(tokens[i].content, *words)
     if kind == "table":
         return _table(_named(cells, words[0]), *tokens[i].content.splitlines())
     marked = [int(word) for word in words if word.isdigit()]
     code = "\n\n".join(_function(cells, w) for w in words[: len(words) - len(marked)]) or tokens[i].content
     colours = HtmlFormatter(noclasses=True, nowrap=True, style="a11y-high-contrast-light", hl_lines=marked)
-    return f"<pre>{highlight(code, PythonLexer(), colours)}</pre>"
+    lines = code.strip().splitlines()
+    size = f"--lines: {len(lines)}; --wide: {max(map(len, lines))}"
+    return f'<pre style="{size}">{highlight(code, PythonLexer(), colours)}</pre>'
 
 
 def _named(cells: list[Any], name: str) -> Any:
@@ -137,7 +145,18 @@ def _figure(cell: Any, caption: str, top: float = 0.0, bottom: float = 1.0) -> s
         width, height = map(float, boxes[0])
         part = f'viewBox="0 {top * height:g} {width:g} {(bottom - top) * height:g}"'
         images = re.sub(r'(width="\S+" height="\S+" )?viewBox="[^"]+"', part, images)
-    ratio = sum(float(width) / float(height) for width, height in boxes) / (bottom - top)
+    return _placed(images, sum(float(width) / float(height) for width, height in boxes) / (bottom - top), caption)
+
+
+def _drawing(text: str, width: str, height: str) -> str:
+    """A sketch: what there is to see, and its SVG."""
+    said, _, shapes = text.partition("\n")
+    head = f'<svg class="drawn sketch" viewBox="0 0 {width} {height}" role="img" aria-label="{html.escape(said)}">'
+    return _placed(f"{head}{shapes}</svg>", float(width) / float(height))
+
+
+def _placed(images: str, ratio: float, caption: str = "") -> str:
+    """A figure above the text, or beside it if it is not wide."""
     place = "beside" if ratio < WIDE else "under"
     said = f"<figcaption>{_markdown.renderInline(caption)}</figcaption>" if caption else ""
     return f'<figure class="{place}" style="--ratio: {ratio:.3f}">{images}{said}</figure>'

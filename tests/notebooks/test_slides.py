@@ -14,7 +14,7 @@ TABLE = """<style>p {}</style><table border="1"><tr style="a: b"><th>mean</th><t
 <tr><th>disc</th><td>3</td><td>1 ± 0</td></tr><tr><th>ring</th><td>2</td><td>4</td></tr></table>"""
 FIGURE = {"figure": {"caption": "A circle.", "name": "fig:c"}, "image": {"alt": 'A "round" circle.'}}
 OUTPUTS = {"image/svg+xml": SVG, "text/html": TABLE}
-DECK = """# 1. *Circles*\n\nAre they round?
+DECK = """# 1. *Circles*\n\n```drawing 8 2\nA "square".\n<rect width="1"/>\n```\n\nAre they round?
 ---
 ## Where $r < 2$\n\n```figure fig:c 0 0.5\nAn *upper* half.\n```\n### Then\n\n- It is.\n### Notes\nSay so.
 ---
@@ -39,6 +39,9 @@ def test_a_deck_is_rendered():
     title, figure, code = re.findall(r"<section>(.*?)</section>", slides.deck(DECK, circles()), re.S)
     assert "<h1>1. <em>Circles</em></h1>" in title and "1 of 3" in title
     assert r"\(r &lt; 2\)</span></h2>" in figure and "1. <em>Circles</em></span>" in figure
+    drawing = re.search("<figure.*?</figure>", title, re.S)[0]
+    assert 'viewBox="0 0 8 2"' in drawing and 'aria-label="A &quot;square&quot;."' in drawing
+    assert "--ratio: 4" in drawing and '<rect width="1"/>' in drawing and drawing.count("square") == 1
     now, later = figure.split('<div class="later">')
     assert 'viewBox="0 0 9 1.5"' in now and "--ratio: 6.000" in now and 'class="under"' in now
     assert 'aria-label="A &quot;round&quot; circle."' in now and "<em>upper</em>" in now and "It is." not in now
@@ -106,7 +109,7 @@ def test_a_deck_keeps_its_limits(path):
         cell.outputs = [nbformat.v4.new_output("display_data", {kind: text}) for kind, text in shown.items()]
     deck = re.sub(r"<script>.*?</script>", "", slides.deck(text, notebook), flags=re.S)
     assert "$" not in deck, "a formula that was not read"
-    assert all(code.count("\n") < 20 for code in re.findall(r"<pre>(.*?)</pre>", deck, re.S))
+    assert all(code.count("\n") < 20 for code in re.findall(r"<pre[^>]*>(.*?)</pre>", deck, re.S))
     parts = text.split("\n---\n")
     assert 9 <= len(parts) <= 12 and all("\n### Notes\n" in part for part in parts)
     assert sum(part.startswith("## The algorithm") for part in parts) == 1
