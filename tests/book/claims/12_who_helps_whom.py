@@ -9,12 +9,12 @@ COSINE, LEARNED, ALONE = "cosine", "Siamese GCN", "standalone"
 
 
 CLAIMS = {
-    "Alone beats one federation of *all* in every seed, true groups alone in nine of ten.": every(
+    "Alone beats *all together* in every seed, true kinds alone in nine of ten.": every(
         beats(HILLS, ALONE, "LG-FedAvg", "R2", seeds=10),
         beats(HILLS, "true groups", ALONE, "R2", seeds=9),
         lambda read: gaps(read, HILLS, "true groups", ALONE, "R2")[0]["agree"] == 9,
     ),
-    "is close to measuring again (0.75, 0.78)": every(
+    "It foresees harm (AUC 0.75) about as well as measuring again from another initialisation (0.78).": every(
         printed(HILLS, {COSINE: "0.75", "measured again": "0.78"}, LOSSES),
         says(UNDECIDED, HILLS, COSINE, "measured again", LOSSES, within=0.1, half=0.15),
     ),
@@ -23,12 +23,16 @@ CLAIMS = {
         says(UNDECIDED, HILLS, COSINE, LEARNED, LOSSES, within=0.1, half=0.15),
     ),
     "Its clusters beat alone in every seed.": beats(HILLS, COSINE, ALONE, "R2", seeds=10),
-    "Cosines are worse than guessing (0.39)": every(
+    "cosines do worse than guessing (0.39)": every(
         printed(BOWLS, {COSINE: "0.39"}, LOSSES), says(OPPOSITE, BOWLS, COSINE, 0.5, LOSSES)
     ),
-    "Even the gain, measured again, is not significantly above one half (0.55).": every(
+    "Even measuring again is not significantly better (0.55).": every(
         printed(BOWLS, {"measured again": "0.55"}, LOSSES),
         says(UNDECIDED, BOWLS, ("measured again", LEARNED), 0.5, LOSSES, within=0.1, half=0.15),
+    ),
+    "All together beat alone ($R^2$ 0.58 against 0.35).": every(
+        printed(BOWLS, {"LG-FedAvg": "0.58", ALONE: "0.35"}, "R2"),
+        beats(BOWLS, "LG-FedAvg", ALONE, "R2", seeds=9),
     ),
     "In the ten federations of the last table, DBSCAN with the predictor finds the kinds once": so_many(
         1, 10, lambda read: (ari == 1 for ari in values(read(NAME), "bowls and hills", f"{LEARNED}, DBSCAN", "ARI"))
@@ -46,5 +50,7 @@ CLAIMS = {
 }
 
 GIVEN = [
+    "Eq. 4.1 for two pairs.",
+    "Now Eq. 4.1 for client 0, once with",
     "for 70 % of pairs, the cosine for 40 %.",  # Tables 2 and 3, with 20 clients
 ]
