@@ -63,12 +63,8 @@ def test_every_number_of_the_prose_is_claimed_or_given(stem):
 def changed(figures, how, seed):
     """A copy of figures with every number changed: to zero, to its negative, doubled, or drawn anew."""
     draw = random.Random(seed)
-    rules = {
-        "zero": lambda v: 0.0,
-        "negative": lambda v: -v,
-        "large": lambda v: 3 * v + 1,
-        "drawn": lambda v: draw.uniform(-2, 2),
-    }
+    rules = {"zero": lambda v: 0.0, "negative": lambda v: -v, "large": lambda v: 3 * v + 1}
+    rules["drawn"] = lambda v: draw.uniform(-2, 2)
 
     def walk(node):
         if isinstance(node, dict):

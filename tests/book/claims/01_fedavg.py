@@ -74,6 +74,6 @@ CLAIMS = {
 
 GIVEN = [
     "line, 85 % of the test examples,",
-    "until 85 % or 90 % of the test examples are right",
+    "until 85 % or 90 % of the test examples",
     "For 85 % on IID clients",
 ]
