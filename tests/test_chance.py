@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -116,18 +115,3 @@ def test_an_order_of_the_real_rows():
     assert bool((order[:, :3].sort(1).values == torch.arange(3)).all())
     with pytest.raises(ValueError, match=r"randperm in a loss would shuffle padded rows .*argsort"):
         stacked.vmap(lambda w: w[torch.randperm(5)], seeds=SEEDS)(w.expand(3, 5))
-
-
-RANDOM = np.random.RandomState(0)
-UNSEEDED = {
-    "draws from something that changes by itself": lambda x: x * RANDOM.rand(),
-    "draws from torch in a way that cannot be seeded": lambda x: x + torch.poisson(x.square()),
-}
-
-
-@pytest.mark.parametrize("said", UNSEEDED)
-def test_what_cannot_be_seeded_is_refused_before_round_1(said):
-    model = fedlib.models.Model(nn.Sequential(nn.Flatten(), nn.Linear(36, 4)).double())
-    loss = lambda params, batch: losses.cross_entropy(model(params, UNSEEDED[said](batch[0])), *batch[1:])  # noqa: E731
-    with pytest.raises(ValueError, match=said):
-        fedlib.fit(fedlib.algorithms.FedAvg(loss), model.params, client_data(ragged_clients()), 1, progress=False)
