@@ -45,12 +45,10 @@ def test_a_batch_is_no_longer_than_its_rows():
     assert sizes == [20, 10, 20, 10]  # 20 and 5 of one client, beside 10 of the other, which repeats its last batch
 
 
-def test_rows_may_be_pandas_objects():
-    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0]})
-    data = fedlib.stack_rows(frame, pd.Series([0, 1, 0]), [[0, 2], [1]])
-    assert data.index.tolist() == [[0, 2], [1, 1]] and data.n.tolist() == [2, 1]
-    column = fedlib.stack_rows(frame.to_numpy()[:, ::-1], np.array([0, 1, 0]), [[2], [1]])
-    assert column.x[2].tolist() == [6.0, 3.0] and column.y.tolist() == [[0], [1]]
+def test_rows_may_be_read_backwards():
+    """Columns of pandas are below."""
+    data = fedlib.stack_rows(np.array([[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]])[:, ::-1], np.array([0, 1, 0]), [[2], [1]])
+    assert data.x[2].tolist() == [6.0, 3.0] and data.y.tolist() == [[0], [1]]
 
 
 # -- what a model gets -------------------------------------------------------------------------------------------------

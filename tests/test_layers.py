@@ -10,6 +10,7 @@ import pytest
 import torch
 import torchvision
 from differential import MEAN, Then, frozen
+from refusals import refusals
 from test_strangers import RIGHT
 from torch import nn
 from torch.nn.utils import parametrizations
@@ -136,11 +137,10 @@ def test_trains_as_in_a_loop(name, dtype):
             assert differential.gap(case) <= 1, (batch_size, chunk_size)
 
 
-@pytest.mark.parametrize("name", REFUSED)
-def test_is_refused_by_its_name(name):
-    make, why = REFUSED[name]
-    with pytest.raises(ValueError, match=rf"^layer '1(\..*)?' is a .*{why}"):
-        Model(nn.Sequential(nn.Linear(2, 2), make()))
+BY_NAME = {rf"^layer '1(\..*)?' is a .*{why}": make for make, why in REFUSED.values()}
+test_is_refused_by_its_name = refusals(
+    {ValueError: BY_NAME}, lambda make: Model(nn.Sequential(nn.Linear(2, 2), make()))
+)
 
 
 def test_the_page_has_these_rows():

@@ -1,7 +1,7 @@
 """What the pages say of stored results is so: a claim that no longer holds fails here, and the page still opens.
 
 Each file in ``tests/book/claims/`` has ``PAGE`` (a notebook or page), ``CLAIMS`` (phrases of the page, each with a
-function that must be true of the stored figures) and ``GIVEN``, phrases whose numbers are no results: settings,
+function that must be true of the stored figures) and perhaps ``GIVEN``, phrases whose numbers are no results: settings,
 definitions, the papers' own figures, arithmetic.
 """
 
@@ -21,6 +21,7 @@ PATHS = sorted((notebooks.ROOT / "tests/book/claims").glob("*.py"))
 def module(path):
     spec = importlib.util.spec_from_file_location(f"claims_{path.stem}", path)
     found = importlib.util.module_from_spec(spec)
+    found.GIVEN = ()
     spec.loader.exec_module(found)
     return found
 

@@ -23,5 +23,3 @@ CLAIMS = {
         1.2, 1.3, WRITERS, "the deal", "IID control", "gradient dissimilarity"
     ),
 }
-
-GIVEN = []

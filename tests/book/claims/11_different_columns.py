@@ -47,5 +47,3 @@ CLAIMS = {
     ),
     "The MMD had no significant effect on the score": undecided("space: centroid", "space: no MMD", "R2"),
 }
-
-GIVEN = []

@@ -182,11 +182,10 @@ NO_GRAPH = "FedCG, no graph"
 GRAPHS = [f"FedCG {a}{w}{relu}" for a in "UH" for w in ("", " W") for relu in ("", " ReLU")]
 
 
-def pairs_of(counts, first, second, **points):
-    """Verdicts on "an arm with the first word is above the same with the second", of FedCG on both data sets."""
+def verdicts(counts, arms, **points):
+    """So many verdicts on "the first of two arms is above the second" on both data sets: each word; and by what."""
 
     def ask(read):
-        arms = [(arm, arm.replace(first, second)) for arm in GRAPHS if first in arm]
         found = [gap for a, b in arms for gap in claiming.gaps(read, CODES, a, b, "accuracy")]
         words = [gap["verdict"] for gap in found]
         told = {gap["verdict"]: 100 * gap["difference"] for gap in found if gap["verdict"] != UNDECIDED}
@@ -197,19 +196,13 @@ def pairs_of(counts, first, second, **points):
     return ask
 
 
-def beside_no_graph(read):
-    """One above, one below, the others undecided."""
-    found = claiming.gaps(read, CODES, GRAPHS, NO_GRAPH, "accuracy")
-    told = {gap["verdict"]: 100 * gap["difference"] for gap in found if gap["verdict"] != UNDECIDED}
-    count = len(found), sum(gap["verdict"] == UNDECIDED for gap in found)
-    return count == (16, 14) and claiming.shows(told[HOLDS], "1.8") and claiming.shows(told[OPPOSITE], "-0.8")
+def pairs_of(counts, first, second, **points):
+    """Of FedCG with the first word, and the same with the second."""
+    return verdicts(counts, [(arm, arm.replace(first, second)) for arm in GRAPHS if first in arm], **points)
 
 
-def w_in_gcn(read):
-    words = [gap["verdict"] for a in "UH" for gap in claiming.gaps(read, CODES, f"GCN {a} W", f"GCN {a}", "accuracy")]
-    return sorted(words) == sorted([HOLDS, HOLDS, UNDECIDED, UNDECIDED])
-
-
+beside_no_graph = verdicts([1, 14, 1], [(arm, NO_GRAPH) for arm in GRAPHS], **{HOLDS: "1.8", OPPOSITE: "-0.8"})
+w_in_gcn = verdicts([2, 2, 0], [(f"GCN {a} W", f"GCN {a}") for a in "UH"])
 added_beat_alone = every(
     *(claiming.ahead(CODES, f"FedCG {a}", f"GCN {a}", "accuracy") for a in "UH"),
     *(claiming.apart(0.45, 0.5, DIGITS, f"FedCG {a}", f"GCN {a}", "accuracy") for a in "UH"),
