@@ -6,7 +6,7 @@ from functools import partial
 import numpy as np
 import torch
 from cfl_worlds import conflicting
-from twins import classification_loss, client_data, ragged_clients, twin
+from twins import classification_loss, client_data, ragged_clients, regression_loss, twin
 
 import fedlib
 from book.experiments import tabular
@@ -37,6 +37,7 @@ SETTINGS = {
     "PACFL": {"threshold": 70.0},  # degrees; makes two clusters of these clients
 }
 TRAINING = {"lr": 0.1, "batch_size": 8, "epochs": 1}
+PAIRS = TRAINING | {"batch_size": None, "trainers": 4, "pair_rounds": 2, "snapshots": (2,)}  # FedSGCNN
 
 
 def domains(known=True):
@@ -64,15 +65,11 @@ def columns():
     deal = tabular.deal(tabular.table("diabetes"), 6, 8, 4, seed=0)
     model = models.MLP((deal.train.x.shape[1], 8, 4, 1))
 
-    def loss(params, batch):
-        return losses.mse(model(params, batch[0]), *batch[1:])
-
     book = {
         "learn": train_on_gains,
         "cluster": lambda distance: [fedlib.server.distance_clusters.linkage(distance, m) for m in (1, 2)],
     }
-    small = TRAINING | {"batch_size": None, "trainers": 4, "pair_rounds": 2, "snapshots": (2,)}
-    return algorithms.FedSGCNN(loss, predict=model, **book, **small), model.init(0), deal.train
+    return algorithms.FedSGCNN(regression_loss(model), predict=model, **book, **PAIRS), model.init(0), deal.train
 
 
 def prototypes():
@@ -92,18 +89,18 @@ def kind_of(name):
     return getattr(algorithms if name in algorithms.__all__ else extensions, name)
 
 
-def federation(name):
-    """An algorithm of the registry, one set of parameters, the clients' data."""
+def federation(name, network=None, **training):
+    """An algorithm of the registry, one set of parameters, the clients' data; perhaps with another network."""
     if name.startswith("FedCG"):
         return domains(known=name == "FedCGKnownDomains")
     if name == "FedSGCNN":
         return columns()
     if name == "FedProto":
         return prototypes()
-    params, predict, _ = twin("MLP" if name in ("LGFedAvg", "LGCFL", "SplitHalfCFL") else "CNN")
+    params, predict, _ = twin(network or ("MLP" if name in ("LGFedAvg", "LGCFL", "SplitHalfCFL") else "CNN"))
     predict = fedlib.algorithms.fedem.Mixture(predict) if name == "FedEM" else predict
     data = GROUPS if name in ("LGCFL", "SplitHalfCFL") else DATA
-    settings = {"predict": predict, **TRAINING, **SETTINGS.get(name, {})}
+    settings = {"predict": predict, **TRAINING, **training, **SETTINGS.get(name, {})}
     return kind_of(name)(classification_loss(predict), **settings), params, data
 
 

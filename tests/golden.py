@@ -12,7 +12,7 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from every import GROUPS, NAMES, SETTINGS, SPLITS, TRAINING, columns, domains, kind_of, prototypes
+from every import GROUPS, NAMES, PAIRS, SPLITS, TRAINING, columns, domains, federation, prototypes
 from twins import classification_loss, client_data, ragged_clients, twin
 
 import fedlib
@@ -68,11 +68,9 @@ def federations():
     """Every algorithm of the registry, with dense and with convolutional networks."""
     found = {}
     for name in (n for n in NAMES if n not in OF_THEIR_OWN):
-        data = GROUPS if name in ("LGCFL", "SplitHalfCFL") else DATA
-        for network in ("MLP",) if name.startswith("LG") or data is GROUPS else ("MLP", "CNN"):
-            params, predict, _ = twin(network)
-            predict = fedlib.algorithms.fedem.Mixture(predict) if name == "FedEM" else predict
-            algorithm = kind_of(name)(classification_loss(predict), predict=predict, **TWICE, **SETTINGS.get(name, {}))
+        for network in ("MLP",) if name in ("LGFedAvg", "LGCFL", "SplitHalfCFL") else ("MLP", "CNN"):
+            algorithm, params, data = federation(name, network, **TWICE)
+            data = data if data is GROUPS else DATA
             found[f"{name} {network}"] = run(algorithm, params, data, NEW, None if "CFL" in name else 4)
     algorithm, params, data = domains()
     found["FedCGKnownDomains"] = run(algorithm, params, data, NEW)
@@ -86,8 +84,7 @@ def federations():
     found["FedProto two architectures"] = run(algorithm, params, new=NEW)
     algorithm, params, data = columns()
     found["FedSGCNN book"] = run(algorithm, params, data, cohort=None)
-    small = TRAINING | {"batch_size": None, "trainers": 4, "pair_rounds": 2, "snapshots": (2,)}
-    paper = fedlib.algorithms.FedSGCNN(algorithm.loss, predict=algorithm.predict, **small)
+    paper = fedlib.algorithms.FedSGCNN(algorithm.loss, predict=algorithm.predict, **PAIRS)
     found["FedSGCNN paper"] = run(paper, params, data, cohort=None)
     return found
 

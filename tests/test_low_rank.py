@@ -9,7 +9,7 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
+from twins import classification_loss, client_data, largest_difference, ragged_clients, start_of, twin
 
 import fedlib
 from fedlib import Key, local, local_batches, local_update
@@ -165,8 +165,7 @@ def test_a_network_of_one_matrix_in_16_bits(taken, monkeypatch):
 
 def test_thin_steps_of_a_wide_matrix_are_taken_so_by_themselves(both):
     model = fedlib.models.MLP((36, 400, 300, 4))
-    params = {name: p.double() for name, p in model.init(0).items()}
     batches = local_batches(client_data(ragged_clients((3, 9, 5))), 4, 1, Key(0, 1))
-    thin, dense = both(classification_loss(model), broadcast(params, 3), batches)
+    thin, dense = both(classification_loss(model), broadcast(start_of(model), 3), batches)
     assert [name for name, p in thin.ends.items() if isinstance(p, LowRank)] == ["dense1.weight", "dense2.weight"]
     assert largest_difference(thin.params, dense.params) <= 1e-12

@@ -62,9 +62,18 @@ def twin(name):
     if model is None:
         model = fedlib.models.Model(module)
         return model.params, model, module
-    params = {k: p.double() for k, p in model.init(0).items()}
+    params = start_of(model)
     module.load_state_dict(params)
     return params, model, module
+
+
+def start_of(net, seed=0):
+    """Parameters in float64."""
+    return {name: p.double() for name, p in net.init(seed).items()}
+
+
+def regression_loss(predict):
+    return lambda params, batch: fedlib.losses.mse(predict(params, batch[0]), *batch[1:])
 
 
 def classification_loss(predict):

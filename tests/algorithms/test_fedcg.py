@@ -10,7 +10,7 @@ from reference import batches, cohort, descend, flat, mean_by_examples
 from refusals import refusals
 from test_domain_graph import loop_adjacency as equation_6
 from test_domain_net import slow as equation_4
-from twins import assert_same, client_data, close, ragged_clients
+from twins import assert_same, client_data, close, ragged_clients, start_of
 
 import fedlib
 from fedlib.client.domain_net import DomainClassifier, DomainNet, part
@@ -53,12 +53,8 @@ def known(network="MLP", **settings):
     return make(network, fedlib.extensions.FedCGKnownDomains, **{"teacher": by_brightness, **settings})
 
 
-def start(algorithm, seed=0):
-    return {n: p.double() for n, p in algorithm.net.init(seed).items()}
-
-
 def run(algorithm, data, rounds=3, size=COHORT, params=None, **settings):
-    params = params or start(algorithm)
+    params = params or start_of(algorithm.net)
     return fedlib.fit(algorithm, params, data, rounds, size, seed=SEED, progress=False, **settings)
 
 
@@ -81,7 +77,7 @@ def connected(p, a, algorithm):
 
 def slow(algorithm, data, rounds, size=COHORT):
     """All clients' rounds; gives what the state of FedCG holds."""
-    begin, one_hot = algorithm.init(start(algorithm), data, fedlib.Key(SEED)), torch.eye(D, dtype=torch.float64)
+    begin, one_hot = algorithm.init(start_of(algorithm.net), data, fedlib.Key(SEED)), torch.eye(D, dtype=torch.float64)
     theta = row(begin.models | begin.modules | begin.graph, 0)
     student, teacher = (part(row(p, 0), "student") for p in (begin.student, begin.teacher))
     a, n, found = torch.eye(D, dtype=torch.float64), data.n.tolist(), {}
@@ -143,7 +139,7 @@ def test_equals_the_paper(case):
     for name, value in expected.items():
         close(getattr(state, name), value)
     assert state.round == 3 and not state.bias.any()
-    first = algorithm.init(start(algorithm), data, fedlib.Key(SEED))
+    first = algorithm.init(start_of(algorithm.net), data, fedlib.Key(SEED))
     for field in ("models", "modules", "graph", "student"):
         for name, p in getattr(first, field).items():
             assert not torch.equal(p, getattr(state, field)[name]), f"{name} did not move"
@@ -176,7 +172,7 @@ def test_the_graph_computed_beforehand_is_that_of_the_loss(gcn):
     algorithm, data = known(gcn=gcn), small_data()
     state, everybody = run(algorithm, data, rounds=1).state, torch.arange(len(data))
     held = algorithm.client_params(state, everybody)
-    assert set(held) == {"prior", *start(algorithm)}
+    assert set(held) == {"prior", *start_of(algorithm.net)}
     first_step = replace(algorithm, lr=1e-300, batch_size=None, epochs=1)
     with_graph = first_step.train(state, data, everybody, fedlib.Key(SEED, 4)).log["loss"]
     x, y, real = data.all_rows(torch.float64)
@@ -262,8 +258,8 @@ def test_a_random_teacher_collapses():
 
 def test_the_first_teacher_is_drawn_apart_from_the_student():
     """And not from the same seed's student of another run."""
-    algorithm = make("MLP")
-    state, other = (algorithm.init(start(algorithm, seed), small_data(), fedlib.Key(SEED)) for seed in (0, SEED + 1))
+    algorithm, data = make("MLP"), small_data()
+    state, other = (algorithm.init(start_of(algorithm.net, s), data, fedlib.Key(SEED)) for s in (0, SEED + 1))
     for student in (state.student, other.student):
         assert not any(torch.equal(p, student[n]) for n, p in state.teacher.items())
 

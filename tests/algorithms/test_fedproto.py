@@ -8,7 +8,7 @@ from reference import batches, cohort, mean_by_examples
 from refusals import refusals
 from torch import nn
 from torch.nn.functional import cross_entropy
-from twins import client_data, ragged_clients
+from twins import client_data, ragged_clients, start_of
 
 import fedlib
 from fedlib.client.prototype_net import PrototypeNet
@@ -40,14 +40,10 @@ def make(nets=(DENSE, IMAGES), nearest=True, **settings):
     return fedlib.algorithms.FedProto(loss, net=net, predict=net.nearest if nearest else net, **settings)
 
 
-def start(algorithm):
-    return {name: p.double() for name, p in algorithm.net.init(0).items()}
-
-
 def fit(algorithm, rounds=ROUNDS, size=None, clients=None, **settings):
     data = client_data(clients or few_classes())
     settings = {"seed": SEED, "eval_data": data, "progress": False} | settings
-    return fedlib.fit(algorithm, start(algorithm), data, rounds, size, **settings)
+    return fedlib.fit(algorithm, start_of(algorithm.net), data, rounds, size, **settings)
 
 
 # --- the slow loop ----------------------------------------------------------------------------------------------------
@@ -76,7 +72,7 @@ class PlainImages(nn.Module):
 
 def plain(number):
     module = (PlainDense, PlainImages)[number]().double()
-    module.load_state_dict({name: p.double() for name, p in (DENSE, IMAGES)[number].init(0).items()})
+    module.load_state_dict(start_of((DENSE, IMAGES)[number]))
     return module
 
 
@@ -127,7 +123,7 @@ def test_equals_the_slow_loop(case):
     result = fit(algorithm, size=size)
     numbers = {k: architecture[k % len(architecture)] for k in clients}
     modules, prototypes, history = slow_loop(clients, numbers, size, **settings)
-    begin, state = start(algorithm), result.state
+    begin, state = start_of(algorithm.net), result.state
     for i, k in enumerate(clients):
         for name, p in modules[k].named_parameters():
             assert (state.local[f"{numbers[k]}.{name}"][i] - p).abs().max() <= 1e-10

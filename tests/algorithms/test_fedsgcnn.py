@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 from refusals import refusals
-from twins import assert_same, client_data
+from twins import assert_same, client_data, regression_loss, start_of
 
 import fedlib
 from book.experiments import tabular
@@ -24,13 +24,9 @@ SEED, BATCH, EPOCHS = 3, 7, 2
 IDS, SIZES = (4, 7, 9, 12, 20, 21, 33), (8, 6, 10, 5, 12, 7, 9)
 PLANTED = (0, 1, 0, 2, 1, 2, 0)
 NET = fedlib.models.MLP((5, 6, 4, 1))
-START = {name: p.double() for name, p in NET.init(SEED).items()}
+loss, START = regression_loss(NET), start_of(NET, SEED)
 SGD = partial(torch.optim.SGD, momentum=0.5)
 SHARED, ALL, ONE = 8 * (4 * 6 + 4 + 4 + 1), 8 * (6 * 5 + 6 + 4 * 6 + 4 + 4 + 1), 8 * 6  # bytes: layers, one embedding
-
-
-def loss(params, batch):
-    return fedlib.losses.mse(NET(params, batch[0]), *batch[1:])
 
 
 def rows(ids, sizes, seed=0):

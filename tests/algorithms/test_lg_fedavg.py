@@ -8,7 +8,7 @@ import pytest
 import torch
 from reference import batches, descend
 from test_mmd import slow_mmd2
-from twins import assert_same, client_data, largest_difference
+from twins import assert_same, client_data, close, largest_difference, regression_loss, start_of
 
 import fedlib
 from fedlib import Key
@@ -18,12 +18,8 @@ SEED, BATCH, EPOCHS = 3, 4, 2
 SIZES, WIDTHS, CLUSTERS = (1, 9, 5, 3, 12, 7, 4), (5, 2, 3, 5, 4, 1, 5), (0, 1, 0, 3, 1, 3, 1)  # nobody in cluster 2
 ALONE = (0, 1, 0, 3, 1, 0, 1)  # cluster 3 is one client, whose centroid is its own start, where the norm has a kink
 NET = fedlib.models.MLP((5, 6, 4, 1))
-START = {name: p.double() for name, p in NET.init(0).items()}
+loss, START = regression_loss(NET), start_of(NET)
 SGD, ADAM = partial(torch.optim.SGD, momentum=0.5), torch.optim.Adam
-
-
-def loss(params, batch):
-    return fedlib.losses.mse(NET(params, batch[0]), *batch[1:])
 
 
 def narrow_clients(seed=0):
@@ -117,25 +113,22 @@ def test_equals_a_loop_over_clients_of_their_own_widths(case):
     state = fit(**settings).state
     shared, own, sent, pool = slow_loop(narrow_clients(), 3, **settings)
 
-    def near(found, wanted):
-        assert (found - wanted).abs().max() <= 1e-10
-
     for m, theta in enumerate(shared):
         for found, wanted in zip(state.models.values(), theta, strict=True):
-            near(found[m], wanted)
+            close(found[m], wanted)
     for k, ((w, b), width) in enumerate(zip(own, WIDTHS, strict=True)):
-        near(state.local["dense1.weight"][k, :, :width], w)
-        near(state.local["dense1.bias"][k], b)
+        close(state.local["dense1.weight"][k, :, :width], w)
+        close(state.local["dense1.bias"][k], b)
         assert torch.equal(state.local["dense1.weight"][k, :, width:], START["dense1.weight"][:, width:])
     if not settings.get("mmd"):
         assert not state.embeddings.numel() and not state.centroid.numel()
         return
     for k, q in enumerate(sent):
-        near(state.embeddings[k, : len(q)], q)
+        close(state.embeddings[k, : len(q)], q)
         assert not state.embeddings[k, len(q) :].any()
         assert state.real[k].tolist() == [j < len(q) for j in range(max(SIZES))]
     for m, q in enumerate(pool):
-        near(state.centroid[m], 0 if q is None else q)
+        close(state.centroid[m], torch.zeros_like(state.centroid[m]) if q is None else q)
 
 
 # --- what a subclass may say ------------------------------------------------------------------------------------------

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from cfl_worlds import LOSS, conflicting
 from reference import descend, flat
-from twins import LOCAL, assert_same, client_data, largest_difference, ragged_clients, twin
+from twins import LOCAL, assert_same, client_data, largest_difference, ragged_clients, regression_loss, start_of, twin
 
 import fedlib
 from fedlib.extensions import LGCFL, SplitHalfCFL, lg_cfl
@@ -60,12 +60,8 @@ def test_clusters_go_on_as_federations_of_lg_fedavg():
 
 
 NET = fedlib.models.MLP((5, 8, 6, 1))
-START = {name: p.double() for name, p in NET.init(0).items()}
+loss, START = regression_loss(NET), start_of(NET)
 PLANTED = {"lr": 0.05, "batch_size": None, "epochs": 5}
-
-
-def loss(params, batch):
-    return fedlib.losses.mse(NET(params, batch[0]), *batch[1:])
 
 
 def planted(ids, seed, n=30):
