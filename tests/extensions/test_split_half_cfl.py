@@ -1,7 +1,6 @@
 """Split-half CFL against the same rule in plain loops."""
 
 import math
-import warnings
 from dataclasses import replace
 from itertools import product
 
@@ -103,12 +102,10 @@ SHORT = [
 
 
 @pytest.mark.parametrize(("settings", "cohort", "said"), SHORT)
-def test_a_run_that_could_test_nothing_says_so_at_its_end(settings, cohort, said):
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        clients = conflicting(1) if cohort == 3 else conflicting()
-        fit(SplitHalfCFL, clients, rounds=6, cohort=cohort, test_epochs=1, **settings)
-    assert len(found) == bool(said) and all(said in str(w.message) and "round 6" in str(w.message) for w in found)
+def test_a_run_that_could_test_nothing_says_so_at_its_end(settings, cohort, said, recwarn):
+    clients = conflicting(1) if cohort == 3 else conflicting()
+    fit(SplitHalfCFL, clients, rounds=6, cohort=cohort, test_epochs=1, **settings)
+    assert len(recwarn) == bool(said) and all(said in str(w.message) and "round 6" in str(w.message) for w in recwarn)
 
 
 def test_a_round_without_halves_is_no_test():
