@@ -18,6 +18,7 @@ from fedlib.algorithm import held
 from fedlib.algorithms import IFCA, FedAvg, FedEM, FedProto, FedSGCNN, LGFedAvg, LocalOnly
 from fedlib.algorithms.fedem import Mixture
 from fedlib.checks import check_settings, number, whole
+from fedlib.client.mmd import mmd2
 from fedlib.client.prototype_net import PrototypeNet
 from fedlib.extensions import mixture
 from fedlib.federation import new_clients
@@ -252,6 +253,9 @@ REFUSED = {
         "two different clients": siamese(pairs=((0, 1), (2, 2))),
         "must be finite": lambda: clusters.nearest(torch.zeros(2, 2), torch.full((3, 2), torch.nan)),
         "must give 3 clients clusters from 0 to 2": lambda: fit(LGFedAvg(LOSS, local=(), assignment=[0, 1, 10**6])),
+        "same seeds": lambda: statistics.compare({0: 1.0}, {1: 1.0}),
+        "unknown data set 'mnist5'; known: mnist5k, boston": lambda: fedlib.datasets.load("mnist5"),
+        "kernel must be 'rbf' or 'linear', got 'laplace'": lambda: mmd2(ZEROS[None], ZEROS[None], kernel="laplace"),
         "there are no values": lambda: statistics.interval([]),
         "one value for each seed": lambda: statistics.interval([[1.0, 2.0], [3.0, 4.0]]),
         "'mine' has no 'test_accuracy', only": lambda: plotting.curves({"mine": pd.DataFrame({"round": [1]})}),
