@@ -6,18 +6,7 @@ import numpy as np
 import pytest
 import torch
 from reference import cohort, flat, mean, trained
-from twins import (
-    SEED,
-    SIZES,
-    classification_loss,
-    client_data,
-    count,
-    fit,
-    largest_difference,
-    make,
-    ragged_clients,
-    twin,
-)
+from twins import SEED, SIZES, client_data, count, fit, largest_difference, make, ragged_clients, twin
 
 import fedlib
 from fedlib.algorithms.pfedgraph import PFedGraph, project_to_simplex
@@ -157,7 +146,7 @@ def test_from_which_alpha_on_nobody_else_counts():
     """As the page names it. What the models are at both ends says `test_limits`."""
     cosines, n = torch.tensor([[1.0, 0.2]]).double(), torch.tensor([3, 1])
     limit = (1 - 0.2) / (2 * (1 - 3 / 4 + 1 / 4))
-    rules = (PFedGraph(classification_loss(None), alpha=limit * by) for by in (0.999, 1.001))
+    rules = (make(PFedGraph, alpha=limit * by) for by in (0.999, 1.001))
     alone, others = (rule.weights(cosines, n)[0, 0] for rule in rules)
     assert alone == 1 > others > 0.99
 
@@ -167,7 +156,7 @@ def test_from_which_alpha_on_nobody_else_counts():
 
 def test_a_client_that_did_not_move_weighs_by_size():
     """Its update has no direction, so its cosines are 0, also with itself."""
-    algorithm = PFedGraph(classification_loss(None), alpha=0.5)
+    algorithm = make(PFedGraph, alpha=0.5)
     data = client_data(ragged_clients((3, 1)))
     state = algorithm.init({"w": torch.tensor([1.0, 2.0]).double()}, data, fedlib.Key(0))
     trained = {"w": torch.tensor([[1.0, 2.0], [1.0, 3.0]]).double()}
