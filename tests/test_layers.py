@@ -138,9 +138,7 @@ def test_trains_as_in_a_loop(name, dtype):
 
 
 BY_NAME = {rf"^layer '1(\..*)?' is a .*{why}": make for make, why in REFUSED.values()}
-test_is_refused_by_its_name = refusals(
-    {ValueError: BY_NAME}, lambda make: Model(nn.Sequential(nn.Linear(2, 2), make()))
-)
+test_refused_by_its_name = refusals({ValueError: BY_NAME}, lambda make: Model(nn.Sequential(nn.Linear(2, 2), make())))
 
 
 def test_the_page_has_these_rows():

@@ -118,10 +118,8 @@ WHOLE, WITHOUT, LATE = "A + W + ReLU", "no graph", "accuracy, late"
 
 def places(who):
     """With domains that are known, found or drawn at random."""
-    result = "fedcg_ablation" if who == "known" else "fedcg_ablation_others"
-    return [
-        (result, f"{way}, {at}, {who}") for way in ("turned", "styles") for at in ("last convolution", "last layer")
-    ]
+    name = "fedcg_ablation" if who == "known" else "fedcg_ablation_others"
+    return [(name, f"{way}, {at}, {who}") for way in ("turned", "styles") for at in ("last convolution", "last layer")]
 
 
 KNOWN = places("known")
@@ -473,9 +471,4 @@ CLAIMS |= {
         *(says(OPPOSITE, RARE, "FedCG", "modules", f"rare strangers: rare, {t}", points=p) for t, p in COST)
     ),
 }
-GIVEN = [
-    "learning rate of 0.001",
-    "four rates from 0.03 to 0.6",
-    "FedProx ($\\mu$ = 0.1)",
-    "where the paper has 2.1",
-]
+GIVEN = ["learning rate of 0.001", "four rates from 0.03 to 0.6", "FedProx ($\\mu$ = 0.1)", "where the paper has 2.1"]
