@@ -2,16 +2,12 @@
 
 import numpy as np
 import torch
-from reference import mean_by_examples
-from twins import classification_loss, largest_difference, twin
+from reference import batches, descend, mean_by_examples
+from twins import LOCAL, classification_loss, rows_differ, twin
 
 import fedlib
-from fedlib import Key
-from fedlib.params import row
 
-PREDICT = twin("MLP")[1]
-LOSS = classification_loss(PREDICT)
-LOCAL = {"lr": 0.1, "batch_size": 8, "epochs": 2}
+LOSS = classification_loss(twin("MLP")[1])
 
 
 def conflicting(groups=3, each=3, n=24, seed=0):
@@ -29,23 +25,15 @@ def conflicting(groups=3, each=3, n=24, seed=0):
 def begin(algorithm, n, params):
     """The state before round 1, of clients with n examples."""
     clients = fedlib.stack_clients([torch.zeros(int(m), 1) for m in n], [torch.zeros(int(m), 1) for m in n])
-    return algorithm.init(params, clients, Key(0))
+    return algorithm.init(params, clients, fedlib.Key(0))
 
 
 def train_one(params, xy, client, t, seed, epochs=LOCAL["epochs"], loss=LOSS):
-    """One client's local training, the loop of a textbook: its update, and its steps."""
-    theta = {name: p.clone().requires_grad_() for name, p in params.items()}
-    rule = torch.optim.SGD(theta.values(), lr=LOCAL["lr"])
-    x, y = xy
-    me, n = torch.tensor([client]), torch.tensor([len(y)])
-    steps = 0
-    for order in Key(seed, t).permutations(me, "batches", n, epochs, len(y))[0]:
-        for batch in order.split(LOCAL["batch_size"]):
-            rule.zero_grad()
-            loss(theta, (x[batch], y[batch], torch.ones(len(batch), dtype=torch.float64))).backward()
-            rule.step()
-            steps += 1
-    return {name: (p - params[name]).detach() for name, p in theta.items()}, steps
+    """One client's local training: its update, and its steps."""
+    x, y, w = *xy, torch.ones(len(xy[1])).double()
+    steps = batches(client, len(y), fedlib.Key(seed, t), batch_size=LOCAL["batch_size"], epochs=epochs)
+    end = descend(lambda p, rows: loss(p, (x[rows], y[rows], w[rows])), params, steps, LOCAL["lr"])
+    return {name: p - params[name] for name, p in end.items()}, len(steps)
 
 
 def recursion(params, clients, rounds, parts_of, t=0, seen=None):
@@ -72,8 +60,7 @@ def recursion(params, clients, rounds, parts_of, t=0, seen=None):
 def assert_ends(algorithm, state, expected):
     """Whether each client holds the model that a recursion ends with."""
     held = algorithm.client_params(state, torch.arange(len(expected)))
-    for k, model in enumerate(expected.values()):
-        assert largest_difference(row(held, k), model) <= 1e-10
+    assert rows_differ(held, expected.values()) <= 1e-10
 
 
 def weakest_cut(vectors):

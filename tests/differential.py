@@ -20,9 +20,6 @@ from torch import nn
 from torch.nn.utils.parametrize import is_parametrized
 
 import fedlib
-from fedlib import augment, local, losses, models
-from fedlib.algorithms import FedAvg
-from fedlib.chance import Draws
 from fedlib.stacked import _Kernels
 
 CLASSES, SIDE, LENGTH, WORDS = 3, 5, 4, 7
@@ -71,7 +68,7 @@ class Noisy(nn.Module):
 
 class Augmented(nn.Module):
     def forward(self, x):
-        return augment.noise(augment.crop(augment.flip(x), 1), 0.1)
+        return fedlib.augment.noise(fedlib.augment.crop(fedlib.augment.flip(x), 1), 0.1)
 
 
 class LoRA(nn.Module):
@@ -287,14 +284,14 @@ def three_clients(module, shape, dtype, batch_size, chunk_size):
 def by_fit(one, device):
     """The server's model after a round, and the rounds of as many threads with the same model."""
     data = fedlib.stack_clients(one.x, one.y)
-    model = models.Model(one.module)
+    model = fedlib.models.Model(one.module)
 
     def loss(params, batch):
-        return losses.cross_entropy(model(params, batch[0]), *batch[1:])
+        return fedlib.losses.cross_entropy(model(params, batch[0]), *batch[1:])
 
     def run(_):
         with torch.random.fork_rng([]):
-            algorithm = FedAvg(loss, lr=0.1, optimizer=OPTIMIZERS[one.optimizer], **one.settings)
+            algorithm = fedlib.algorithms.FedAvg(loss, lr=0.1, optimizer=OPTIMIZERS[one.optimizer], **one.settings)
             how = {"seed": one.number, "dtype": one.dtype, "device": device, "progress": False}
             return fedlib.fit(algorithm, model.params, data, 1, **how).state.models
 
@@ -322,7 +319,7 @@ def by_loop(one):
         for order in key.permutations(me, "batches", sizes[[k]], epochs, len(x))[0]:
             for rows in order.split(one.settings["batch_size"] or len(x)):
                 rule.zero_grad()
-                with _Kernels({}, Draws(seed, step, training=True)) if drawn else nullcontext():
+                with _Kernels({}, fedlib.chance.Draws(seed, step, training=True)) if drawn else nullcontext():
                     value = F.cross_entropy(own(x[rows]), y[rows])
                 value.backward()
                 rule.step()
@@ -334,8 +331,8 @@ def by_loop(one):
 
 def gap(one, device="cpu"):
     """The largest distance of a parameter by the two ways, in units of what rounding explains."""
-    thin = 0 if one.number % 2 else local._THIN  # every matrix, or wide ones only, in low-rank form
-    with torch.backends.mkldnn.flags(enabled=one.onednn), mock.patch.object(local, "_THIN", thin):
+    thin = 0 if one.number % 2 else fedlib.local._THIN  # every matrix, or wide ones only, in low-rank form
+    with torch.backends.mkldnn.flags(enabled=one.onednn), mock.patch.object(fedlib.local, "_THIN", thin):
         found, right = by_fit(one, device), by_loop(one)
     single = device != "cpu" and any(map(is_parametrized, one.module.modules()))  # weight norm's root on CUDA
     rounding = 1e-2 if single or one.dtype != torch.float64 else 1e-8  # Adam enlarges what should be zero

@@ -6,16 +6,13 @@ from functools import partial
 import numpy as np
 import torch
 from cfl_worlds import conflicting
-from twins import classification_loss, client_data, ragged_clients, twin
+from twins import classification_loss, client_data, ragged_clients, regression_loss, twin
 
+import fedlib
 from book.experiments import tabular
 from book.experiments.pair_predictors import train_on_gains
 from fedlib import algorithms, extensions, losses, models
-from fedlib.algorithms.fedem import Mixture
-from fedlib.client.domain_net import DomainClassifier, DomainNet
-from fedlib.client.prototype_net import PrototypeNet
 from fedlib.extensions.mixture import em_domains
-from fedlib.server.distance_clusters import linkage
 
 SIZES = (3, 2, 5, 7, 20, 33)
 DATA = client_data(ragged_clients(SIZES))
@@ -40,16 +37,17 @@ SETTINGS = {
     "PACFL": {"threshold": 70.0},  # degrees; makes two clusters of these clients
 }
 TRAINING = {"lr": 0.1, "batch_size": 8, "epochs": 1}
+PAIRS = TRAINING | {"batch_size": None, "trainers": 4, "pair_rounds": 2, "snapshots": (2,)}  # FedSGCNN
 
 
 def domains(known=True):
     """FedCG in small, with domains found by EM before round 1, or as printed."""
     domains, classes = 3, 4
-    net = DomainNet(
+    net = fedlib.client.domain_net.DomainNet(
         models.CNN((1, 6, 6), (3, 2), (4,), kernel=3, padding=1),
         domains,
         ("conv2", "dense1"),
-        DomainClassifier((1, 6, 6), domains, "flatten", (2, 3), (2, 1)),
+        fedlib.client.domain_net.DomainClassifier((1, 6, 6), domains, "flatten", (2, 3), (2, 1)),
     )
 
     def loss(params, batch, w_d=None):
@@ -67,21 +65,17 @@ def columns():
     deal = tabular.deal(tabular.table("diabetes"), 6, 8, 4, seed=0)
     model = models.MLP((deal.train.x.shape[1], 8, 4, 1))
 
-    def loss(params, batch):
-        return losses.mse(model(params, batch[0]), *batch[1:])
-
     book = {
         "learn": train_on_gains,
-        "cluster": lambda distance: [linkage(distance, m) for m in (1, 2)],
+        "cluster": lambda distance: [fedlib.server.distance_clusters.linkage(distance, m) for m in (1, 2)],
     }
-    small = TRAINING | {"batch_size": None, "trainers": 4, "pair_rounds": 2, "snapshots": (2,)}
-    return algorithms.FedSGCNN(loss, predict=model, **book, **small), model.init(0), deal.train
+    return algorithms.FedSGCNN(regression_loss(model), predict=model, **book, **PAIRS), model.init(0), deal.train
 
 
 def prototypes():
     """FedProto with two architectures, which clients have in turn."""
     images = models.CNN((1, 6, 6), (3, 2), (8, 4), kernel=3, padding=1)
-    net = PrototypeNet((models.MLP((36, 8, 4)), images))
+    net = fedlib.client.prototype_net.PrototypeNet((models.MLP((36, 8, 4)), images))
 
     def loss(params, batch, h=None):
         return losses.cross_entropy(net(params, batch[0], h), *batch[1:])
@@ -95,18 +89,18 @@ def kind_of(name):
     return getattr(algorithms if name in algorithms.__all__ else extensions, name)
 
 
-def federation(name):
-    """An algorithm of the registry, one set of parameters, the clients' data."""
+def federation(name, network=None, **training):
+    """An algorithm of the registry, one set of parameters, the clients' data; perhaps with another network."""
     if name.startswith("FedCG"):
         return domains(known=name == "FedCGKnownDomains")
     if name == "FedSGCNN":
         return columns()
     if name == "FedProto":
         return prototypes()
-    params, predict, _ = twin("MLP" if name in ("LGFedAvg", "LGCFL", "SplitHalfCFL") else "CNN")
-    predict = Mixture(predict) if name == "FedEM" else predict
+    params, predict, _ = twin(network or ("MLP" if name in ("LGFedAvg", "LGCFL", "SplitHalfCFL") else "CNN"))
+    predict = fedlib.algorithms.fedem.Mixture(predict) if name == "FedEM" else predict
     data = GROUPS if name in ("LGCFL", "SplitHalfCFL") else DATA
-    settings = {"predict": predict, **TRAINING, **SETTINGS.get(name, {})}
+    settings = {"predict": predict, **TRAINING, **training, **SETTINGS.get(name, {})}
     return kind_of(name)(classification_loss(predict), **settings), params, data
 
 

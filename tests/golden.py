@@ -12,12 +12,10 @@ from functools import partial
 from pathlib import Path
 
 import torch
-from every import GROUPS, NAMES, SETTINGS, SPLITS, TRAINING, columns, domains, kind_of, prototypes
+from every import GROUPS, NAMES, PAIRS, SPLITS, TRAINING, columns, domains, federation, prototypes
 from twins import classification_loss, client_data, ragged_clients, twin
 
 import fedlib
-from fedlib import Checkpoint, algorithms, models
-from fedlib.algorithms.fedem import Mixture
 
 STORED = Path(__file__).with_name("golden.json")
 DATA = client_data(ragged_clients((1, 2, 5, 7, 20, 33)))
@@ -70,11 +68,9 @@ def federations():
     """Every algorithm of the registry, with dense and with convolutional networks."""
     found = {}
     for name in (n for n in NAMES if n not in OF_THEIR_OWN):
-        data = GROUPS if name in ("LGCFL", "SplitHalfCFL") else DATA
-        for network in ("MLP",) if name.startswith("LG") or data is GROUPS else ("MLP", "CNN"):
-            params, predict, _ = twin(network)
-            predict = Mixture(predict) if name == "FedEM" else predict
-            algorithm = kind_of(name)(classification_loss(predict), predict=predict, **TWICE, **SETTINGS.get(name, {}))
+        for network in ("MLP",) if name in ("LGFedAvg", "LGCFL", "SplitHalfCFL") else ("MLP", "CNN"):
+            algorithm, params, data = federation(name, network, **TWICE)
+            data = data if data is GROUPS else DATA
             found[f"{name} {network}"] = run(algorithm, params, data, NEW, None if "CFL" in name else 4)
     algorithm, params, data = domains()
     found["FedCGKnownDomains"] = run(algorithm, params, data, NEW)
@@ -82,14 +78,13 @@ def federations():
     found["FedCGKnownDomains bottleneck"] = run(narrow, params, data)
     found["FedCGKnownDomains without GCN"] = run(replace(algorithm, gcn=None), params, data)
     net = algorithm.net
-    paper = algorithms.FedCG(algorithm.loss, net=net, predict=net, refresh=2, warm_up=2, **TRAINING)
+    paper = fedlib.algorithms.FedCG(algorithm.loss, net=net, predict=net, refresh=2, warm_up=2, **TRAINING)
     found["FedCG as printed"] = run(paper, params, data, NEW)
     algorithm, params, _ = prototypes()
     found["FedProto two architectures"] = run(algorithm, params, new=NEW)
     algorithm, params, data = columns()
     found["FedSGCNN book"] = run(algorithm, params, data, cohort=None)
-    small = TRAINING | {"batch_size": None, "trainers": 4, "pair_rounds": 2, "snapshots": (2,)}
-    paper = algorithms.FedSGCNN(algorithm.loss, predict=algorithm.predict, **small)
+    paper = fedlib.algorithms.FedSGCNN(algorithm.loss, predict=algorithm.predict, **PAIRS)
     found["FedSGCNN paper"] = run(paper, params, data, cohort=None)
     return found
 
@@ -100,17 +95,17 @@ def engines():
     params, predict, _ = twin("MLP")
     loss = classification_loss(predict)
     rule = TWICE | {"lr": 0.01, "optimizer": torch.optim.Adam, "stragglers": 0.5, "chunk_size": 2}
-    chance = algorithms.FedAvg(loss, predict=predict, **rule)
+    chance = fedlib.algorithms.FedAvg(loss, predict=predict, **rule)
     found["FedAvg Adam, stragglers, lost clients"] = run(chance, params, lost=0.3)
     module, predict, _ = twin("torch module with GroupNorm")
-    own = algorithms.FedAvg(classification_loss(predict), predict=predict, **TWICE)
+    own = fedlib.algorithms.FedAvg(classification_loss(predict), predict=predict, **TWICE)
     found["FedAvg torch module"] = run(own, module)
-    strided = models.CNN((1, 6, 6), (3, 2), (5, 4), 3, 1, pool=1, strides=(1, 2))
-    own = algorithms.FedAvg(classification_loss(strided), predict=strided, **TWICE)
+    strided = fedlib.models.CNN((1, 6, 6), (3, 2), (5, 4), 3, 1, pool=1, strides=(1, 2))
+    own = fedlib.algorithms.FedAvg(classification_loss(strided), predict=strided, **TWICE)
     found["FedAvg strided"] = run(own, strided.init(0))
-    algorithm = algorithms.CFL(loss, **TWICE, **SPLITS)
+    algorithm = fedlib.algorithms.CFL(loss, **TWICE, **SPLITS)
     with tempfile.TemporaryDirectory() as folder:
-        file = Checkpoint(Path(folder) / "run.safetensors", every_seconds=0)
+        file = fedlib.Checkpoint(Path(folder) / "run.safetensors", every_seconds=0)
         run(algorithm, params, cohort=None, rounds=2, checkpoint=file)
         found["CFL, interrupted after round 2"] = run(algorithm, params, cohort=None, rounds=4, checkpoint=file)
     return found

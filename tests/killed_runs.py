@@ -18,12 +18,11 @@ from every import numbers
 from twins import classification_loss, client_data, ragged_clients, twin
 
 import fedlib
-from fedlib.algorithms import Scaffold
 
 ROUNDS, TRIALS = 12, 20
 params, predict, _ = twin("MLP")
 data = client_data(ragged_clients(sizes=[1 + 7 * k % 20 for k in range(100)]))
-algorithm = Scaffold(classification_loss(predict), batch_size=10, predict=predict, stragglers=0.3)
+algorithm = fedlib.algorithms.Scaffold(classification_loss(predict), batch_size=10, predict=predict, stragglers=0.3)
 
 
 def run(path, answer):
@@ -75,12 +74,8 @@ def main(folder):
     start = time.process_time()
     run(folder / "whole", folder / "whole.json")
     a_round, writes, os.fsync = (time.process_time() - start) / ROUNDS, os.fsync.calls, sync
-    report = {
-        "whole": json.loads((folder / "whole.json").read_text()),
-        "resumed": [],
-        "signals": [],
-        "inside a write": 0,
-    }
+    report = {"resumed": [], "signals": [], "inside a write": 0}
+    report["whole"] = json.loads((folder / "whole.json").read_text())
     for trial in range(TRIALS):
         path, answer = folder / f"run{trial}", folder / f"run{trial}.json"
         # Every second run ends between two writes, or in the next one.

@@ -16,10 +16,8 @@ from every import largest_gap, numbers
 from twins import NoisyFedAvg, classification_loss, client_data, ragged_clients, twin
 
 import fedlib
-from fedlib import augment, losses
 from fedlib.algorithms import CFL, IFCA, FedAvg, LGFedAvg, LocalOnly, Scaffold
 from fedlib.engines import processes
-from fedlib.engines.checkpoint import Checkpoint, load_state
 
 torch.set_num_threads(1)
 params, predict, _ = twin("MLP")
@@ -30,8 +28,8 @@ data = client_data(ragged_clients(sizes=(1, 7, 20, 21, 40, 3)))
 def with_chance(params, batch):
     """Mirrored, shifted and noisy images, of which some pixels are dropped."""
     x, y, w = batch
-    x = augment.noise(augment.crop(augment.flip(x), 1), 0.1)
-    return losses.cross_entropy(predict(params, torch.nn.functional.dropout(x, 0.2)), y, w)
+    x = fedlib.augment.noise(fedlib.augment.crop(fedlib.augment.flip(x), 1), 0.1)
+    return fedlib.losses.cross_entropy(predict(params, torch.nn.functional.dropout(x, 0.2)), y, w)
 
 
 RUNS = {
@@ -105,7 +103,7 @@ for world in (2, 4):
 # A process dies in round 3; the others end, and the run goes on with another number of processes.
 KILLED = "FedAvg, random numbers in the loss"
 path = folder / "run.safetensors"
-rule = Checkpoint(path, every_seconds=0)
+rule = fedlib.engines.checkpoint.Checkpoint(path, every_seconds=0)
 
 
 def die(round, state, record):
@@ -115,7 +113,7 @@ def die(round, state, record):
 
 
 ended = in_processes(2, lambda rank: run(KILLED, 5, checkpoint=rule, callbacks=[die]))
-written = load_state(path)[1]["round"]
+written = fedlib.engines.checkpoint.load_state(path)[1]["round"]
 report["killed"] = {"ended": ended, "round": written, "reason": (folder / "error0").read_text()}
 ended = in_processes(3, lambda rank: save(folder / f"resumed {rank}.pt", run(KILLED, 5, checkpoint=rule)))
 whole = numbers(run(KILLED, 5).state)

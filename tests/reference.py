@@ -4,9 +4,7 @@ What the tests hold the stacked core to. It shares nothing with the core but the
 cohorts and the order of the examples.
 """
 
-import copy
 from collections.abc import Callable, Iterable, Mapping
-from functools import partial
 
 import torch
 from torch import Tensor, nn
@@ -21,20 +19,40 @@ def cohort(clients: Iterable[int], size: int | None, key: Key) -> list[int]:
     return [ids[k] for k in key.choose(torch.tensor(ids), len(ids) if size is None else size, "cohort")]
 
 
-def batches(client: int, n: int, key: Key, *, batch_size: int | None, epochs: int) -> list[Tensor]:
-    """Rows of each step of a client with n examples."""
-    shuffles = key.permutations(torch.tensor([client]), "batches", torch.tensor([n]), epochs, n)[0]
-    return [rows for order in shuffles for rows in order.split(batch_size or n)]
+def batches(
+    client: int, n: int, key: Key, *, batch_size: int | None, epochs: int, stragglers: float = 0.0
+) -> list[Tensor]:
+    """Rows of each step of a client with n examples, of whom such a share is slow and stops after some steps."""
+    me = torch.tensor([client])
+    shuffles = key.permutations(me, "batches", torch.tensor([n]), epochs, n)[0]
+    steps = [rows for order in shuffles for rows in order.split(batch_size or n)]
+    slow = float(key.uniform(me, "slow")) < stragglers
+    return steps[: 1 + int(float(key.uniform(me, "steps of the slow")) * len(steps))] if slow else steps
+
+
+def descend(
+    objective: Callable[[dict[str, Tensor], Tensor], Tensor],
+    start: Mapping[str, Tensor],
+    steps: Iterable[Tensor],
+    lr: float,
+    moving: Iterable[str] | None = None,
+) -> dict[str, Tensor]:
+    """The loop of a textbook, with ``objective(parameters, rows)``; `moving` names what trains, or None for all."""
+    p = {n: v.clone().requires_grad_() for n, v in start.items()}
+    for rows in steps:
+        gradients = torch.autograd.grad(objective(p, rows), list(p.values()), allow_unused=True)
+        with torch.no_grad():
+            for (n, v), g in zip(p.items(), gradients, strict=True):
+                v -= lr * (0 if g is None or (moving and n not in moving) else g)
+    return {n: v.detach() for n, v in p.items()}
 
 
 def mean(models: Iterable[Mapping[str, Tensor]], weights: Iterable[float] | None = None) -> dict[str, Tensor]:
     """The weighted mean of sets of parameters; without weights, the plain one."""
     models = list(models)
     weights = [1] * len(models) if weights is None else [float(w) for w in weights]
-    return {
-        name: sum(w / sum(weights) * model[name] for w, model in zip(weights, models, strict=True))
-        for name in models[0]
-    }
+    shares = [w / sum(weights) for w in weights]
+    return {name: sum(w * model[name] for w, model in zip(shares, models, strict=True)) for name in models[0]}
 
 
 def mean_by_examples(ends: Mapping[int, Mapping[str, Tensor]], clients: Mapping[int, tuple]) -> dict[str, Tensor]:
@@ -63,115 +81,47 @@ def trained(
     client: int,
     key: Key,
     *,
-    lr: float,
-    batch_size: int | None,
-    epochs: int,
+    lr: float = 0.1,
+    batch_size: int | None = 8,
+    epochs: int = 2,
+    stragglers: float = 0.0,
+    optimizer: Callable[..., torch.optim.Optimizer] = torch.optim.SGD,
     moving: Callable[[str], bool] = lambda name: True,
     penalty: Callable[[dict[str, Tensor]], Tensor | float] | None = None,
 ) -> dict[str, Tensor]:
-    """One client's parameters after plain SGD from `start`.
+    """One client's parameters after training from `start`, by default with the settings of `twins.LOCAL`.
 
     Parameters
     ----------
+    module : torch.nn.Module
+        Whose parameters are overwritten.
     moving : callable
         Which parameters train, by their names; all.
     penalty : callable, optional
         ``penalty(parameters) -> scalar``, which is added to the cross-entropy of each batch.
     """
     module.load_state_dict(start)
-    theta = dict(module.named_parameters())
-
-    def criterion(output, y):
-        return cross_entropy(output, y) + (penalty(theta) if penalty else 0)
-
+    theta, (x, y) = dict(module.named_parameters()), examples
     for name, p in theta.items():
         p.requires_grad_(moving(name))
-    settings = {"batch_size": batch_size, "epochs": epochs, "optimizer": partial(torch.optim.SGD, lr=lr)}
-    local_training(module, *examples, client=client, key=key, criterion=criterion, **settings)
+    rule = optimizer(module.parameters(), lr=lr)
+    for rows in batches(client, len(x), key, batch_size=batch_size, epochs=epochs, stragglers=stragglers):
+        rule.zero_grad()
+        loss = cross_entropy(module(x[rows]), y[rows]) + (penalty(theta) if penalty else 0)
+        loss.backward()
+        rule.step()
     module.requires_grad_(True)
     return {name: p.detach().clone() for name, p in theta.items()}
 
 
-def local_training(
+def averaged(
     module: nn.Module,
-    x: Tensor,
-    y: Tensor,
-    *,
-    client: int,
-    key: Key,
-    batch_size: int | None,
-    epochs: int,
-    optimizer: Callable[..., torch.optim.Optimizer],
-    criterion: Callable[[Tensor, Tensor], Tensor],
-) -> list[float]:
-    """Train `module` in place on one client's examples.
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-    x : Tensor of shape (n, ...)
-    y : Tensor of shape (n,)
-    client : int
-        Id of the client: its shuffling depends on it.
-    key : Key
-    batch_size : int or None
-        None takes all examples at once.
-    epochs : int
-    optimizer : callable
-        ``optimizer(parameters)``.
-    criterion : callable
-        ``criterion(output, y) -> scalar``, a mean over the batch.
-
-    Returns
-    -------
-    list of float
-        The loss before each step.
-    """
-    rule = optimizer(module.parameters())
-    losses = []
-    for rows in batches(client, len(x), key, batch_size=batch_size, epochs=epochs):
-        rule.zero_grad()
-        loss = criterion(module(x[rows]), y[rows])
-        loss.backward()
-        rule.step()
-        losses.append(float(loss.detach()))
-    return losses
-
-
-def fedavg(
-    module: nn.Module,
+    model: Mapping[str, Tensor],
     clients: Mapping[int, tuple[Tensor, Tensor]],
-    rounds: int,
-    clients_per_round: int,
-    *,
-    seed: int,
-    **training: object,
-) -> nn.Module:
-    """FedAvg (FedCG Eq. 1-2; CFL Alg. 1).
-
-    Parameters
-    ----------
-    module : torch.nn.Module
-        The server's model at the start; not modified.
-    clients : mapping of int to (x, y)
-        Examples of each client, by id.
-    rounds, clients_per_round : int
-    seed : int
-        Draws the cohorts and the order of examples.
-    **training
-        `batch_size`, `epochs`, `optimizer` and `criterion` as in `local_training`.
-
-    Returns
-    -------
-    torch.nn.Module
-        The server's model after the last round.
-    """
-    server = copy.deepcopy(module)
-    for t in range(1, rounds + 1):
-        key, ends = Key(seed, t), {}
-        for k in cohort(clients, clients_per_round, key):
-            local = copy.deepcopy(server)
-            local_training(local, *clients[k], client=k, key=key, **training)
-            ends[k] = {name: p.detach() for name, p in local.named_parameters()}
-        server.load_state_dict(mean_by_examples(ends, clients))
-    return server
+    drawn: Iterable[int],
+    key: Key,
+    **training,
+) -> dict[str, Tensor]:
+    """The server's model after a round of FedAvg (FedCG Eq. 1-2; CFL Alg. 1) with the clients that were drawn."""
+    ends = {k: trained(module, model, clients[k], k, key, **training) for k in drawn}
+    return mean_by_examples(ends, clients)

@@ -1,9 +1,15 @@
-"""Tables of what is refused: the kind of error, the words that its message must have, and the call."""
+"""Tests of what is refused, from tables."""
 
 import pytest
 
 
-def refusals(table, what="call"):
-    """Parametrise a test over the calls of ``{kind of error: {words: call}}``; the words, a pattern, name the case."""
+def refusals(table, act=lambda call: call()):
+    """A test of ``{kind of error: {words that its message has: call}}``; the words, a pattern, name the case."""
     cases = [(kind, words, call) for kind, calls in table.items() for words, call in calls.items()]
-    return pytest.mark.parametrize(("kind", "words", what), [pytest.param(*case, id=case[1]) for case in cases])
+
+    @pytest.mark.parametrize(("kind", "words", "call"), cases, ids=[words for _, words, _ in cases])
+    def test(kind, words, call):
+        with pytest.raises(kind, match=words):
+            act(call)
+
+    return test

@@ -2,7 +2,6 @@
 
 from functools import partial
 
-import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
@@ -11,9 +10,6 @@ from twins import client_data, ragged_clients
 
 import fedlib
 from fedlib import Key, augment, losses, stacked
-from fedlib.algorithms import FedAvg
-from fedlib.chance import Draws
-from fedlib.models import Model
 
 SHAPE, CLIENTS = (400, 50), 3
 SEEDS = Key(0, 1).bits(torch.tensor([5, 7, 9]), "loss")
@@ -72,7 +68,7 @@ def test_a_client_draws_the_same_beside_others_and_behind_padding(name):
     function = DRAWS[name][0]
     found = draw(function)
     assert torch.equal(found, draw(function)) and torch.equal(found[1:2], draw(function, SEEDS[1:2]))
-    with stacked._Kernels({}, Draws(SEEDS[2], 0, training=True)):
+    with stacked._Kernels({}, fedlib.chance.Draws(SEEDS[2], 0, training=True)):
         assert torch.equal(found[2], function(ONE))
     assert torch.equal(found[:, :100], draw(function, x=ONE[:100]))  # a batch with fewer rows
     assert not torch.equal(found, draw(function, step=1))
@@ -95,13 +91,13 @@ def test_scores_have_no_chance_in_them():
     """With dropout of all kinds between convolutions, in a network and in attention, and images that are changed."""
     attention = nn.TransformerEncoderLayer(6, 2, 8, dropout=0.2, batch_first=True)
     layers = nn.Conv2d(1, 3, 3, padding=1), nn.Dropout2d(0.3), nn.Flatten(1, 2), attention, nn.Flatten()
-    model = Model(nn.Sequential(*layers, nn.Dropout(0.2), nn.Linear(108, 4)).double())
+    model = fedlib.models.Model(nn.Sequential(*layers, nn.Dropout(0.2), nn.Linear(108, 4)).double())
 
     def loss(params, batch):
         x = augment.noise(augment.crop(augment.flip(batch[0]), 1), 0.1)
         return losses.cross_entropy(model(params, x), *batch[1:])
 
-    data, algorithm = client_data(ragged_clients()), FedAvg(loss, predict=model)
+    data, algorithm = client_data(ragged_clients()), fedlib.algorithms.FedAvg(loss, predict=model)
     result = fedlib.fit(algorithm, model.params, data, 1, progress=False)
     scores, again = (fedlib.evaluate(algorithm, result, data) for _ in range(2))
     assert scores.equals(again)
@@ -119,18 +115,3 @@ def test_an_order_of_the_real_rows():
     assert bool((order[:, :3].sort(1).values == torch.arange(3)).all())
     with pytest.raises(ValueError, match=r"randperm in a loss would shuffle padded rows .*argsort"):
         stacked.vmap(lambda w: w[torch.randperm(5)], seeds=SEEDS)(w.expand(3, 5))
-
-
-RANDOM = np.random.RandomState(0)
-UNSEEDED = {
-    "draws from something that changes by itself": lambda x: x * RANDOM.rand(),
-    "draws from torch in a way that cannot be seeded": lambda x: x + torch.poisson(x.square()),
-}
-
-
-@pytest.mark.parametrize("said", UNSEEDED)
-def test_what_cannot_be_seeded_is_refused_before_round_1(said):
-    model = Model(nn.Sequential(nn.Flatten(), nn.Linear(36, 4)).double())
-    loss = lambda params, batch: losses.cross_entropy(model(params, UNSEEDED[said](batch[0])), *batch[1:])  # noqa: E731
-    with pytest.raises(ValueError, match=said):
-        fedlib.fit(FedAvg(loss), model.params, client_data(ragged_clients()), 1, progress=False)

@@ -18,11 +18,9 @@ from safetensors.torch import save_file
 from twins import classification_loss, client_data, ragged_clients, twin
 
 import fedlib
-from fedlib import partition
 from fedlib.algorithms import FedAvg, FedProx, LocalOnly, Scaffold
 from fedlib.engines import checkpoint
 from fedlib.engines.checkpoint import Checkpoint, load_state, save_state
-from fedlib.losses import cross_entropy
 
 
 @dataclass(frozen=True)
@@ -280,7 +278,7 @@ def changed(**fields):
 
 
 def power(value):
-    return lambda p, b: cross_entropy(PREDICT(p, b[0]), *b[1:]) ** value
+    return lambda p, b: fedlib.losses.cross_entropy(PREDICT(p, b[0]), *b[1:]) ** value
 
 
 SCALED = {name: 2 * p for name, p in PARAMS.items()}
@@ -345,27 +343,6 @@ def test_the_same_run_is_recognised(case, tmp_path):
     result = fit(tmp_path / "run", 3, **SAME[case])
     assert result.history["round"].tolist() == [1, 2, 3]
     assert result.history["seconds"][:2].tolist() == first.history["seconds"].tolist()
-
-
-PROGRAM = """
-import json, sys, numpy as np, fedlib
-model = fedlib.models.MLP((3, 4, 2))
-def loss(p, b):
-    return fedlib.losses.cross_entropy(model(p, b[0]), b[1], b[2])
-data = fedlib.stack_rows(np.arange(18.0).reshape(6, 3) / 18, np.array([0, 1, 0, 1, 0, 1]), [[0, 1, 2], [3], [4, 5]])
-def run(rounds, path):
-    how = {"eval_data": data, "checkpoint": fedlib.Checkpoint(path), "progress": False}
-    result = fedlib.fit(fedlib.algorithms.Scaffold(loss, predict=model), model.init(0), data, rounds, 2, **how)
-    return [result.history["seconds"].tolist(), result.state.models["dense1.bias"].tolist()]
-"""
-
-
-def test_another_process_goes_on(run_python, tmp_path):
-    exec(PROGRAM, here := {"__name__": "__main__"})
-    first, whole = here["run"](2, tmp_path / "a"), here["run"](4, tmp_path / "b")
-    program = f"{PROGRAM}\nprint(json.dumps(run(4, {str(tmp_path / 'a')!r})))"
-    there = json.loads(run_python("-W", "error", "-c", program))
-    assert there[0][:2] == first[0] and there[1] == whole[1] != first[1]
 
 
 def test_another_machine_is_a_warning(tmp_path, monkeypatch):
@@ -463,5 +440,5 @@ def test_only_measured_losses_may_differ_by_rounding(name):
 
 def test_clients_are_known_by_their_numbers_and_not_by_their_names():
     x, y, known = np.random.RandomState(0).randint(0, 256, (6, 4)), np.arange(6) % 2, checkpoint._checksum
-    numbered, named = (partition.by_user(np.repeat(users, 3)).clients(x, y) for users in ([1, 0], ["b", "a"]))
+    numbered, named = (fedlib.partition.by_user(np.repeat(users, 3)).clients(x, y) for users in ([1, 0], ["b", "a"]))
     assert known(named) == known(numbered) != known(numbered[[1, 0]])

@@ -1,15 +1,17 @@
 """Clusters of clients: Eq. 6 against all bipartitions, cosines against the plain formula, k-means on planted groups."""
 
+import re
 from functools import partial
 from itertools import product
 
 import numpy as np
 import pytest
 import torch
+from refusals import refusals
 from sklearn.cluster import AgglomerativeClustering
 from twins import close, normal
 
-from fedlib import Key
+import fedlib
 from fedlib.server.clusters import bipartition, cosine_similarity, kmeans, kmeans_seed, nearest
 from fedlib.statistics import cluster_scores
 
@@ -100,22 +102,16 @@ def updates_with(value, *clients):
     return updates
 
 
-REFUSED = {  # updates, what is said of them
-    "NaN": (updates_with(np.nan, 2, 4), r"positions \[2, 4\] hold NaN or infinite .* learning rate, or leave these"),
-    "infinite": (updates_with(-np.inf, 3), r"positions \[3\] hold NaN or infinite"),
-    "zero": (updates_with(0, 0, 5), r"positions \[0, 5\] hold zeros only.* leave them out"),
-    "thirteen zeros": (torch.zeros(13, 2), r"positions \[0, 1, 2, 3, 4, 5, 6, 7, 8, 9\] and 3 more"),
-    "empty": ({"none": torch.zeros(3, 0)}, "zeros only"),
-    "one client": (normal(1, 4), "at least two clients; got 1"),
-    "no client": (normal(0, 4), "at least two clients; got 0"),
+MISTAKES = {  # what is said of updates
+    r"positions \[2, 4\] hold NaN or infinite .* learning rate, or leave these": updates_with(np.nan, 2, 4),
+    r"positions \[3\] hold NaN or infinite": updates_with(-np.inf, 3),
+    r"positions \[0, 5\] hold zeros only.* leave them out": updates_with(0, 0, 5),
+    r"positions \[0, 1, 2, 3, 4, 5, 6, 7, 8, 9\] and 3 more": torch.zeros(13, 2),
+    "zeros only": {"none": torch.zeros(3, 0)},
+    "at least two clients; got 1": normal(1, 4),
+    "at least two clients; got 0": normal(0, 4),
 }
-
-
-@pytest.mark.parametrize("case", REFUSED)
-def test_mistakes_with_updates(case):
-    updates, words = REFUSED[case]
-    with pytest.raises(ValueError, match=words):
-        cosine_similarity(updates)
+test_mistakes_with_updates = refusals({ValueError: MISTAKES}, cosine_similarity)
 
 
 # Bipartition
@@ -241,21 +237,15 @@ def eye_with(above, below):
     return np.eye(3) + [[0, 0, above], [0] * 3, [below, 0, 0]]
 
 
-NOT_SQUARE = [(np.zeros(shape), rf"got shape \({shape[0]}") for shape in ((2, 3), (4,), (1, 1), (0, 0), (2, 2, 2))]
-NO_SIMILARITIES = [(some, f"square matrix of at least two clients; {words}") for some, words in NOT_SQUARE]
-NO_SIMILARITIES += [
-    (eye_with(np.nan, np.nan), "must be finite; did the training of a client diverge"),
-    (eye_with(np.inf, np.inf), "must be finite"),
-    (eye_with(0.5, 0.4999), "symmetric; mirrored entries differ by up to 0.0001"),
-]
-
-
-@pytest.mark.parametrize(("similarity", "words"), NO_SIMILARITIES)
-def test_mistakes_with_similarities(similarity, words):
-    with pytest.raises(ValueError, match=words):
-        bipartition(similarity)
-    with pytest.raises(ValueError, match=r"one of \['exact', 'complete', 'average'\]; got 'single'"):
-        bipartition(np.eye(3), "single")
+SHAPES = (2, 3), (4,), (1, 1), (0, 0), (2, 2, 2)
+NO_SIMILARITIES = {
+    f"square matrix of at least two clients; got shape {re.escape(str(shape))}": np.zeros(shape) for shape in SHAPES
+} | {
+    "must be finite; did the training of a client diverge": eye_with(np.nan, np.nan),
+    "must be finite": eye_with(np.inf, np.inf),
+    "symmetric; mirrored entries differ by up to 0.0001": eye_with(0.5, 0.4999),
+}
+test_mistakes_with_similarities = refusals({ValueError: NO_SIMILARITIES}, bipartition)
 
 
 # k-means
@@ -280,7 +270,7 @@ def test_kmeans_is_the_same_for_a_seed():
 
 
 def test_every_seed_and_round_has_a_seed_of_its_own():
-    drawn = {kmeans_seed(Key(seed, t)) for seed in (0, 1, -(2**63)) for t in (1, 2)}
+    drawn = {kmeans_seed(fedlib.Key(seed, t)) for seed in (0, 1, -(2**63)) for t in (1, 2)}
     assert len(drawn) == 6 and all(0 <= seed < 2**32 for seed in drawn)
 
 
@@ -324,9 +314,10 @@ def test_kmeans_in_half_precision():
     assert nearest(found.centres, updates).tolist() == nearest(found.centres.bfloat16(), updates).tolist() == groups
 
 
-def test_mistakes_with_kmeans():
-    for clusters in (0, 8):
-        with pytest.raises(ValueError, match=f"from 1 to the number of clients, 7; got {clusters}"):
-            kmeans(stack(), clusters, 0)
-    with pytest.raises(ValueError, match=r"positions \[3\] hold NaN"):
-        kmeans(updates_with(np.nan, 3), 2, 0)
+MISTAKES = {
+    "from 1 to the number of clients, 7; got 0": lambda: kmeans(stack(), 0, 0),
+    "from 1 to the number of clients, 7; got 8": lambda: kmeans(stack(), 8, 0),
+    r"positions \[3\] hold NaN": lambda: kmeans(updates_with(np.nan, 3), 2, 0),
+    r"one of \['exact', 'complete', 'average'\]; got 'single'": lambda: bipartition(np.eye(3), "single"),
+}
+test_other_mistakes = refusals({ValueError: MISTAKES})

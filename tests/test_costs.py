@@ -5,12 +5,12 @@ from dataclasses import dataclass
 
 import pytest
 import torch
+from reference import batches
 from safetensors.torch import save
 from twins import SIZES, fit, ragged_clients, twin
 
 import fedlib
 from fedlib import Update, costs
-from fedlib.aggregate import cluster_sums
 from fedlib.algorithms import Ditto, FedAdam, FedAvg, FedAvgM, FedProx, FineTunedFedAvg, LGFedAvg, LocalOnly, Scaffold
 
 
@@ -68,11 +68,7 @@ def test_examples_are_those_of_the_steps(cohort, stragglers):
     for t, examples in enumerate(counted, 1):
         key, total = fedlib.Key(5, t), 0
         for k in key.choose(torch.tensor(ids), cohort, "cohort").tolist() if cohort else range(len(ids)):
-            one, n = torch.tensor([ids[k]]), SIZES[k]
-            sizes = [min(8, n - start) for _ in range(2) for start in range(0, n, 8)]
-            slow = float(key.uniform(one, "slow")) < stragglers
-            steps = 1 + int(float(key.uniform(one, "steps of the slow")) * len(sizes)) if slow else len(sizes)
-            total += sum(sizes[:steps])
+            total += sum(map(len, batches(ids[k], SIZES[k], key, batch_size=8, epochs=2, stragglers=stragglers)))
         assert examples == total
     assert (counted.nunique() > 1) == bool(cohort or stragglers)
 
@@ -135,7 +131,7 @@ class Several(FedAvg):
         teacher = self.local_training(self.client_params(state, clients), data, key, purpose="teacher-student")
         end = self.local_training(teacher.params, data, key)
         costs.record("clustering", flops=5 * len(clients))
-        sums = cluster_sums(end.params, torch.zeros_like(clients), data.n, models=1)
+        sums = fedlib.aggregate.cluster_sums(end.params, torch.zeros_like(clients), data.n, models=1)
         rows = {"signature": torch.zeros(len(clients), 3, dtype=torch.float64)}
         return Update(clients, sums, rows, log={"loss": end.loss}, purpose={"signature": "clustering"})
 

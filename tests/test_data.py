@@ -45,12 +45,10 @@ def test_a_batch_is_no_longer_than_its_rows():
     assert sizes == [20, 10, 20, 10]  # 20 and 5 of one client, beside 10 of the other, which repeats its last batch
 
 
-def test_rows_may_be_pandas_objects():
-    frame = pd.DataFrame({"a": [1.0, 2.0, 3.0], "b": [4.0, 5.0, 6.0]})
-    data = fedlib.stack_rows(frame, pd.Series([0, 1, 0]), [[0, 2], [1]])
-    assert data.index.tolist() == [[0, 2], [1, 1]] and data.n.tolist() == [2, 1]
-    column = fedlib.stack_rows(frame.to_numpy()[:, ::-1], np.array([0, 1, 0]), [[2], [1]])
-    assert column.x[2].tolist() == [6.0, 3.0] and column.y.tolist() == [[0], [1]]
+def test_rows_may_be_read_backwards():
+    """Columns of pandas are below."""
+    data = fedlib.stack_rows(np.array([[1.0, 4.0], [2.0, 5.0], [3.0, 6.0]])[:, ::-1], np.array([0, 1, 0]), [[2], [1]])
+    assert data.x[2].tolist() == [6.0, 3.0] and data.y.tolist() == [[0], [1]]
 
 
 # -- what a model gets -------------------------------------------------------------------------------------------------
@@ -294,12 +292,7 @@ REFUSED = {
 }
 
 
-@refusals(REFUSED, "source")
-def test_items_that_do_not_fit_are_refused(kind, words, source):
-    with pytest.raises(kind, match=words):
-        fedlib.stack_clients([source])
-    with pytest.raises(TypeError, match="x of client 0 is a TensorDataset; .* leave ys out"):
-        fedlib.stack_clients([NINE], [Y9])
+test_items_that_do_not_fit_are_refused = refusals(REFUSED, lambda source: fedlib.stack_clients([source]))
 
 
 # -- several labels or targets a row -----------------------------------------------------------------------------------
@@ -334,16 +327,14 @@ LABELS = {
     "has the label -100": [-100],
     r"shape \(R,\) or \(R, ...\); got \(1, 0\)": np.zeros((1, 0), int),
 }
+test_other_negative_labels_are_refused = refusals(
+    {ValueError: LABELS}, lambda wrong: fedlib.stack_rows(np.zeros((1, 1)), np.array(wrong), [[0]], classes=3)
+)
 
 
-@refusals({ValueError: LABELS}, "wrong")
-def test_left_out_labels_stay_and_other_negative_ones_are_refused(kind, words, wrong):
+def test_left_out_labels_stay():
     y = np.array([[1, -100, 2], [-100, 0, -100]])
     assert fedlib.stack_rows(np.zeros((2, 1)), y, [[1, 0]], classes=3).y.tolist() == [[[-100, 0, -100], [1, -100, 2]]]
-    with pytest.raises(kind, match=words):
-        fedlib.stack_rows(np.zeros((1, 1)), np.array(wrong), [[0]], classes=3)
-    with pytest.raises(ValueError, match=r"client 1 has x of shape \(2, 1\) and y of shape \(2, 3\); give as many"):
-        fedlib.stack_clients([np.zeros((2, 1))] * 2, [np.zeros((2, 2)), np.zeros((2, 3))])
 
 
 def test_a_column_that_scales_the_loss_is_a_rate_for_each_client(clients):

@@ -110,10 +110,7 @@ MISTAKES = {
 }
 
 
-@refusals({ValueError: MISTAKES})
-def test_mistakes_are_told(kind, words, call):
-    with pytest.raises(kind, match=words):
-        call()
+test_mistakes_are_told = refusals({ValueError: MISTAKES})
 
 
 # ---- the classifier ----

@@ -13,10 +13,12 @@ from scipy.sparse import csr_array
 from twins import classification_loss
 
 import fedlib
-from fedlib import Checkpoint, evaluate, losses, partition, plotting, same_rows, stack_clients, stack_rows, statistics
-from fedlib.algorithms import FedAvg, FedEM, FedProto, FedSGCNN, LGFedAvg, LocalOnly
+from fedlib import Checkpoint, losses, partition, plotting, same_rows, stack_clients, stack_rows, statistics
+from fedlib.algorithm import held
+from fedlib.algorithms import IFCA, FedAvg, FedEM, FedProto, FedSGCNN, LGFedAvg, LocalOnly
 from fedlib.algorithms.fedem import Mixture
 from fedlib.checks import check_settings, number, whole
+from fedlib.client.mmd import mmd2
 from fedlib.client.prototype_net import PrototypeNet
 from fedlib.extensions import mixture
 from fedlib.federation import new_clients
@@ -28,7 +30,7 @@ LOSS = classification_loss(MODEL)
 X, Y = np.zeros((6, 3), np.float32), np.array([0, 1, 0, 1, 0, 1])
 NAN = np.where(np.arange(6)[:, None] == 4, np.nan, X)
 MASKED = np.ma.masked_array(X, mask=np.arange(18).reshape(6, 3) == 4)
-GONE = np.ma.masked_equal([0, 0, 9], 9)
+Y2, GONE = np.stack([Y, Y], 1), np.ma.masked_equal([0, 0, 9], 9)
 TABLE = pd.DataFrame(X).assign(user=[5, 5, 5, 7, 7, 7])
 AGES = pd.DataFrame({"age": [30.0, 40.0], "income": [1.0, 2.0]})
 OTHER_AGES = [AGES, AGES[["income", "age"]]]
@@ -36,7 +38,8 @@ DATA = stack_rows(X, Y, [[0, 1], [2, 3], [4, 5]], ids=[4, 5, 6])
 OTHERS = replace(DATA, id=DATA.id + 100)
 MARKED, BYTES = (stack_rows(np.uint8(X), Y, [[0, 1]], ids=[4], pixels=marked) for marked in (True, False))
 SEVERAL, REAL = (stack_rows(X, y, [[0, 1], [2, 3]]) for y in (np.stack([Y, Y], 1), Y.astype("float32")))
-FOUR = stack_rows(X, Y + 4, [[0]], ids=[4])
+FOUR, NARROW = stack_rows(X, Y + 4, [[0]], ids=[4]), stack_rows(X[:, :2], Y, [[0, 1], [2, 3]], ids=[4, 5])
+ROWS = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
 EVEN, ZEROS = partition.iid(Y, 2), torch.zeros(3)
 TURNED = partition.rotation(EVEN, (0, 180))
 
@@ -124,7 +127,11 @@ class Ranges:
         check_settings(self)
 
 
-MIXED = FedEM(any_y, predict=Mixture(ONE))
+class Plain(FedAvg):
+    new_clients = fedlib.Algorithm.new_clients
+
+
+MIXED, HALF = FedEM(any_y, predict=Mixture(ONE)), FedEM(LOSS, predict=Mixture(MODEL))  # whose loss goes around it
 domains_of = partial(mixture.em_domains, key=fedlib.Key(0), domains=2, classes=2, features=lambda x: x)
 LABELS = "needs class labels, whole numbers, one per row; y holds"
 REFUSED = {
@@ -157,6 +164,7 @@ REFUSED = {
         "0 arrays x and 0 y": lambda: stack_clients(np.zeros((0, 2)), np.zeros(0)),
         "x has 6 rows and y has 5": lambda: stack_rows(X, Y[:5], [[0]]),
         r"client 1 has x of shape \(6, 2\) .* pad narrower clients": lambda: stack_clients([X, X[:, :2]], [Y, Y]),
+        r"client 1 has x of .* and y of shape \(6, 3\); give as many": lambda: stack_clients([X, X], [Y2, X]),
         "different lengths; pad to one length": lambda: stack_rows([[1, 2], [3]], [0, 1], [[0]]),
         "pad to one length": lambda: stack_rows([torch.zeros(2), torch.zeros(3)], [0, 1], [[0]]),
         "client 1: give a list of whole row numbers from 0 to 5": lambda: stack_rows(X, Y, [[0], [6]]),
@@ -179,13 +187,14 @@ REFUSED = {
         "predict does not run on the test data": scored_on(X[:, :2], Y, predict=MODEL),
         "predict does not run .*not callable": lambda: fit(FedAvg(LOSS, predict="accuracy")),
         "the val data have the label 4, but the model has 2 outputs": scored_on({"val": FOUR}, predict=MODEL),
-        r"predict must give .*\(\d+, 4, 'classes'\) or one logit for each label.*, 3\)": outputs_for(
-            np.zeros((6, 4), int), 3
-        ),
+        r"must give .*\(\d+, 4, 'classes'\) or one logit for each label.*, 3\)": outputs_for(np.zeros((6, 4), int), 3),
         r"predict must give .*a number.*got \(\d+, 3\)": outputs_for(np.zeros((6, 4)), 3),
         "the test data have the label 2, but the model has one logit for each label of 0 and 1": outputs_for(
             np.zeros((6, 3), int), 3, np.full((6, 3), 2)
         ),
+        r"the models do not run on rows of shape \(2,\)": lambda: fedlib.evaluate(FedAvg(LOSS), fit(), NARROW),
+        "the models do not run on rows": lambda: fedlib.evaluate(FedAvg(LOSS, predict=MODEL), fit(), NARROW),
+        r"not the module's parameters: \['pi'\]": lambda: fedlib.evaluate(HALF, fit(HALF), DATA),
         # settings of a run
         "clients_per_round must be a whole number from 1 to 3; got 4": lambda: fit(clients_per_round=4),
         "rounds must be a whole number of at least 1; got 0": lambda: fit(rounds=0),
@@ -233,6 +242,8 @@ REFUSED = {
         r"not the module's parameters: \['bias'\]": lambda: Model(torch.nn.Linear(3, 2))({"weight": X}, X),
         "layer '0' is a Mine, .*give a plain nn.LSTM": lambda: Model(torch.nn.Sequential(Mine(3, 4))),
         # algorithms and their parts
+        "held must be one of": lambda: held("clients"),
+        "all models start equal": lambda: fit(IFCA(LOSS), {n: 0 * p for n, p in MODEL.init(0).items()}),
         "snapshots must be .* got 0": lambda: FedSGCNN(LOSS, snapshots=()),
         "score must be .* got 'acc'": lambda: FedSGCNN(LOSS, score="acc"),
         "with predict .* got 'r2'": lambda: FedSGCNN(LOSS, score="r2"),
@@ -242,6 +253,9 @@ REFUSED = {
         "two different clients": siamese(pairs=((0, 1), (2, 2))),
         "must be finite": lambda: clusters.nearest(torch.zeros(2, 2), torch.full((3, 2), torch.nan)),
         "must give 3 clients clusters from 0 to 2": lambda: fit(LGFedAvg(LOSS, local=(), assignment=[0, 1, 10**6])),
+        "same seeds": lambda: statistics.compare({0: 1.0}, {1: 1.0}),
+        "unknown data set 'mnist5'; known: mnist5k, boston": lambda: fedlib.datasets.load("mnist5"),
+        "kernel must be 'rbf' or 'linear', got 'laplace'": lambda: mmd2(ZEROS[None], ZEROS[None], kernel="laplace"),
         "there are no values": lambda: statistics.interval([]),
         "one value for each seed": lambda: statistics.interval([[1.0, 2.0], [3.0, 4.0]]),
         "'mine' has no 'test_accuracy', only": lambda: plotting.curves({"mine": pd.DataFrame({"round": [1]})}),
@@ -268,6 +282,8 @@ REFUSED = {
         # algorithms, their functions and results
         "give a tensor, got a tuple": answering(lambda p, x: (MODEL(p, x),)),
         "tensor, got a ndarray": answering(lambda p, x: MODEL(p, x).numpy()),
+        "x of client 0 is a TensorDataset; .* leave ys out": lambda: stack_clients([ROWS], [Y]),
+        "predict must handle M models": lambda: FedEM(LOSS, predict=MODEL),
         "loss must be a function .*, got 'mse'": lambda: FedAvg("mse"),
         "callbacks must be a list": lambda: fit(callbacks=print),
         "callbacks must be a list of functions": lambda: fit(callbacks=[3]),
@@ -278,8 +294,8 @@ REFUSED = {
         r"an object such as fedlib.Checkpoint\(path\), got 3": lambda: fit(checkpoint=3),
         "such as torch.float64, got 'float64'": lambda: fit(dtype="float64"),
         "a seed is a whole number; got 0.5": lambda: fit(seed=0.5),
-        r"algorithm must be .* Result: give \(algorithm, result, data\)": lambda: evaluate(fit(), LOSS, DATA),
-        "FedAvg cannot read a LocalOnlyState; give the algorithm that made": lambda: evaluate(
+        r"algorithm must be .* Result: give \(algorithm, result, data\)": lambda: fedlib.evaluate(fit(), LOSS, DATA),
+        "FedAvg cannot read a LocalOnlyState; give the algorithm that made": lambda: fedlib.evaluate(
             FedAvg(LOSS), fit(LocalOnly(LOSS)), DATA
         ),
         "FedAvg cannot read a LocalOnlyState": lambda: new_clients(FedAvg(LOSS), fit(LocalOnly(LOSS)), OTHERS),
@@ -291,15 +307,18 @@ REFUSED = {
         rf"FedEM with a Mixture {LABELS} torch.int64, \(2,\) per row": lambda: fit(FedEM(any_y), data=SEVERAL),
         f"FedEM with a Mixture {LABELS} torch.float32, one per row": lambda: fit(MIXED, ONE.init(0), REAL),
     },
+    NotImplementedError: {
+        "Plain does not say how .*never seen.*: define new_clients": lambda: new_clients(Plain(LOSS), fit(), OTHERS)
+    },
     RuntimeError: {"Expected one of cpu, cuda, .*gpuu": lambda: fit(device="gpuu")},
 }
 
 
-@refusals(REFUSED)
-def test_a_mistake_is_refused_in_words_that_help(kind, words, call):
-    assert Ranges(share=1, rate=None, rule="two").share == 1  # settings in their ranges are taken
-    with pytest.raises(kind, match=words):
-        call()
+test_a_mistake_is_refused_in_words_that_help = refusals(REFUSED)
+
+
+def test_settings_in_their_ranges_are_taken():
+    assert Ranges(share=1, rate=None, rule="two").share == 1
 
 
 def target(params, batch):
@@ -327,10 +346,3 @@ def test_targets_far_from_zero_are_warned_of():
         fit(regression, line.init(0), data)
     fit(regression, line.init(0), data, dtype=torch.float64)
     fit(regression, line.init(0), stack_rows(X, np.full(6, 0.1), [[0, 1], [2, 3], [4, 5]]))
-
-
-@pytest.mark.parametrize("predict", [MODEL, None])
-def test_scores_of_rows_that_are_too_narrow(predict):
-    algorithm = FedAvg(LOSS, predict=predict)
-    with pytest.raises(ValueError, match=r"the models do not run on rows of shape \(2,\)"):
-        evaluate(algorithm, fit(algorithm), stack_rows(X[:, :2], Y, [[0, 1], [2, 3]], ids=[4, 5]))

@@ -17,8 +17,6 @@ import fedlib
 from fedlib import evaluation, losses, partition
 from fedlib.algorithms import FedAvg, LocalOnly
 from fedlib.costs import flops_of
-from fedlib.models import MLP, Model
-from fedlib.params import row
 
 LOSSES = {"positions": losses.cross_entropy, "labels": losses.bce, "targets": losses.mse}
 KINDS = {  # what y is, the shape of a row of it
@@ -75,7 +73,7 @@ def network_of(kind):
 
 def trained(kind, algorithm, clients=None, lr=0.02, rounds=2, module=None, batch_size=4, **settings):
     """An algorithm that trains on y of this kind, its result, the clients and their data."""
-    model, loss = Model(module or network_of(kind)), LOSSES[KINDS[kind][0]]
+    model, loss = fedlib.models.Model(module or network_of(kind)), LOSSES[KINDS[kind][0]]
     settings |= {"lr": lr, "batch_size": batch_size, "predict": model}
     algorithm = algorithm(lambda p, b: loss(model(p, b[0]), *b[1:]), **settings)
     clients = clients or clients_of(kind)
@@ -103,7 +101,7 @@ def by_hand(kind, algorithm, result, clients):
     """The table of scores by a loop over clients, each alone; and the scores of all rows as one set."""
     rows, outputs = [], []
     for position, (k, (x, y)) in enumerate(clients.items()):
-        model = row(algorithm.client_params(result.state, torch.tensor([position])), 0)
+        model = fedlib.params.row(algorithm.client_params(result.state, torch.tensor([position])), 0)
         outputs.append((algorithm.predict(model, x), y))
         rows.append({"id": k, "n": len(y)} | scores_of(kind, *outputs[-1]))
     return pd.DataFrame(rows), scores_of(kind, *(torch.cat(part) for part in zip(*outputs, strict=True)))
@@ -253,7 +251,7 @@ def test_clients_with_names_are_scored_by_name(algorithm):
 
 
 def test_sums_of_float16_do_not_overflow():
-    x, model = np.random.RandomState(0).randn(70_000, 4).astype("float32"), MLP((4, 1))
+    x, model = np.random.RandomState(0).randn(70_000, 4).astype("float32"), fedlib.models.MLP((4, 1))
     data, names = fedlib.stack_clients([x], [x[:, 0] * 6]), ["train_loss", "test_mse", "test_mae", "test_r2"]
     algorithm = FedAvg(lambda p, b: losses.mse(model(p, b[0]), b[1], b[2]), lr=1e-3, batch_size=None, predict=model)
     how = {"eval_data": data, "progress": False}

@@ -1,35 +1,24 @@
 """The loop of rounds: history, callbacks, evaluation sets, devices, slow and lost clients, clients never seen."""
 
 import builtins
-from dataclasses import dataclass
+import math
 
 import numpy as np
 import pytest
 import torch
 from every import numbers
-from reference import batches
-from torch.nn.functional import cross_entropy
-from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
+from reference import batches, trained
+from twins import client_data, fit, largest_difference, ragged_clients, twin
 
 import fedlib
-from fedlib import Algorithm
 from fedlib.algorithms import FedAdam, FedAvg, FedAvgM, LocalOnly, Scaffold
 from fedlib.federation import choose_device, new_clients
-from fedlib.params import row
 
 DATA = client_data(ragged_clients())
 
 
-def method(kind, network="MLP", **settings):
-    """An algorithm, and the parameters it starts with."""
-    params, predict, _ = twin(network)
-    return kind(classification_loss(predict), **{"lr": 0.1, "predict": predict} | settings), params
-
-
-def run(kind=FedAvg, rounds=4, clients_per_round=None, data=DATA, network="MLP", **settings):
-    """A run; the settings of the algorithm and of fit."""
-    ours = {name: settings.pop(name) for name in list(settings) if name in kind.__dataclass_fields__}
-    return fedlib.fit(*method(kind, network, **ours), data, rounds, clients_per_round, progress=False, **settings)
+def run(kind=FedAvg, rounds=4, clients_per_round=None, data=DATA, **settings):
+    return fit(kind, data, rounds=rounds, cohort=clients_per_round, **settings)[1]
 
 
 def equal(state, other):
@@ -67,15 +56,6 @@ def test_dtype_and_device_are_explicit():
     assert choose_device("auto").type == expected and choose_device("cpu").type == "cpu"
 
 
-def descend(module, x, y, batches):
-    """The steps of a textbook."""
-    rule = torch.optim.SGD(module.parameters(), lr=0.1)
-    for rows in batches:
-        rule.zero_grad()
-        cross_entropy(module(x[rows]), y[rows]).backward()
-        rule.step()
-
-
 def test_heavy_packages_wait_until_they_are_needed(run_python):
     heavy = {"sklearn", "matplotlib", "torchvision", "torch_geometric", "mlxtend", "scipy"}
     code = f"import sys, fedlib, fedlib.server.clusters\nfrom fedlib import *\nprint(*({heavy!r} & set(sys.modules)))"
@@ -84,15 +64,7 @@ def test_heavy_packages_wait_until_they_are_needed(run_python):
 
 # Slow clients.
 
-SLOW = {"stragglers": 0.6, "lr": 0.1, "batch_size": 8, "epochs": 2}
-
-
-def steps_of(key, client, n):
-    """How many steps of 8 examples a client takes in two epochs, if 60 % are slow."""
-    one, most = torch.tensor([client]), 2 * -(-n // 8)
-    if float(key.uniform(one, "slow")) >= 0.6:
-        return most
-    return 1 + int(float(key.uniform(one, "steps of the slow")) * most)
+SLOW = {"stragglers": 0.6, "batch_size": 8, "epochs": 2}
 
 
 @pytest.mark.parametrize("network", ["MLP", "CNN"])
@@ -103,12 +75,9 @@ def test_a_straggler_stops_after_its_steps(network, chunk_size, clients):
     state = run(LocalOnly, 1, network=network, chunk_size=chunk_size, seed=3, **SLOW).state
     key, slow = fedlib.Key(3, 1), 0
     for position, (k, (x, y)) in enumerate(clients.items()):
-        module.load_state_dict(params)
-        rows = batches(k, len(x), key, batch_size=8, epochs=2)
-        steps = steps_of(key, k, len(x))
-        slow += steps < len(rows)
-        descend(module, x, y, rows[:steps])
-        assert largest_difference(row(state.local, position), dict(module.named_parameters())) <= 1e-12
+        slow += len(batches(k, len(x), key, **SLOW)) < 2 * math.ceil(len(x) / 8)
+        end = trained(module, params, (x, y), k, key, **SLOW)
+        assert largest_difference(fedlib.params.row(state.local, position), end) <= 1e-12
     assert 1 < slow < len(clients)
 
 
@@ -139,7 +108,7 @@ def test_a_lost_client_forgets_the_round(algorithm, memory):
     gone = lost(2, 2, DATA.id.tolist(), 0.5)
     assert 0 < sum(gone) < len(gone)
     for k, away in enumerate(gone):
-        assert equal(row(before, k), row(after, k)) == away
+        assert equal(fedlib.params.row(before, k), fedlib.params.row(after, k)) == away
 
 
 @pytest.mark.parametrize("algorithm", [FedAvg, FedAdam, Scaffold, LocalOnly])
@@ -158,15 +127,10 @@ NEW = {k + 500: client for k, client in ragged_clients((3, 9, 30), seed=9).items
 NEW_DATA = client_data(NEW)
 
 
-def trained(kind, **settings):
-    """An algorithm, and the result of a run."""
-    return method(kind, **settings)[0], run(kind, 3, 5, seed=1, **settings)
-
-
 @pytest.mark.parametrize("algorithm", [FedAvg, Scaffold, FedAvgM])
 def test_a_new_client_holds_the_model_of_the_server(algorithm):
     """And of SCAFFOLD no control variate yet."""
-    algorithm, result = trained(algorithm)
+    algorithm, result = fit(algorithm, DATA, rounds=3, cohort=5)
     new = new_clients(algorithm, result, NEW_DATA[[2, 0, 1]])
     held = algorithm.client_params(new.state, torch.arange(3))
     assert new.ids.tolist() == list(NEW)
@@ -175,18 +139,6 @@ def test_a_new_client_holds_the_model_of_the_server(algorithm):
         assert all(len(p) == 3 and not p.any() for p in new.state.c_i.values()) and equal(new.state.c, result.state.c)
     with pytest.raises(ValueError, match=r"clients \[13, 31\] were in training"):
         new_clients(algorithm, result, client_data(ragged_clients() | NEW)[[1, 9, 7]])
-
-
-@dataclass(frozen=True)
-class Plain(FedAvg):
-    new_clients = Algorithm.new_clients
-
-
-def test_an_algorithm_without_a_rule_for_new_clients_says_so():
-    with pytest.raises(
-        NotImplementedError, match="Plain does not say how it serves .*never seen.*: define new_clients"
-    ):
-        new_clients(*trained(Plain), NEW_DATA)
 
 
 # Runs that end early.

@@ -11,9 +11,7 @@ from twins import NoisyFedAvg, classification_loss, client_data, ragged_clients,
 
 import fedlib
 from fedlib import Key, algorithms
-from fedlib.algorithm import held_fields
 from fedlib.engines import flower
-from fedlib.engines.checkpoint import load_state
 from fedlib.engines.paths import flatten, unflatten
 
 params, predict, _ = twin("MLP")
@@ -58,7 +56,7 @@ def check_equal(state, kept, want, tolerance):
     near = partial(torch.testing.assert_close, rtol=0, atol=tolerance)
     for field in fields(want):
         got, there = getattr(state, field.name), getattr(want, field.name)
-        if field.name in held_fields(want, "client"):
+        if field.name in fedlib.algorithm.held_fields(want, "client"):
             all_rows = numbers(there)
             assert [p.shape for p in numbers(got)] == [(len(p), 0) for p in all_rows]  # the server holds none of it
             for k, memory in kept.items():
@@ -233,7 +231,7 @@ def kept_by(folder):
     kept = {}
     for k, client in enumerate(data.id.tolist()):
         if (path := folder / "clients" / f"client{client}.safetensors").exists():
-            rounds = load_state(path)[0]["rounds"]
+            rounds = fedlib.engines.checkpoint.load_state(path)[0]["rounds"]
             kept[k] = rounds[max(rounds)]
     return kept
 

@@ -10,11 +10,8 @@ from every import largest_gap, new_clients, numbers
 from twins import NoisyFedAvg, classification_loss, largest_difference, twin
 
 import fedlib
-from fedlib import algorithms, local
-from fedlib.aggregate import cluster_means
 from fedlib.costs import message_bytes
 from fedlib.engines import flower
-from fedlib.params import take
 
 ALL = pytest.mark.parametrize("name", every.NAMES)
 TOLERANCE = {"FedCGKnownDomains": 1e-5, "FedSGCNN": 1e-10}  # EM in single precision; pairs that train for many steps
@@ -70,7 +67,7 @@ def test_chunk_size_and_the_form_of_matrices(name, monkeypatch):
     """The low-rank form of matrices that all clients of a round start from, which is not taken of small ones."""
     algorithm, params, data = federation(name)
     before = ended(name)
-    monkeypatch.setattr(local, "_THIN", 0)
+    monkeypatch.setattr(fedlib.local, "_THIN", 0)
     found = numbers(run(name, replace(algorithm, chunk_size=3), params, data))
     assert largest_gap(found, before) <= TOLERANCE.get(name, 1e-12)
 
@@ -120,17 +117,17 @@ def test_what_a_client_is_sent_is_what_the_state_says(name):
     assert counted == sent, f"download counts {counted:,} bytes, the held fields {sent:,}"
 
 
-class Plain(algorithms.FedAvg):
+class Plain(fedlib.algorithms.FedAvg):
     """Its state has no fields that could say who holds them."""
 
     def init(self, params, data, key):
         return super().init(params, data, key).models
 
     def client_params(self, state, clients):
-        return take(state, torch.zeros_like(clients))
+        return fedlib.params.take(state, torch.zeros_like(clients))
 
     def aggregate(self, state, update):
-        return cluster_means(update.summed, previous=state)
+        return fedlib.aggregate.cluster_means(update.summed, previous=state)
 
 
 def test_where_no_field_says_who_holds_it_a_client_is_sent_its_model():
@@ -156,7 +153,7 @@ def test_noise_of_the_server_follows_the_seed_and_the_round(tmp_path):
         resumed = fit(algorithm, rounds, checkpoint=fedlib.Checkpoint(tmp_path / "run"))
     assert largest_difference(resumed.state.models, whole.state.models) == 0
     assert largest_difference(fit(algorithm, seed=4).state.models, whole.state.models) > 0.1
-    quiet = fit(algorithms.FedAvg(classification_loss(predict), batch_size=8), 1).state.models
+    quiet = fit(fedlib.algorithms.FedAvg(classification_loss(predict), batch_size=8), 1).state.models
     steps = [fit(algorithm, 1).state.models["dense1.bias"] - quiet["dense1.bias"], whole.state.models["dense1.bias"]]
     assert steps[0].abs().max() > 0.05  # there is noise, and another in each round
     assert (steps[1] - 3 * steps[0]).abs().max() > 0.05

@@ -36,8 +36,6 @@ def test_seeds_and_ids_of_numpy():
     ids = np.arange(3, dtype=np.int32)
     expected = Key(3, 1).bits(torch.arange(3), "a")
     assert torch.equal(Key(np.int64(3), np.int64(1)).bits(torch.from_numpy(ids), "a"), expected)
-    with pytest.raises(TypeError):
-        Key(1.0).bits(torch.arange(3), "a")
 
 
 def test_uniform_and_normal_look_like_it():

@@ -9,13 +9,11 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from twins import classification_loss, client_data, largest_difference, ragged_clients, twin
+from twins import classification_loss, client_data, largest_difference, ragged_clients, start_of, twin
 
 import fedlib
 from fedlib import Key, local, local_batches, local_update
-from fedlib.algorithms import FedAvg
 from fedlib.low_rank import LowRank
-from fedlib.models import MLP, Model
 from fedlib.params import broadcast, mix
 
 SGD = partial(torch.optim.SGD, lr=0.1)
@@ -156,8 +154,8 @@ def test_a_layer_that_the_loss_leaves_out_stays(taken):
 def test_a_network_of_one_matrix_in_16_bits(taken, monkeypatch):
     dtype = torch.bfloat16
     torch.manual_seed(0)
-    model = Model(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 4, bias=False)))
-    algorithm = FedAvg(classification_loss(model), lr=0.05, **SETTINGS)
+    model = fedlib.models.Model(torch.nn.Sequential(torch.nn.Flatten(), torch.nn.Linear(36, 4, bias=False)))
+    algorithm = fedlib.algorithms.FedAvg(classification_loss(model), lr=0.05, **SETTINGS)
     fit = partial(fedlib.fit, algorithm, model.params, client_data(ragged_clients()), 2, dtype=dtype, progress=False)
     thin = fit().state.models
     assert taken and thin["1.weight"].dtype == dtype
@@ -166,9 +164,8 @@ def test_a_network_of_one_matrix_in_16_bits(taken, monkeypatch):
 
 
 def test_thin_steps_of_a_wide_matrix_are_taken_so_by_themselves(both):
-    model = MLP((36, 400, 300, 4))
-    params = {name: p.double() for name, p in model.init(0).items()}
+    model = fedlib.models.MLP((36, 400, 300, 4))
     batches = local_batches(client_data(ragged_clients((3, 9, 5))), 4, 1, Key(0, 1))
-    thin, dense = both(classification_loss(model), broadcast(params, 3), batches)
+    thin, dense = both(classification_loss(model), broadcast(start_of(model), 3), batches)
     assert [name for name, p in thin.ends.items() if isinstance(p, LowRank)] == ["dense1.weight", "dense2.weight"]
     assert largest_difference(thin.params, dense.params) <= 1e-12

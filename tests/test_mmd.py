@@ -48,10 +48,9 @@ def slow_mmd2(x, y, kernel="rbf", bandwidth=None, wx=None):
 @pytest.mark.parametrize(("n", "m"), [(1, 1), (2, 2), (1, 4), (6, 1), (5, 8)])  # even and odd numbers of pairs
 def test_equals_a_loop_over_pairs_of_rows(kernel, n, m):
     x, y = 3 + normal(n, 4), 2.5 + 0.7 * normal(m, 4, seed=1)
-    assert number(mmd2(x, y, kernel=kernel)) == pytest.approx(number(slow_mmd2(x, y, kernel)), abs=1e-12)
-    assert number(mmd(x, y, kernel=kernel)) == pytest.approx(
-        math.sqrt(number(slow_mmd2(x, y, kernel)) + 1e-12), abs=1e-12
-    )
+    wanted = number(slow_mmd2(x, y, kernel))
+    assert number(mmd2(x, y, kernel=kernel)) == pytest.approx(wanted, abs=1e-12)
+    assert number(mmd(x, y, kernel=kernel)) == pytest.approx(math.sqrt(wanted + 1e-12), abs=1e-12)
 
 
 @pytest.mark.parametrize("kernel", KERNELS)
@@ -135,5 +134,3 @@ def test_bandwidth_of_constant_embeddings_is_the_floor():
     y[0, 0] += 1e-3  # so most pairs are of equal rows
     assert number(mmd2(x, y)) == pytest.approx(number(slow_mmd2(x, y, "rbf", FLOOR)), abs=1e-12) != 0
     assert mmd2(x, y, none) == mmd2(x, y, none, none[:5], kernel="linear") == 0  # no real row gives no NaN
-    with pytest.raises(ValueError, match="kernel must be 'rbf' or 'linear', got 'laplace'"):
-        mmd2(x, y, kernel="laplace")

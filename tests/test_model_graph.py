@@ -215,7 +215,4 @@ def learned():
     return train_siamese(GRAPHS, THREE, torch.ones(3), epochs=1)
 
 
-@refusals(ERRORS)
-def test_errors_name_what_is_wrong(kind, words, call):
-    with pytest.raises(kind, match=words):
-        call()
+test_errors_name_what_is_wrong = refusals(ERRORS)

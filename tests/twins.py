@@ -7,8 +7,6 @@ import torch
 from torch import nn
 
 import fedlib
-from fedlib.algorithms import FedAvg
-from fedlib.losses import cross_entropy
 
 
 class PlainMLP(nn.Module):
@@ -64,13 +62,22 @@ def twin(name):
     if model is None:
         model = fedlib.models.Model(module)
         return model.params, model, module
-    params = {k: p.double() for k, p in model.init(0).items()}
+    params = start_of(model)
     module.load_state_dict(params)
     return params, model, module
 
 
+def start_of(net, seed=0):
+    """Parameters in float64."""
+    return {name: p.double() for name, p in net.init(seed).items()}
+
+
+def regression_loss(predict):
+    return lambda params, batch: fedlib.losses.mse(predict(params, batch[0]), *batch[1:])
+
+
 def classification_loss(predict):
-    return lambda params, batch: cross_entropy(predict(params, batch[0]), batch[1], batch[2])
+    return lambda params, batch: fedlib.losses.cross_entropy(predict(params, batch[0]), batch[1], batch[2])
 
 
 SIZES = (1, 2, 5, 7, 20, 21, 40, 97)  # ragged clients
@@ -111,10 +118,11 @@ def make(kind, network="MLP", **settings):
 
 
 def fit(kind, clients, network="MLP", rounds=4, cohort=None, **settings):
-    """An algorithm and its run on these clients, with settings of either."""
+    """An algorithm and its run on these clients, or their data, with settings of either."""
+    data = client_data(clients) if isinstance(clients, dict) else clients
     ours = {name: settings.pop(name) for name in list(settings) if name in kind.__dataclass_fields__}
     algorithm, settings = make(kind, network, **ours), {"seed": SEED, "progress": False} | settings
-    return algorithm, fedlib.fit(algorithm, twin(network)[0], client_data(clients), rounds, cohort, **settings)
+    return algorithm, fedlib.fit(algorithm, twin(network)[0], data, rounds, cohort, **settings)
 
 
 def assert_same(a, b, atol=0):
@@ -122,7 +130,7 @@ def assert_same(a, b, atol=0):
     torch.testing.assert_close(asdict(a), asdict(b), rtol=0, atol=atol, equal_nan=True)
 
 
-class NoisyFedAvg(FedAvg):
+class NoisyFedAvg(fedlib.algorithms.FedAvg):
     """A user's server that adds noise to each new model, as for differential privacy."""
 
     def aggregate(self, state, update):
@@ -138,3 +146,10 @@ def count(params):
 
 def largest_difference(a, b):
     return max(float((a[name].detach().double() - b[name].detach().double()).abs().max()) for name in b)
+
+
+def rows_differ(stack, rows):
+    """Largest difference of a stack from dictionaries of the same names, one for each row."""
+    rows = list(rows)
+    assert all(len(p) == len(rows) for p in stack.values())
+    return largest_difference(stack, {name: torch.stack([row[name] for row in rows]) for name in stack})

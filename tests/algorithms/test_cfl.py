@@ -1,22 +1,18 @@
 """CFL against Algorithms 1 and 2 of the paper, written as plainly as they stand there."""
 
-import warnings
 from dataclasses import replace
 from functools import cache
 
 import numpy as np
 import pytest
 import torch
-from cfl_worlds import LOCAL, LOSS, begin, conflicting, still_loss, train_one, weakest_cut, with_a_still_client
+from cfl_worlds import LOSS, begin, conflicting, still_loss, train_one, weakest_cut, with_a_still_client
 from reference import flat, mean_by_examples
-from twins import classification_loss, client_data, largest_difference, twin
+from twins import LOCAL, classification_loss, client_data, fit, largest_difference, twin
 
 import fedlib
-from fedlib.algorithm import Update
 from fedlib.algorithms.cfl import CFL
 from fedlib.extensions import SplitHalfCFL
-from fedlib.losses import mse
-from fedlib.params import row
 
 SETTINGS = {"eps1": 0.5, "eps2": 0.6}
 
@@ -48,7 +44,7 @@ def clustered_federated_learning(theta, c, world, t=0):
 
 def linear_loss(params, batch):
     x, y, w = batch
-    return mse(x @ params["w"] + params["b"], y, w)
+    return fedlib.losses.mse(x @ params["w"] + params["b"], y, w)
 
 
 def world(number):
@@ -84,7 +80,7 @@ def test_equals_the_recursion_of_the_paper(number):
     algorithm, state, expected = ends(number)
     held = algorithm.client_params(state, torch.arange(len(expected)))
     for k, (theta, returned, _) in enumerate(expected):
-        assert largest_difference(row(held, k), theta) <= 1e-10
+        assert largest_difference(fedlib.params.row(held, k), theta) <= 1e-10
         assert bool(state.finished[state.assignment[k]]) == (returned is not None)
     same = [[a == b for *_, b in expected] for *_, a in expected]
     assert (state.assignment[:, None] == state.assignment).tolist() == same
@@ -107,7 +103,7 @@ def told(algorithm, state, delta):
     """One round, of clients with one example each that have these updates."""
     one = torch.ones(len(delta), dtype=torch.int64)
     entry = {"update": {"w": torch.as_tensor(delta).double()}, "n": one}
-    return algorithm.aggregate(state, Update(torch.arange(len(delta)), per_client=entry))
+    return algorithm.aggregate(state, fedlib.algorithm.Update(torch.arange(len(delta)), per_client=entry))
 
 
 def test_the_inequalities_are_those_of_the_paper():
@@ -157,14 +153,12 @@ def test_indices_after_the_third_split():
 
 
 @pytest.mark.parametrize(("settings", "cohort", "warned"), [({}, 9, False), ({}, 8, True), ({"eps1": 0}, 8, False)])
-def test_a_cluster_is_tested_only_when_all_take_part(settings, cohort, warned):
+def test_a_cluster_is_tested_only_when_all_take_part(settings, cohort, warned, recwarn):
     """And a run in which that never happens says so at its end, unless it is FedAvg on purpose."""
-    algorithm, clients = CFL(LOSS, **LOCAL, **{"eps1": 1e9, "eps2": 0} | settings), conflicting()
-    with warnings.catch_warnings(record=True) as said:
-        warnings.simplefilter("always")
-        state = fedlib.fit(algorithm, twin("MLP")[0], client_data(clients), 1, cohort, progress=False).state
+    state = fit(CFL, conflicting(), rounds=1, cohort=cohort, **{"eps1": 1e9, "eps2": 0} | settings)[1].state
     assert len(state.splits) == len(state.norms) == (cohort == 9)
-    assert [("no cluster up to round 1" in str(w.message), w.category) for w in said] == [(True, UserWarning)] * warned
+    said = [("no cluster up to round 1" in str(w.message), w.category) for w in recwarn]
+    assert said == [(True, UserWarning)] * warned
 
 
 STEADY = {"lr": 0.01, "batch_size": None}
@@ -200,10 +194,9 @@ def test_clients_that_all_stand_still_are_not_split(algorithm):
 
 
 def test_new_clients_walk_down_the_tree():
-    params, everybody = twin("MLP")[0], conflicting(groups=4, each=5)
+    everybody = conflicting(groups=4, each=5)
     seen, new = dict(list(everybody.items())[:16]), dict(list(everybody.items())[16:])
-    algorithm = CFL(LOSS, **LOCAL, eps1=0.35, eps2=0.7)
-    result = fedlib.fit(algorithm, params, client_data(seen), 20, progress=False)
+    algorithm, result = fit(CFL, seen, rounds=20, seed=0, eps1=0.35, eps2=0.7)
     assert len(result.state.splits) == 3 and len({cut.model for cut in result.state.splits}) >= 2
     group = torch.arange(16) % 4
     enrolled = fedlib.new_clients(algorithm, result, client_data(new))

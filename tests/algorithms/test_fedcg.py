@@ -1,28 +1,22 @@
 """FedCG against its paper, written as plainly as it can be: client after client, sample after sample, in float64."""
 
-import warnings
 from dataclasses import replace
 
 import pytest
 import torch
 import torch.nn.functional as F
-from reference import batches, cohort, flat, mean_by_examples
+from reference import batches, cohort, descend, flat, mean_by_examples
+from refusals import refusals
 from test_domain_graph import loop_adjacency as equation_6
 from test_domain_net import slow as equation_4
-from twins import assert_same, client_data, close, ragged_clients
+from twins import assert_same, client_data, close, ragged_clients, start_of
 
 import fedlib
-from fedlib import Key
-from fedlib.algorithms import FedCG
 from fedlib.client.domain_net import DomainClassifier, DomainNet, part
-from fedlib.extensions import FedCGKnownDomains
-from fedlib.losses import cross_entropy
-from fedlib.models import CNN, MLP
 from fedlib.params import row
-from fedlib.server.domain_graph import DomainGCN
 
 D, SEED = 3, 7
-NETS = {"MLP": MLP((36, 3, 4)), "CNN": CNN((1, 6, 6), (2, 3), (4,), kernel=3, padding=1)}
+NETS = {"MLP": fedlib.models.MLP((36, 3, 4)), "CNN": fedlib.models.CNN((1, 6, 6), (2, 3), (4,), kernel=3, padding=1)}
 LAYERS = {"MLP": ("dense1", "dense2"), "CNN": ("conv2", "dense1")}
 SIZES, COHORT = (1, 2, 4, 6), 3
 CLASSIFIER = DomainClassifier((1, 6, 6), D, "flatten", (2, 3), (2, 1))
@@ -45,25 +39,21 @@ def small_data(sizes=SIZES, scale=3):
     return client_data({k: (scale * x, y) for k, (x, y) in ragged_clients(sizes).items()})
 
 
-def make(network="CNN", kind=FedCG, layers=None, classifier=CLASSIFIER, domains=D, **settings):
+def make(network="CNN", kind=fedlib.algorithms.FedCG, layers=None, classifier=CLASSIFIER, domains=D, **settings):
     net = DomainNet(NETS[network], domains, layers or LAYERS[network], classifier)
 
     def loss(params, batch, w_d=None):
-        return cross_entropy(net(params, batch[0], w_d), *batch[1:])
+        return fedlib.losses.cross_entropy(net(params, batch[0], w_d), *batch[1:])
 
     return kind(loss, **{"net": net, "predict": net, **LOCAL, "warm_up": 1, **settings})
 
 
 def known(network="MLP", **settings):
-    return make(network, FedCGKnownDomains, **{"teacher": by_brightness, **settings})
-
-
-def start(algorithm, seed=0):
-    return {n: p.double() for n, p in algorithm.net.init(seed).items()}
+    return make(network, fedlib.extensions.FedCGKnownDomains, **{"teacher": by_brightness, **settings})
 
 
 def run(algorithm, data, rounds=3, size=COHORT, params=None, **settings):
-    params = params or start(algorithm)
+    params = params or start_of(algorithm.net)
     return fedlib.fit(algorithm, params, data, rounds, size, seed=SEED, progress=False, **settings)
 
 
@@ -84,33 +74,22 @@ def connected(p, a, algorithm):
     return hat
 
 
-def descend(p, objective, steps, lr):
-    """The loop of a textbook."""
-    p = {n: v.clone().requires_grad_() for n, v in p.items()}
-    for rows in steps:
-        gradients = torch.autograd.grad(objective(p, rows), list(p.values()), allow_unused=True)
-        with torch.no_grad():
-            for v, g in zip(p.values(), gradients, strict=True):
-                v -= lr * (0 if g is None else g)
-    return {n: v.detach() for n, v in p.items()}
-
-
 def slow(algorithm, data, rounds, size=COHORT):
     """All clients' rounds; gives what the state of FedCG holds."""
-    begin, one_hot = algorithm.init(start(algorithm), data, Key(SEED)), torch.eye(D, dtype=torch.float64)
+    begin, one_hot = algorithm.init(start_of(algorithm.net), data, fedlib.Key(SEED)), torch.eye(D, dtype=torch.float64)
     theta = row(begin.models | begin.modules | begin.graph, 0)
     student, teacher = (part(row(p, 0), "student") for p in (begin.student, begin.teacher))
     a, n, found = torch.eye(D, dtype=torch.float64), data.n.tolist(), {}
     clients = {i: (data.x[data.index[k, : n[k]]], data.y[k, : n[k]]) for k, i in enumerate(data.id.tolist())}
-    mended = isinstance(algorithm, FedCGKnownDomains)
+    mended = isinstance(algorithm, fedlib.extensions.FedCGKnownDomains)
     if mended:
         teacher = {}  # no network
-        w = algorithm.teacher(data, Key(SEED))
+        w = algorithm.teacher(data, fedlib.Key(SEED))
         share = sum(w[k, i] for k in range(len(n)) for i in range(n[k])) / sum(n)
         prior = [(sum(w[k, : n[k]]) + D * share) / (n[k] + D) / share for k in range(len(n))]
         found = {"domains": w, "prior": torch.stack(prior)}
     for t in range(1, rounds + 1):
-        key, ends, pupils, targets = Key(SEED, t), {}, {}, []
+        key, ends, pupils, targets = fedlib.Key(SEED, t), {}, {}, []
         for i in cohort(clients, size, key):
             (x, y), k = clients[i], list(clients).index(i)
             target = w[k, : n[k]] if mended else one_hot[CLASSIFIER(teacher, x).argmax(1)]
@@ -127,7 +106,7 @@ def slow(algorithm, data, rounds, size=COHORT):
                 return -(target[rows] * CLASSIFIER(phi, x[rows]).log_softmax(1)).sum(1).mean()
 
             steps = batches(i, n[k], key, batch_size=LOCAL["batch_size"], epochs=LOCAL["epochs"])
-            ends[i], pupils[i] = descend(theta, task, steps, 0.1), descend(student, imitate, steps, 0.2)
+            ends[i], pupils[i] = descend(task, theta, steps, 0.1), descend(imitate, student, steps, 0.2)
             targets += [*target]
         theta, student = mean_by_examples(ends, clients), mean_by_examples(pupils, clients)
         if t >= algorithm.warm_up:  # all layers' modules of a domain make one vector
@@ -142,7 +121,7 @@ def slow(algorithm, data, rounds, size=COHORT):
 CASES = {
     "as printed": make(refresh=2),
     "no graph, no new teacher": make(gcn=None, refresh=0),
-    "bottleneck": make("MLP", gcn=DomainGCN("bottleneck", factor=4), warm_up=2, beta=0.3),
+    "bottleneck": make("MLP", gcn=fedlib.server.domain_graph.DomainGCN("bottleneck", factor=4), warm_up=2, beta=0.3),
     "known domains": known(),
     "known domains, weights of the teacher": known("CNN", weights="teacher"),
 }
@@ -159,7 +138,7 @@ def test_equals_the_paper(case):
     for name, value in expected.items():
         close(getattr(state, name), value)
     assert state.round == 3 and not state.bias.any()
-    first = algorithm.init(start(algorithm), data, Key(SEED))
+    first = algorithm.init(start_of(algorithm.net), data, fedlib.Key(SEED))
     for field in ("models", "modules", "graph", "student"):
         for name, p in getattr(first, field).items():
             assert not torch.equal(p, getattr(state, field)[name]), f"{name} did not move"
@@ -175,7 +154,7 @@ def test_only_the_network_has_the_optimizer_of_the_user():
 # ---- what it reduces to ----
 
 
-@pytest.mark.parametrize("gcn", [DomainGCN(), None], ids=["graph", "no graph"])
+@pytest.mark.parametrize("gcn", [fedlib.server.domain_graph.DomainGCN(), None], ids=["graph", "no graph"])
 def test_one_domain(gcn):
     """All samples have it, and it needs no other: A = 1."""
     one = {"domains": 1, "classifier": DomainClassifier((1, 6, 6), 1, "flatten", (2, 3), (2, 1)), "gcn": gcn}
@@ -186,15 +165,15 @@ def test_one_domain(gcn):
     close(state.prior, torch.ones_like(state.prior), 1e-12)
 
 
-@pytest.mark.parametrize("gcn", [DomainGCN(), None], ids=["graph", "no graph"])
+@pytest.mark.parametrize("gcn", [fedlib.server.domain_graph.DomainGCN(), None], ids=["graph", "no graph"])
 def test_the_graph_computed_beforehand_is_that_of_the_loss(gcn):
     """The loss before the first step, which has the graph in it, is that of what clients hold for their answers."""
     algorithm, data = known(gcn=gcn), small_data()
     state, everybody = run(algorithm, data, rounds=1).state, torch.arange(len(data))
     held = algorithm.client_params(state, everybody)
-    assert set(held) == {"prior", *start(algorithm)}
+    assert set(held) == {"prior", *start_of(algorithm.net)}
     first_step = replace(algorithm, lr=1e-300, batch_size=None, epochs=1)
-    with_graph = first_step.train(state, data, everybody, Key(SEED, 4)).log["loss"]
+    with_graph = first_step.train(state, data, everybody, fedlib.Key(SEED, 4)).log["loss"]
     x, y, real = data.all_rows(torch.float64)
     for k in range(len(data)):
         close(with_graph[k], algorithm.loss(row(held, k), (x[k], y[k], real[k])), 1e-12)
@@ -235,7 +214,7 @@ def test_the_teacher_is_asked_once_before_round_1():
         return by_brightness(data, key)
 
     run(known(teacher=teacher), data[[3, 1, 0, 2]], rounds=2)
-    assert asked == [(data.id.tolist(), SEED, Key(SEED).round)]
+    assert asked == [(data.id.tolist(), SEED, fedlib.Key(SEED).round)]
 
 
 def longer(data, extra=5):
@@ -251,7 +230,7 @@ def test_new_clients_find_their_shares_by_em(gain):
     state = replace(state, student={n: p * gain if ".dense1." in n else p for n, p in state.student.items()})
     student, share = part(row(state.student, 0), "student"), state.share.tolist()
     for new in (data[2:], longer(data[2:])):
-        found = algorithm.new_clients(state, new, Key(0), 1)
+        found = algorithm.new_clients(state, new, fedlib.Key(0), 1)
         for k, n in enumerate(new.n.tolist()):
             rows, prior = CLASSIFIER(student, data.x[new.index[k, :n]]).softmax(1).tolist(), [1.0] * D
             for _ in range(15):
@@ -278,8 +257,8 @@ def test_a_random_teacher_collapses():
 
 def test_the_first_teacher_is_drawn_apart_from_the_student():
     """And not from the same seed's student of another run."""
-    algorithm = make("MLP")
-    state, other = (algorithm.init(start(algorithm, seed), small_data(), Key(SEED)) for seed in (0, SEED + 1))
+    algorithm, data = make("MLP"), small_data()
+    state, other = (algorithm.init(start_of(algorithm.net, s), data, fedlib.Key(SEED)) for s in (0, SEED + 1))
     for student in (state.student, other.student):
         assert not any(torch.equal(p, student[n]) for n, p in state.teacher.items())
 
@@ -298,11 +277,9 @@ SHORT = [
 
 
 @pytest.mark.parametrize(("make", "settings", "said"), SHORT)
-def test_a_run_too_short_for_its_settings_says_so(make, settings, said):
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        run(make("MLP", epochs=1, **settings), small_data())
-    (words,) = [str(w.message) for w in found if "FedCG ended with round 3" in str(w.message)] or [""]
+def test_a_run_too_short_for_its_settings_says_so(make, settings, said, recwarn):
+    run(make("MLP", epochs=1, **settings), small_data())
+    (words,) = [str(w.message) for w in recwarn if "FedCG ended with round 3" in str(w.message)] or [""]
     assert bool(words) == bool(said) and all(part in words for part in said)
     assert words.count("=") == len(said)
 
@@ -315,14 +292,11 @@ def taught(change):
 
 
 WEIGHTS = r"must give weights \(4, 6, 3\) that add up to 1 for each sample"
-MISTAKES = [
-    (lambda: known(weights="soft"), "'student' or 'teacher'; got 'soft'"),
-    (lambda: run(make(classifier=None), small_data(), rounds=1), "FedCG needs one"),
-    *((taught(change), WEIGHTS) for change in (lambda w: w.sum(1), lambda w: 2 * w, lambda w: w * torch.nan)),
-]
-
-
-@pytest.mark.parametrize(("call", "message"), MISTAKES)
-def test_mistakes_are_told(call, message):
-    with pytest.raises(ValueError, match=message):
-        call()
+MISTAKES = {
+    "'student' or 'teacher'; got 'soft'": lambda: known(weights="soft"),
+    "FedCG needs one": lambda: run(make(classifier=None), small_data(), rounds=1),
+    rf"{WEIGHTS}; got torch.Size\(\[4, 3\]\)": taught(lambda w: w.sum(1)),
+    WEIGHTS: taught(lambda w: 2 * w),
+    "add up to 1 for each sample": taught(lambda w: w * torch.nan),
+}
+test_mistakes_are_told = refusals({ValueError: MISTAKES})

@@ -7,18 +7,15 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from twins import assert_same, client_data
+from refusals import refusals
+from twins import assert_same, client_data, regression_loss, start_of
 
 import fedlib
 from book.experiments import tabular
 from book.experiments.pair_predictors import train_on_gains
-from fedlib import Key
 from fedlib.algorithms import FedSGCNN, LGFedAvg
 from fedlib.algorithms.lg_fedavg import LGFedAvgState
-from fedlib.data import local_batches
 from fedlib.local import local_update
-from fedlib.losses import mse
-from fedlib.models import MLP
 from fedlib.server.distance_clusters import dbscan, linkage, same_sizes
 from fedlib.server.model_graph import model_graph, train_siamese
 from fedlib.server.transfer import hold_back, positive_transfer
@@ -26,14 +23,10 @@ from fedlib.server.transfer import hold_back, positive_transfer
 SEED, BATCH, EPOCHS = 3, 7, 2
 IDS, SIZES = (4, 7, 9, 12, 20, 21, 33), (8, 6, 10, 5, 12, 7, 9)
 PLANTED = (0, 1, 0, 2, 1, 2, 0)
-NET = MLP((5, 6, 4, 1))
-START = {name: p.double() for name, p in NET.init(SEED).items()}
+NET = fedlib.models.MLP((5, 6, 4, 1))
+loss, START = regression_loss(NET), start_of(NET, SEED)
 SGD = partial(torch.optim.SGD, momentum=0.5)
 SHARED, ALL, ONE = 8 * (4 * 6 + 4 + 4 + 1), 8 * (6 * 5 + 6 + 4 * 6 + 4 + 4 + 1), 8 * 6  # bytes: layers, one embedding
-
-
-def loss(params, batch):
-    return mse(NET(params, batch[0]), *batch[1:])
 
 
 def rows(ids, sizes, seed=0):
@@ -102,7 +95,7 @@ def test_after_round_0_it_is_lg_fedavg(settings, cohort):
 
 def slow(algorithm, clusterings):
     """Lines 1 to 14: the trainers, gains, distances, and the best of the clusterings."""
-    key, k_all = Key(SEED), len(DATA)
+    key, k_all = fedlib.Key(SEED), len(DATA)
     draws = [int(key.bits(torch.tensor([i]), "trainers")[0]) for i in IDS]
     trainers = sorted(sorted(range(k_all), key=lambda k: draws[k])[: algorithm.trainers])
     of_others = CHECK[[CHECK.id.tolist().index(i) for i in IDS]]
@@ -118,7 +111,7 @@ def slow(algorithm, clusterings):
     for epochs in algorithm.snapshots:
         ends = []
         for k in range(k_all):
-            batches = local_batches(train[[k]], BATCH, epochs, key)
+            batches = fedlib.data.local_batches(train[[k]], BATCH, epochs, key)
             ends.append(local_update(loss, {n: p[None] for n, p in START.items()}, batches, partial(SGD, lr=0.05)))
         stack = {n: torch.cat([end.params[n] for end in ends]) for n in START}
         graphs.append(model_graph(stack, ("dense2", "dense3")))
@@ -170,7 +163,7 @@ def test_nobody_is_slow_before_round_1():
 def test_rows_held_back_take_their_columns_with_them_and_padding_repeats_a_row():
     data = DATA.with_columns(row=torch.arange(DATA.index.numel()).view_as(DATA.index))
     for share in (0.01, 0.25, 0.99):
-        known, check = hold_back(data, share, Key(SEED))
+        known, check = hold_back(data, share, fedlib.Key(SEED))
         for k, n in enumerate(SIZES):
             parts = [p.index[k, : int(p.n[k])].tolist() for p in (known, check)]
             assert sorted(parts[0] + parts[1]) == DATA.index[k, :n].tolist()
@@ -249,26 +242,19 @@ def test_a_run_that_is_resumed_knows_its_settings(tmp_path):
 # --- mistakes ---------------------------------------------------------------------------------------------------------
 
 
-MISTAKES = [
-    ({"validation": CHECK[2:]}, DATA, r"validation has no rows of clients \[9, 33\]; give rows of each client"),
-    ({}, client_data(rows((1, 2, 3), (5, 1, 1))), "a share between 0 and 1 of at least 2 rows a client"),
-    ({"validation": 1}, DATA, "validation=1 must be ClientData, or a share between 0 and 1"),
-    ({"local": ("dense1", "dense2", "dense3")}, DATA, "layers must name dense layers .* at least one"),
-]
-
-
-@pytest.mark.parametrize(("settings", "data", "message"), MISTAKES)
-def test_mistakes_in_the_data_are_told(settings, data, message):
-    with pytest.raises(ValueError, match=message):
-        fit(make(**settings), data=data)
-
-
-def test_a_client_that_diverges_before_round_1_is_named():
-    wild = replace(DATA, x=torch.where(torch.arange(len(DATA.x))[:, None] == DATA.index[3, 1], 1e200, DATA.x))
-    algorithm = make(trainers=3, validation=CHECK)
-    assert 3 not in Key(SEED).choose(DATA.id, 3, "trainers")
-    with pytest.raises(FloatingPointError, match="client 12 became NaN or infinite in round 0"):
-        fit(algorithm, 1, data=wild)
+WILD = replace(DATA, x=torch.where(torch.arange(len(DATA.x))[:, None] == DATA.index[3, 1], 1e200, DATA.x))
+assert 3 not in fedlib.Key(SEED).choose(DATA.id, 3, "trainers")  # the client that diverges
+MISTAKES = {
+    r"validation has no rows of clients \[9, 33\]; give rows of each client": {"validation": CHECK[2:]},
+    "a share between 0 and 1 of at least 2 rows a client": {"data": client_data(rows((1, 2, 3), (5, 1, 1)))},
+    "validation=1 must be ClientData, or a share between 0 and 1": {"validation": 1},
+    "layers must name dense layers .* at least one": {"local": ("dense1", "dense2", "dense3")},
+}
+DIVERGED = {"client 12 became NaN or infinite in round 0": {"data": WILD, "validation": CHECK}}
+test_mistakes_in_the_data_are_told = refusals(
+    {ValueError: MISTAKES, FloatingPointError: DIVERGED},
+    lambda given: fit(make(**{n: v for n, v in given.items() if n != "data"}), data=given.get("data", DATA)),
+)
 
 
 # --- scores, and what the paper states --------------------------------------------------------------------------------

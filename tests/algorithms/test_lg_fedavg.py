@@ -6,27 +6,20 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
-from reference import batches
-from twins import assert_same, client_data, largest_difference
+from reference import batches, descend
+from test_mmd import slow_mmd2
+from twins import assert_same, client_data, close, largest_difference, regression_loss, start_of
 
 import fedlib
 from fedlib import Key
 from fedlib.algorithms import LGFedAvg
-from fedlib.algorithms.lg_fedavg import first_layer
-from fedlib.losses import mse
-from fedlib.models import MLP
-from fedlib.params import row
 
 SEED, BATCH, EPOCHS = 3, 4, 2
 SIZES, WIDTHS, CLUSTERS = (1, 9, 5, 3, 12, 7, 4), (5, 2, 3, 5, 4, 1, 5), (0, 1, 0, 3, 1, 3, 1)  # nobody in cluster 2
 ALONE = (0, 1, 0, 3, 1, 0, 1)  # cluster 3 is one client, whose centroid is its own start, where the norm has a kink
-NET = MLP((5, 6, 4, 1))
-START = {name: p.double() for name, p in NET.init(0).items()}
+NET = fedlib.models.MLP((5, 6, 4, 1))
+loss, START = regression_loss(NET), start_of(NET)
 SGD, ADAM = partial(torch.optim.SGD, momentum=0.5), torch.optim.Adam
-
-
-def loss(params, batch):
-    return mse(NET(params, batch[0]), *batch[1:])
 
 
 def narrow_clients(seed=0):
@@ -54,22 +47,6 @@ def fit(rounds=3, cohort=None, **settings):
 
 
 # --- the slow loop ----------------------------------------------------------------------------------------------------
-
-
-def slow_mmd(x, y):
-    """Section 4.4 with every distance written out."""
-
-    def d2(a, b):
-        return (a[:, None] - b).square().sum(-1)
-
-    def k(a, b):
-        return sum(torch.exp(-d2(a, b) / (f * width)).mean() for f in (0.25, 0.5, 1, 2, 4)) / 5
-
-    rows = torch.cat([x, y]).detach()
-    apart = d2(rows, rows).tolist()
-    pairs = sorted(apart[i][j] for i in range(len(rows)) for j in range(i))
-    width = max(pairs[(len(pairs) - 1) // 2], 1e-6)
-    return (k(x, x) + k(y, y) - 2 * k(x, y) + 1e-12).sqrt()
 
 
 def slow_loop(clients, rounds, assignment, cohort=None, **settings):
@@ -106,7 +83,7 @@ def slow_loop(clients, rounds, assignment, cohort=None, **settings):
                 answer = (q @ theta[2].T + theta[3]).clamp(min=0) @ theta[4].T + theta[5]
                 value = ((answer[:, 0] - ys[k][batch]) ** 2).mean()
                 if s["mmd"]:
-                    value = value + s["mmd"] * slow_mmd(q, pool[clusters[k]])
+                    value = value + s["mmd"] * (slow_mmd2(q, pool[clusters[k]]) + 1e-12).sqrt()
                 rule.zero_grad()
                 value.backward()
                 rule.step()
@@ -136,25 +113,22 @@ def test_equals_a_loop_over_clients_of_their_own_widths(case):
     state = fit(**settings).state
     shared, own, sent, pool = slow_loop(narrow_clients(), 3, **settings)
 
-    def near(found, wanted):
-        assert (found - wanted).abs().max() <= 1e-10
-
     for m, theta in enumerate(shared):
         for found, wanted in zip(state.models.values(), theta, strict=True):
-            near(found[m], wanted)
+            close(found[m], wanted)
     for k, ((w, b), width) in enumerate(zip(own, WIDTHS, strict=True)):
-        near(state.local["dense1.weight"][k, :, :width], w)
-        near(state.local["dense1.bias"][k], b)
+        close(state.local["dense1.weight"][k, :, :width], w)
+        close(state.local["dense1.bias"][k], b)
         assert torch.equal(state.local["dense1.weight"][k, :, width:], START["dense1.weight"][:, width:])
     if not settings.get("mmd"):
         assert not state.embeddings.numel() and not state.centroid.numel()
         return
     for k, q in enumerate(sent):
-        near(state.embeddings[k, : len(q)], q)
+        close(state.embeddings[k, : len(q)], q)
         assert not state.embeddings[k, len(q) :].any()
         assert state.real[k].tolist() == [j < len(q) for j in range(max(SIZES))]
     for m, q in enumerate(pool):
-        near(state.centroid[m], 0 if q is None else q)
+        close(state.centroid[m], torch.zeros_like(state.centroid[m]) if q is None else q)
 
 
 # --- what a subclass may say ------------------------------------------------------------------------------------------
@@ -178,11 +152,11 @@ def test_a_subclass_says_what_is_compared_and_how():
     seen, settings = [], {"lr": 0.05, "batch_size": None, "optimizer": torch.optim.SGD, "mmd": 0.3}
     state = fedlib.fit(Odd(loss, **settings), START, DATA, 1, seed=SEED, progress=False).state
     x, y, w = DATA.all_rows(torch.float64)
-    first = torch.stack([10 * first_layer(START, x[k])[0] for k in range(7)]).mean(0)
+    first = torch.stack([10 * fedlib.algorithms.lg_fedavg.first_layer(START, x[k])[0] for k in range(7)]).mean(0)
     assert set(seen) == {(1, 6)}
     for k, n in enumerate(SIZES):
         theta = {name: p.clone().requires_grad_() for name, p in START.items()}
-        pull = ((first_layer(theta, x[k, :n]) - first) ** 2).sum(1).mean()
+        pull = ((fedlib.algorithms.lg_fedavg.first_layer(theta, x[k, :n]) - first) ** 2).sum(1).mean()
         (loss(theta, (x[k], y[k], w[k])) + 0.3 * pull).backward()
         wanted = START["dense1.bias"] - 0.05 * theta["dense1.bias"].grad
         assert (state.local["dense1.bias"][k] - wanted).abs().max() < 1e-12
@@ -256,15 +230,12 @@ def test_what_new_clients_are_given_by_hand():
         x, y, w = (part[0, :n] for part in new[k : k + 1].all_rows(torch.float64))
         for m in (0, 2):
             theta = {name: START[name] for name in own} | {name: p[m] for name, p in state.models.items()}
-            for _ in range(3 * EPOCHS):
-                theta |= {name: theta[name].clone().requires_grad_() for name in own}
-                gradient = torch.autograd.grad(loss(theta, (x, y, w)), [theta[name] for name in own])
-                theta |= {name: (theta[name] - 0.05 * g).detach() for name, g in zip(own, gradient, strict=True)}
+            theta = descend(lambda p, _: loss(p, (x, y, w)), theta, range(3 * EPOCHS), 0.05, own)
             best.append((float(loss(theta, (x, y, w))), m, theta))
         _, cluster, theta = min(best, key=lambda b: b[0])
         tempting = {name: p[[0, cluster, 2]] for name, p in state.models.items()}  # of the cluster that nobody is in
         enrolled = make(**settings).new_clients(replace(state, models=tempting), new[k : k + 1], Key(0), rounds=3)
         chosen.add(cluster)
         assert enrolled.assignment.tolist() == [cluster]
-        assert largest_difference(row(enrolled.local, 0), {n: theta[n] for n in own}) <= 1e-10
+        assert largest_difference(fedlib.params.row(enrolled.local, 0), {n: theta[n] for n in own}) <= 1e-10
     assert chosen == {0, 2}

@@ -8,8 +8,6 @@ from every import kind_of
 from twins import SEED, client_data, fit, largest_difference, make, ragged_clients, twin
 
 import fedlib
-from fedlib import Key
-from fedlib.params import row
 
 COHORT = {"cohort": 5}
 HUGE_TAU = {"tau": 1e6, "server_lr": 2e6, "beta1": 0.0}  # v starts at tau^2: the root of v plus tau is 2 tau
@@ -50,8 +48,8 @@ def test_in_the_limit_one_algorithm_is_another(case, network):
     clients = ragged_clients((20,) * 8) if name == "FeSEM" else ragged_clients()  # FeSEM does not weigh by examples
     algorithm, ours = fit(kind, clients, network, **run, **settings)
     data, everybody, params = client_data(clients), torch.arange(8), twin(network)[0]
-    begin = algorithm.prepare(algorithm.init(params, data, Key(SEED)), data, Key(SEED))
-    start = row(algorithm.client_params(begin, everybody), 0)
+    begin = algorithm.prepare(algorithm.init(params, data, fedlib.Key(SEED)), data, fedlib.Key(SEED))
+    start = fedlib.params.row(algorithm.client_params(begin, everybody), 0)
     assert (largest_difference(start, params) > 1e-3) == (name in ("FeSEM", "FedGroup"))
     run = {"rounds": run.get("rounds", 4), "clients_per_round": run.get("cohort"), "seed": SEED, "progress": False}
     other = make(limit, network)

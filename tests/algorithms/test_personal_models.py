@@ -2,48 +2,23 @@
 
 import pytest
 import torch
-from reference import cohort, mean_by_examples
-from reference import trained as trained_on
-from twins import LOCAL, SEED, SIZES, client_data, largest_difference, ragged_clients, twin
-from twins import fit as fit_on
+from reference import averaged, cohort, mean_by_examples, trained
+from twins import LOCAL, SEED, SIZES, client_data, fit, largest_difference, ragged_clients, rows_differ, twin
 
 import fedlib
-from fedlib import Key
 from fedlib.algorithms import Ditto, FedRep, FineTunedFedAvg, LGFedAvg
-from fedlib.params import row
 
 ROUNDS, COHORT = 4, 3
-KEYS = [Key(SEED, t) for t in range(1, ROUNDS + 2)]
+KEYS = [fedlib.Key(SEED, t) for t in range(1, ROUNDS + 2)]
 NETWORKS = pytest.mark.parametrize(("network", "size"), [("MLP", len(SIZES)), ("CNN", COHORT)])
 HEAD = {"MLP": "dense2", "CNN": "dense1"}
 NEW = {900 + k: rows for k, rows in ragged_clients((4, 19), seed=5).items()}
 T, TUNED = 3, {"fedavg_rounds": 3, "finetune_epochs": 3}
 
 
-def fit(kind, clients, network="MLP", size=COHORT, rounds=ROUNDS, **settings):
-    return fit_on(kind, clients, network, rounds, size, device="cpu", **settings)
-
-
-def trained(module, start, xy, client, key, **settings):
-    return trained_on(module, start, xy, client, key, **(LOCAL | settings))
-
-
-def averaged(module, w, clients, size, key):
-    """The server's model after a round of FedAvg."""
-    drawn = cohort(clients, size, key)
-    return mean_by_examples({k: trained(module, w, clients[k], k, key) for k in drawn}, clients)
-
-
 def towards(w, lam):
     """The pull of Ditto, lam / 2 ||v - w||^2."""
     return lambda v: lam / 2 * sum((p - w[name]).square().sum() for name, p in v.items())
-
-
-def rows_differ(stack, rows):
-    """Largest difference of a stack from dictionaries of the same names, one for each row."""
-    rows = list(rows)
-    assert all(len(p) == len(rows) for p in stack.values())
-    return largest_difference(stack, {name: torch.stack([row[name] for row in rows]) for name in stack})
 
 
 def held(algorithm, result):
@@ -56,13 +31,13 @@ def held(algorithm, result):
 @NETWORKS
 def test_ditto(network, size, clients):
     """Algorithm 1 of Li et al. (2021): w by FedAvg, and v_k <- v_k - lr (grad F_k(v_k) + lambda (v_k - w^t))."""
-    algorithm, result = fit(Ditto, clients, network, size, lam=0.6)
+    algorithm, result = fit(Ditto, clients, network, cohort=size, lam=0.6)
     w, _, module = twin(network)
     v = dict.fromkeys(clients, w)
     for key in KEYS[:ROUNDS]:
         drawn = cohort(clients, size, key)
         v |= {k: trained(module, v[k], clients[k], k, key, penalty=towards(w, 0.6)) for k in drawn}
-        w = averaged(module, w, clients, size, key)
+        w = averaged(module, w, clients, cohort(clients, size, key), key)
     assert rows_differ(result.state.models, [w]) <= 1e-10
     assert rows_differ(result.state.own, v.values()) <= 1e-10
     assert rows_differ(held(algorithm, result), v.values()) <= 1e-10
@@ -74,7 +49,7 @@ def test_fedrep(network, size, together, clients):
     """Algorithm 1 of Collins et al. (2021); and FedPer, which trains both parts at once, is LG-FedAvg of the head."""
     name = HEAD[network]
     kind, settings = (LGFedAvg, {}) if together else (FedRep, {"head_epochs": 3})
-    algorithm, result = fit(kind, clients, network, size, local=(name,), **settings)
+    algorithm, result = fit(kind, clients, network, cohort=size, local=(name,), **settings)
     phi, _, module = twin(network)
 
     def is_head(n):
@@ -100,14 +75,14 @@ def test_fine_tuning(network, size, rate, clients):
     """FedAvg to the end, then every client trains the last model; one round more goes on from there."""
     w, _, module = twin(network)
     for key in KEYS[:T]:
-        w = averaged(module, w, clients, size, key)
+        w = averaged(module, w, clients, cohort(clients, size, key), key)
     v = dict.fromkeys(clients, w)
     never = set(clients).difference(*(cohort(clients, size, key) for key in KEYS[:T]))
     assert never or size == len(clients)
     for t, key in enumerate(KEYS[T : T + 2], T + 1):
         v = {k: trained(module, v[k], clients[k], k, key, epochs=3, lr=rate or LOCAL["lr"]) for k in clients}
         settings = {"eval_data": client_data(clients), "finetune_lr": rate, **TUNED}
-        algorithm, result = fit(FineTunedFedAvg, clients, network, size, t, **settings)
+        algorithm, result = fit(FineTunedFedAvg, clients, network, t, size, **settings)
         assert rows_differ(result.state.models, [w]) <= 1e-10
         assert rows_differ(held(algorithm, result), v.values()) <= 1e-10
     right = 0
@@ -131,11 +106,11 @@ ENROLLED = {  # settings; what a client trains in a round from the server's mode
 def test_a_new_client_trains_from_the_servers_model(case, clients):
     """Ditto's towards it; FedRep's a head of the start, on the representation as it is."""
     kind, settings, training = ENROLLED[case]
-    algorithm, result = fit(kind, clients, **settings)
-    (start, _, module), w = twin("MLP"), row(result.state.models, 0)
+    algorithm, result = fit(kind, clients, cohort=COHORT, **settings)
+    (start, _, module), w = twin("MLP"), fedlib.params.row(result.state.models, 0)
     v = dict.fromkeys(NEW, start | w)
     for t in (1, 2):
-        v = {k: trained(module, v[k], NEW[k], k, Key(11, t), **training(w)) for k in NEW}
+        v = {k: trained(module, v[k], NEW[k], k, fedlib.Key(11, t), **training(w)) for k in NEW}
     served = fedlib.new_clients(algorithm, result, client_data(NEW), rounds=2, seed=11)
     assert rows_differ(held(algorithm, served), v.values()) <= 1e-10
 
@@ -151,12 +126,12 @@ def test_a_run_too_short_to_fine_tune_says_so(clients):
 def test_who_is_lost_while_fine_tuning_goes_on_with_the_servers_model(clients):
     """And is scored with it, beside others who have one of their own; here it is the first two, and more."""
     data, seed, module = client_data(clients), 8, twin("MLP")[2]
-    algorithm, result = fit(FineTunedFedAvg, clients, size=None, rounds=T + 1, seed=seed, lost=0.4, **TUNED)
-    there = Key(seed, T + 1).uniform(data.id, "drop-out") >= 0.4
+    algorithm, result = fit(FineTunedFedAvg, clients, rounds=T + 1, seed=seed, lost=0.4, **TUNED)
+    there = fedlib.Key(seed, T + 1).uniform(data.id, "drop-out") >= 0.4
     assert torch.equal(result.state.tuned, there) and there.any() and not there[:2].any()
     own, accuracy = held(algorithm, result), fedlib.evaluate(algorithm, result, data)["accuracy"]
     for k, (x, y) in enumerate(clients.values()):
-        theta = row(own, k)
-        assert (largest_difference(theta, row(result.state.models, 0)) > 1e-6) == there[k]
+        theta = fedlib.params.row(own, k)
+        assert (largest_difference(theta, fedlib.params.row(result.state.models, 0)) > 1e-6) == there[k]
         module.load_state_dict(theta)
         assert accuracy[k] == pytest.approx(float((module(x).argmax(1) == y).double().mean()))

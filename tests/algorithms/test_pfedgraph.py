@@ -6,20 +6,13 @@ import numpy as np
 import pytest
 import torch
 from reference import cohort, flat, mean, trained
-from twins import LOCAL, SEED, SIZES, classification_loss, client_data, count, largest_difference, ragged_clients, twin
-from twins import fit as fit_on
+from twins import SEED, SIZES, client_data, count, fit, largest_difference, make, ragged_clients, twin
 
 import fedlib
-from fedlib import Key
-from fedlib.algorithm import Update
 from fedlib.algorithms.pfedgraph import PFedGraph, project_to_simplex
 from fedlib.params import row
 
-ROUNDS, COHORT = 4, 5
-
-
-def fit(clients, network="MLP", size=None, rounds=ROUNDS, **settings):
-    return fit_on(PFedGraph, clients, network, rounds, size, **settings)
+COHORT = 5
 
 
 # --- the quadratic programme ------------------------------------------------------------------------------------------
@@ -69,14 +62,14 @@ def slow(clients, network, size, alpha, lam, rounds):
     start, _, module = twin(network)
     models, graph = dict.fromkeys(clients, start), {}
     for t in range(1, rounds + 1):
-        drawn, ends = cohort(clients, size, Key(SEED, t)), {}
+        drawn, ends = cohort(clients, size, fedlib.Key(SEED, t)), {}
         for k in drawn:
             target = flat(models[k])
 
             def pull(theta):
                 return -lam * torch.cosine_similarity(flat(theta), target, dim=0) if t > 1 else 0
 
-            ends[k] = trained(module, models[k], clients[k], k, Key(SEED, t), penalty=pull, **LOCAL)
+            ends[k] = trained(module, models[k], clients[k], k, fedlib.Key(SEED, t), penalty=pull)
         sizes = np.array([len(clients[k][1]) for k in drawn])
         moved = {k: flat(end) - flat(start) for k, end in ends.items()}
         for i in drawn:
@@ -91,7 +84,7 @@ CASES = [("MLP", 8, 0.8, 0.0, 4), ("MLP", 3, 0.3, 0.5, 3), ("CNN", COHORT, 0.8, 
 
 @pytest.mark.parametrize(("network", "size", "alpha", "lam", "rounds"), CASES)
 def test_pfedgraph(network, size, alpha, lam, rounds, clients):
-    _, result = fit(clients, network, size, rounds, alpha=alpha, lam=lam)
+    _, result = fit(PFedGraph, clients, network, rounds, size, alpha=alpha, lam=lam)
     history, sent = result.history, size * 8 * count(twin(network)[0])
     assert (history[["bytes_down", "bytes_up"]] == sent).all(axis=None)
     assert (history["server_seconds (graph)"] > 0).all()
@@ -113,7 +106,7 @@ def test_pfedgraph(network, size, alpha, lam, rounds, clients):
 def test_new_clients(size, rounds, clients):
     """Two newcomers, one of one example; with a small cohort some known clients have never taken part."""
     alpha, (start, _, module) = 0.4, twin("MLP")
-    algorithm, result = fit(clients, size=size, alpha=alpha, rounds=1)
+    algorithm, result = fit(PFedGraph, clients, rounds=1, cohort=size, alpha=alpha)
     new = {1000 + k: rows for k, rows in ragged_clients((1, 12), seed=5).items()}
     placed = fedlib.new_clients(algorithm, result, client_data(new), rounds, seed=SEED).state
     models, graph = slow(clients, "MLP", size, alpha, 0.01, rounds=1)
@@ -122,7 +115,7 @@ def test_new_clients(size, rounds, clients):
     for i, (k, data) in enumerate(new.items()):
         own = mean([models[k] for k in known], n)
         for t in range(1, rounds + 1):
-            own = trained(module, own, data, k, Key(SEED, t), **LOCAL)
+            own = trained(module, own, data, k, fedlib.Key(SEED, t))
         moved = [flat(model) - flat(start) for model in (*(models[j] for j in known), own)]
         sizes = np.array([*n, len(data[1])])
         w = solve(cosines(moved[-1], moved), sizes / sizes.sum(), alpha)
@@ -138,10 +131,10 @@ def test_new_clients(size, rounds, clients):
 def test_new_clients_of_a_federation_in_which_all_were_lost(clients):
     """Everybody counts with the start. The newcomer's cosine with itself is 1, and 0 with those that never moved."""
     params, predict, module = twin("MLP")
-    algorithm = PFedGraph(classification_loss(predict), **LOCAL)
-    state, new = algorithm.init(params, client_data(clients), Key(SEED)), ragged_clients((9,))[10]
-    placed = algorithm.new_clients(state, client_data({1000: new}), Key(SEED), 1)
-    own, n = trained(module, params, new, 1000, Key(SEED, 1), **LOCAL), np.array([*SIZES, 9])
+    algorithm = make(PFedGraph)
+    state, new = algorithm.init(params, client_data(clients), fedlib.Key(SEED)), ragged_clients((9,))[10]
+    placed = algorithm.new_clients(state, client_data({1000: new}), fedlib.Key(SEED), 1)
+    own, n = trained(module, params, new, 1000, fedlib.Key(SEED, 1)), np.array([*SIZES, 9])
     w = solve(np.append(np.zeros(8), 1.0), n / n.sum(), algorithm.alpha)
     assert largest_difference(row(placed.models, 0), mean([own, params], [w[-1], 1 - w[-1]])) <= 1e-12
 
@@ -153,7 +146,7 @@ def test_from_which_alpha_on_nobody_else_counts():
     """As the page names it. What the models are at both ends says `test_limits`."""
     cosines, n = torch.tensor([[1.0, 0.2]]).double(), torch.tensor([3, 1])
     limit = (1 - 0.2) / (2 * (1 - 3 / 4 + 1 / 4))
-    rules = (PFedGraph(classification_loss(None), alpha=limit * by) for by in (0.999, 1.001))
+    rules = (make(PFedGraph, alpha=limit * by) for by in (0.999, 1.001))
     alone, others = (rule.weights(cosines, n)[0, 0] for rule in rules)
     assert alone == 1 > others > 0.99
 
@@ -163,9 +156,9 @@ def test_from_which_alpha_on_nobody_else_counts():
 
 def test_a_client_that_did_not_move_weighs_by_size():
     """Its update has no direction, so its cosines are 0, also with itself."""
-    algorithm = PFedGraph(classification_loss(None), alpha=0.5)
+    algorithm = make(PFedGraph, alpha=0.5)
     data = client_data(ragged_clients((3, 1)))
-    state = algorithm.init({"w": torch.tensor([1.0, 2.0]).double()}, data, Key(0))
+    state = algorithm.init({"w": torch.tensor([1.0, 2.0]).double()}, data, fedlib.Key(0))
     trained = {"w": torch.tensor([[1.0, 2.0], [1.0, 3.0]]).double()}
-    new = algorithm.aggregate(state, Update(torch.arange(2), per_client={"model": trained}))
+    new = algorithm.aggregate(state, fedlib.algorithm.Update(torch.arange(2), per_client={"model": trained}))
     assert new.graph.tolist() == [[0.75, 0.25], [0.25, 0.75]]

@@ -11,11 +11,7 @@ from twins import close, count, normal
 
 import fedlib
 from book.experiments.celeba import CelebACNN, CelebANet, scores_by_client
-from fedlib import models
 from fedlib.algorithms import FedAvg
-from fedlib.client.domain_net import DomainClassifier, DomainNet
-from fedlib.losses import cross_entropy
-from fedlib.params import row
 from fedlib.server.domain_graph import DomainGCN
 
 SMALL = CelebACNN((2, 11, 9), filters=3, blocks=3, classes=2)  # odd sides at each block
@@ -63,11 +59,7 @@ def test_equation_4_by_hand(layers):
     """Away from a start where gamma is 1 and beta 0."""
     net = CelebANet(SMALL, 3, layers)
     params = {n: p.double() + 0.3 * normal(*p.shape, seed=2 + k) for k, (n, p) in enumerate(net.init(0).items())}
-    x, w_d, real = (
-        normal(5, 2, 11, 9),
-        normal(5, 3, seed=1).softmax(-1),
-        torch.tensor([1.0, 1, 0, 1, 0], dtype=torch.float64),
-    )
+    x, w_d, real = normal(5, 2, 11, 9), normal(5, 3, seed=1).softmax(-1), torch.tensor([1, 1, 0, 1, 0]).double()
     close(net(params, x, w_d, real), by_hand(net, params, x, w_d, real), atol=1e-12)
     assert net(params, x, w_d, 0 * real).isfinite().all(), "of a client without a row in the batch"
 
@@ -80,12 +72,12 @@ def federation(image, classes, sizes=(5, 3, 4), seed=0):
 
 def test_scores_take_the_rows_of_a_client_as_one_batch():
     data = federation((2, 11, 9), 2)
-    plain = FedAvg(lambda p, b: cross_entropy(SMALL(p, b[0], b[2]), *b[1:]), predict=SMALL, batch_size=2)
+    plain = FedAvg(lambda p, b: fedlib.losses.cross_entropy(SMALL(p, b[0], b[2]), *b[1:]), predict=SMALL, batch_size=2)
     result = fedlib.fit(plain, SMALL.init(0), data, 1, progress=False)
     table = scores_by_client(SMALL, plain, result, data)
     assert list(table.columns) == ["id", "n", "accuracy"]
     for k, n in enumerate((5, 3, 4)):
-        right = SMALL(row(result.state.models, 0), data.x[data.index[k, :n]]).argmax(1) == data.y[k, :n]
+        right = SMALL(fedlib.params.row(result.state.models, 0), data.x[data.index[k, :n]]).argmax(1) == data.y[k, :n]
         assert table["accuracy"][k] == pytest.approx(float(right.double().mean()))
 
 
@@ -94,12 +86,12 @@ def test_scores_take_the_rows_of_a_client_as_one_batch():
 def test_the_papers_setting_from_training_to_clients_never_seen(name, tmp_path, monkeypatch):
     monkeypatch.setenv("FEDLIB_CHECKPOINTS", str(tmp_path))
     chapter = importlib.import_module("book.experiments.fedcg_graph")
-    classifier = DomainClassifier((2, 11, 9), 3, channels=(3, 4))
+    classifier = fedlib.client.domain_net.DomainClassifier((2, 11, 9), 3, channels=(3, 4))
     plain, gcn = SMALL, DomainGCN()
     net = CelebANet(plain, 3, ("conv3",), classifier)
     if name == "FEMNIST":
-        plain, gcn = models.CNN((2, 11, 9), (3, 3), (4, 2)), DomainGCN("bottleneck", factor=4)
-        net = DomainNet(plain, 3, ("conv2",), classifier)
+        plain, gcn = fedlib.models.CNN((2, 11, 9), (3, 3), (4, 2)), DomainGCN("bottleneck", factor=4)
+        net = fedlib.client.domain_net.DomainNet(plain, 3, ("conv2",), classifier)
     settings = chapter.PAPER[name] | {"rounds": 2, "cohort": 2}
     train, test = federation((2, 11, 9), 2), federation((2, 11, 9), 2, (2, 6), seed=7)
     scores = chapter.on_new_clients(name, net, gcn, train, test, settings, 0)

@@ -4,19 +4,14 @@ from dataclasses import replace
 
 import pytest
 import torch
-from cfl_worlds import LOCAL, LOSS, assert_ends, conflicting, recursion, weakest_cut
+from cfl_worlds import assert_ends, conflicting, recursion, weakest_cut
 from reference import flat
-from twins import client_data, ragged_clients, twin
+from twins import LOCAL, fit, ragged_clients, twin
 
-import fedlib
 from book.experiments.cfl_variants import RelativeCFL, ScheduledCFL, SteppedSplitHalfCFL, replay
 from fedlib.extensions import SplitHalfCFL
 
 LENGTHS = {"eps1": 0.8, "eps2": 0.1, "rest": 3, "min_size": 2}
-
-
-def final(algorithm, clients, rounds, seed=0):
-    return fedlib.fit(algorithm, twin("MLP")[0], client_data(clients), rounds, seed=seed, progress=False).state
 
 
 def test_relative_lengths_equal_the_recursion_in_plain_loops():
@@ -32,16 +27,15 @@ def test_relative_lengths_equal_the_recursion_in_plain_loops():
         parts = [[k for k, s in enumerate(side) if s == part] for part in (0, 1)]
         return (parts, t) if min(map(len, parts)) >= least else (None, begun)
 
-    algorithm = RelativeCFL(LOSS, **LOCAL, **LENGTHS)
-    state = final(algorithm, clients, 14, seed=3)
-    assert 2 <= len(state.splits) <= 8
-    assert_ends(algorithm, state, recursion(params, clients, 14, parts_of))
+    algorithm, result = fit(RelativeCFL, clients, rounds=14, seed=3, **LENGTHS)
+    assert 2 <= len(result.state.splits) <= 8
+    assert_ends(algorithm, result.state, recursion(params, clients, 14, parts_of))
 
 
 def test_replay_finds_the_first_decision_that_differs():
     def run(**thresholds):
-        algorithm = RelativeCFL(LOSS, **LOCAL, **(LENGTHS | thresholds))
-        return algorithm, final(algorithm, conflicting(), 14)
+        algorithm, result = fit(RelativeCFL, conflicting(), rounds=14, seed=0, **(LENGTHS | thresholds))
+        return algorithm, result.state
 
     algorithm, state = run()
     rounds = [cut.round for cut in state.splits]
@@ -67,19 +61,16 @@ def test_replay_finds_the_first_decision_that_differs():
 
 
 def test_a_schedule_splits_one_cluster_at_a_time():
-    algorithm = ScheduledCFL(LOSS, **LOCAL, schedule=(1, 2, 4), min_size=1)
-    assert [cut.round for cut in final(algorithm, conflicting(), 5).splits] == [1, 2, 4]
+    _, result = fit(ScheduledCFL, conflicting(), rounds=5, schedule=(1, 2, 4), min_size=1)
+    assert [cut.round for cut in result.state.splits] == [1, 2, 4]
 
 
 @pytest.mark.filterwarnings("ignore:CFL tested no cluster")
 def test_steps_cost_eight_bytes_and_change_nothing_else():
-    params, data, settings = twin("MLP")[0], client_data(ragged_clients()), LOCAL | {"every": 2, "test_epochs": 1}
-    ends = [
-        fedlib.fit(kind(LOSS, **settings), params, data, 3, progress=False)
-        for kind in (SplitHalfCFL, SteppedSplitHalfCFL)
-    ]
+    kinds, settings = (SplitHalfCFL, SteppedSplitHalfCFL), {"rounds": 3, "every": 2, "test_epochs": 1}
+    ends = [fit(kind, ragged_clients(), **settings)[1] for kind in kinds]
     plain, stepped = (end.history["bytes_up"].to_numpy() for end in ends)
-    assert (stepped - plain == 8 * len(data)).all()
+    assert (stepped - plain == 8 * len(ragged_clients())).all()
     a, b = (replace(end.state, norms=None) for end in ends)
     assert torch.equal(a.halves, b.halves) and torch.equal(ends[0].state.norms[:, :4], ends[1].state.norms[:, :4])
     assert all(torch.equal(p, b.models[name]) for name, p in a.models.items())

@@ -1,7 +1,7 @@
 """What the pages say of stored results is so: a claim that no longer holds fails here, and the page still opens.
 
 Each file in ``tests/book/claims/`` has ``PAGE`` (a notebook or page), ``CLAIMS`` (phrases of the page, each with a
-function that must be true of the stored figures) and ``GIVEN``, phrases whose numbers are no results: settings,
+function that must be true of the stored figures) and perhaps ``GIVEN``, phrases whose numbers are no results: settings,
 definitions, the papers' own figures, arithmetic.
 """
 
@@ -21,6 +21,7 @@ PATHS = sorted((notebooks.ROOT / "tests/book/claims").glob("*.py"))
 def module(path):
     spec = importlib.util.spec_from_file_location(f"claims_{path.stem}", path)
     found = importlib.util.module_from_spec(spec)
+    found.GIVEN = ()
     spec.loader.exec_module(found)
     return found
 
@@ -63,12 +64,8 @@ def test_every_number_of_the_prose_is_claimed_or_given(stem):
 def changed(figures, how, seed):
     """A copy of figures with every number changed: to zero, to its negative, doubled, or drawn anew."""
     draw = random.Random(seed)
-    rules = {
-        "zero": lambda v: 0.0,
-        "negative": lambda v: -v,
-        "large": lambda v: 3 * v + 1,
-        "drawn": lambda v: draw.uniform(-2, 2),
-    }
+    rules = {"zero": lambda v: 0.0, "negative": lambda v: -v, "large": lambda v: 3 * v + 1}
+    rules["drawn"] = lambda v: draw.uniform(-2, 2)
 
     def walk(node):
         if isinstance(node, dict):

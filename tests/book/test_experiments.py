@@ -5,7 +5,6 @@ import importlib
 import itertools
 import json
 import re
-import subprocess
 import sys
 from types import SimpleNamespace
 
@@ -114,9 +113,8 @@ def test_small_differences_of_rounding_do_not_count():
     assert running.moved({"a": [1.0]}, {"b": [1.0]}) == ["a", "b"]
 
 
-def test_the_command_says_what_is_current():
-    command = [sys.executable, "-m", "book.experiments", "cfl_geometry"]
-    said = subprocess.check_output(command, cwd=running.ROOT, text=True)
+def test_the_command_says_what_is_current(run_python):
+    said = run_python("-m", "book.experiments", "cfl_geometry", cwd=running.ROOT)
     assert re.fullmatch(r"cfl_geometry --preset full \(cfl_geometry\): current; it took [\d.]+ minutes on .+\n", said)
 
 

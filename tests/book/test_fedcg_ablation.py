@@ -9,19 +9,14 @@ import torch
 import fedlib
 from book.experiments import fedcg_ablation as chapter
 from book.experiments.worlds import LowRank
-from fedlib.algorithms import FedAvg
 from fedlib.client.domain_net import DomainClassifier, DomainNet
-from fedlib.extensions import FedCGKnownDomains
 from fedlib.extensions.mixture import em_domains
-from fedlib.losses import cross_entropy
-from fedlib.params import row
-from fedlib.server.domain_graph import DomainGCN
 
 graph = chapter.graph
 pytestmark = pytest.mark.filterwarnings("ignore:FedCG ended with round")  # these runs are short
 
 
-class NoW(DomainGCN):
+class NoW(fedlib.server.domain_graph.DomainGCN):
     """W is the identity for good."""
 
     def init(self, q, seed, layer=""):
@@ -38,18 +33,18 @@ def alone(here, layer, arm, w, settings, seed):
 
     def loss(params, batch, *w_d):
         x, y, real = batch
-        return cross_entropy(net(params, x, *w_d), y, real)
+        return fedlib.losses.cross_entropy(net(params, x, *w_d), y, real)
 
     if arm.modules:
         gcn = (LowRank if "W" in arm.parts else NoW)(relu="ReLU" in arm.parts) if arm.parts else None
         told = {"weights": "teacher", "teacher": lambda data, key: w}
         told |= {"net": net, "gcn": gcn, "warm_up": settings["warm_up"] if "A" in arm.parts else 10**6}
-        rule = FedCGKnownDomains(loss, predict=net, **told, **here.local)
+        rule = fedlib.extensions.FedCGKnownDomains(loss, predict=net, **told, **here.local)
     else:
-        rule = FedAvg(loss, predict=net, **here.local)
+        rule = fedlib.algorithms.FedAvg(loss, predict=net, **here.local)
     run = {"seed": seed, "dtype": torch.float64, "device": "cpu", "progress": False}
     state = fedlib.fit(rule, net.init(seed), here.train, settings["rounds"], here.cohort, **run).state
-    return row(rule.client_params(state, torch.arange(1)), 0)
+    return fedlib.params.row(rule.client_params(state, torch.arange(1)), 0)
 
 
 @pytest.mark.parametrize(("regime", "layer"), [("turned", "conv2"), ("styles", "dense2")])

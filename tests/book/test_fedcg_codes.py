@@ -7,7 +7,6 @@ import torch.nn.functional as F
 import fedlib
 from book.experiments import fedcg_codes as chapter
 from book.experiments.worlds import EXACT, loss_of
-from fedlib.algorithms import FedAvg
 
 
 def clients():
@@ -29,7 +28,7 @@ def test_separate_networks_are_federations_of_their_own():
         own = [(x, y) for x, y in own if len(x)]
         if own:
             some = fedlib.stack_clients(*map(list, zip(*own, strict=True)), classes=10, pixels=True)
-            rule = FedAvg(loss_of(chapter.NETWORK), lr=0.2, batch_size=None, epochs=1)
+            rule = fedlib.algorithms.FedAvg(loss_of(chapter.NETWORK), lr=0.2, batch_size=None, epochs=1)
             wanted = fedlib.fit(rule, start, some, 2, **EXACT).state.models
             seen += len(own) > 1
         else:

@@ -5,7 +5,6 @@ import torch
 
 import fedlib
 from book.experiments import fedcg_collapse as chapter
-from fedlib import models
 
 SETTINGS = chapter.FEW | {"rounds": 5}
 pytestmark = pytest.mark.filterwarnings("ignore:FedCG ended with round", "ignore:the domains collapsed")
@@ -19,7 +18,7 @@ def test_pairs_side_by_side_are_fedcgs(kind, head):
     image = here.train.x.shape[1:]
     net = chapter.classifier(image, head)
     students, teachers = chapter.train_pairs(here, net, arms, SETTINGS, 7, dtype=torch.float64)
-    trained = (models.MLP((image.numel(), 6)), "dense1"), (chapter.network(here), "dense2")
+    trained = (fedlib.models.MLP((image.numel(), 6)), "dense1"), (chapter.network(here), "dense2")
     for place, (every, rate) in enumerate(arms):
         local = {"lr": 0.2, "batch_size": SETTINGS["batch_size"], "refresh": every, "student_lr": rate}
         rule = chapter.fedcg(net, *trained[place % 2], **local)

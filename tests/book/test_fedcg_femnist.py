@@ -7,11 +7,10 @@ import numpy as np
 import pytest
 import torch
 
+import fedlib
 from book.experiments import fedcg_femnist as chapter
 from book.experiments.cfl_variants import RELATIVE
-from fedlib.algorithms import FedCG
 from fedlib.client.domain_net import DomainClassifier, DomainNet
-from fedlib.models import CNN
 
 
 @pytest.fixture(scope="module")
@@ -21,7 +20,7 @@ def here():
 
 @pytest.mark.parametrize("told", [True, False])
 def test_one_convolution_is_the_network_of_equation_4(told):
-    plain, student = CNN((2, 9, 8), (3, 4), (5,), 3, 1), DomainClassifier((2, 9, 8), 3)
+    plain, student = fedlib.models.CNN((2, 9, 8), (3, 4), (5,), 3, 1), DomainClassifier((2, 9, 8), 3)
     nets = [kind(plain, 3, ("conv2",), student) for kind in (DomainNet, chapter.OneConvolution)]
     params = {name: p.double() for name, p in nets[0].init(0).items()} | {"lam.conv2": torch.tensor(0.7).double()}
     x = torch.rand(6, 2, 9, 8, dtype=torch.float64)
@@ -62,7 +61,7 @@ def test_the_papers_settings(here):
     assert algorithm.student_lr == 1e-4 and algorithm.net.layers == ("conv2",) and algorithm.net.domains == 4
     assert algorithm.net.classifier.channels == (32, 64) and algorithm.net.classifier.pooled
     assert algorithm.gcn.weights == "bottleneck" and algorithm.gcn.relu and algorithm.beta == 0.5
-    assert type(algorithm) is FedCG and paper["fraction"] == [0.6, 0.2, 0.2]
+    assert type(algorithm) is fedlib.algorithms.FedCG and paper["fraction"] == [0.6, 0.2, 0.2]
 
 
 def test_rates_are_chosen_by_validation_writers(here, monkeypatch):

@@ -32,9 +32,7 @@ def in_torch(params, norm):
 def test_it_is_torchs_normalisation(norm):
     """By the batch without its padding, and by what is kept."""
     draw = torch.Generator().manual_seed(0)
-    params = {
-        name: torch.rand(p.shape, generator=draw, dtype=torch.float64) for name, p in Network(norm).init(0).items()
-    }
+    params = {name: torch.rand(p.shape, generator=draw).double() for name, p in Network(norm).init(0).items()}
     x = torch.rand(6, 1, 14, 14, generator=draw, dtype=torch.float64)
     module = in_torch(params, norm)
     if norm != "own":

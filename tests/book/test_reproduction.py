@@ -102,11 +102,5 @@ def test_figure_3_is_drawn_with_its_words(built):
 
 def test_the_page_is_built_again_when_a_file_has_changed(built):
     app, _ = built
-    names = {str(path).rpartition("/")[2] for path in app.env.dependencies["index"]}
-    assert names == {
-        "published.csv",
-        "verdicts.csv",
-        "cfl_figure3.json",
-        "cfl_figure3_torn.json",
-        "fedsgcnn_paper.json",
-    }
+    read = {str(path).rpartition("/")[2] for path in app.env.dependencies["index"]}
+    assert read == {"published.csv", "verdicts.csv", "cfl_figure3.json", "cfl_figure3_torn.json", "fedsgcnn_paper.json"}

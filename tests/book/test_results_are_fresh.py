@@ -21,15 +21,16 @@ def test_every_stored_result_has_an_experiment():
     assert {experiment.result for experiment in EXPERIMENTS.values()} == stored
 
 
+GROUPED = [pytest.param(name, marks=pytest.mark.xdist_group(name.split()[0])) for name in EXPERIMENTS]
+
+
 @functools.cache
 def computed(probe):
     """Several presets of a module have one probe."""
     return running.probe_of(SimpleNamespace(probe=probe))
 
 
-@pytest.mark.parametrize(
-    "which", [pytest.param(name, marks=pytest.mark.xdist_group(name.split()[0])) for name in EXPERIMENTS]
-)
+@pytest.mark.parametrize("which", GROUPED)
 def test_the_code_behaves_as_when_it_was_measured(which):
     experiment = EXPERIMENTS[which]
     stored = results.load(experiment.path)["probe"]

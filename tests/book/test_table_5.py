@@ -6,6 +6,7 @@ from functools import partial
 import numpy as np
 import pytest
 import torch
+from twins import start_of
 
 import fedlib
 from book.experiments import fedsgcnn_tables as chapter
@@ -23,21 +24,17 @@ def task(request):
     return chapter.in_double(chapter.task_of(small, tabular.table(table), True, 3, 40))
 
 
-def start_of(task):
-    return {name: p.double() for name, p in task.net.init(3).items()}
-
-
 def test_side_by_side_is_one_after_another(task):
     each = torch.arange(6)
     arms = {"+ clusters": GROUPS, "Standalone": each, "LG-FedAvg": ONE, "+ MMD": ONE, "alone": each}
-    curves = chapter.side_by_side(task, arms, start_of(task), 3, 3)
+    curves = chapter.side_by_side(task, arms, start_of(task.net, 3), 3, 3)
     of_pairs = {"+ clusters": {"assignment": GROUPS}, "+ MMD": {}, "alone": {"assignment": each}}
     rules = {name: LGFedAvg(task.loss, mmd=0.5, **more, **task.how) for name, more in of_pairs.items()}
     rules |= {"Standalone": LocalOnly(task.loss, **task.how), "LG-FedAvg": LGFedAvg(task.loss, **task.how)}
     sets = {"own": task.clients.validation, "hold-out": task.clients.test}
     for name, rule in rules.items():
         how = {"eval_data": sets, "seed": 3, "progress": False}
-        history = fedlib.fit(rule, start_of(task), task.clients.train, 3, 3, **how).history
+        history = fedlib.fit(rule, start_of(task.net, 3), task.clients.train, 3, 3, **how).history
         for where in sets:
             expected = history[f"{where}_{task.score}"].dropna().to_numpy()
             np.testing.assert_allclose(curves[name][where].of(), expected, atol=1e-10)
@@ -48,12 +45,12 @@ def test_side_by_side_is_one_after_another(task):
 def test_distances_and_clusters_are_those_of_fedsgcnn(task):
     learn = partial(chapter.model_graph.train_siamese, epochs=15)
     rule = FedSGCNN(task.loss, pair_rounds=2, learn=learn, **task.how)
-    state = fedlib.fit(rule, start_of(task), task.clients.train, 1, seed=3, progress=False).state
-    torch.testing.assert_close(chapter.distances(task, start_of(task), SETTINGS, 3)["loss"], state.distance)
+    state = fedlib.fit(rule, start_of(task.net, 3), task.clients.train, 1, seed=3, progress=False).state
+    torch.testing.assert_close(chapter.distances(task, start_of(task.net, 3), SETTINGS, 3)["loss"], state.distance)
 
 
 def test_another_rounding_moves_the_last_place(task):
-    start = start_of(task)
+    start = start_of(task.net, 3)
     single = {name: p.float() for name, p in start.items()}
     for params, eps in ((start, 2.0**-52), (single, 2.0**-23)):
         other = chapter.nudged(params, 0)

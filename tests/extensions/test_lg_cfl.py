@@ -4,16 +4,12 @@ from dataclasses import dataclass, fields, replace
 
 import numpy as np
 import torch
-from cfl_worlds import LOCAL, LOSS, conflicting
-from reference import flat
-from twins import assert_same, client_data, largest_difference, ragged_clients, twin
+from cfl_worlds import LOSS, conflicting
+from reference import descend, flat
+from twins import LOCAL, assert_same, client_data, largest_difference, ragged_clients, regression_loss, start_of, twin
 
 import fedlib
-from fedlib import Key
-from fedlib.algorithms import CFL, LGFedAvg
 from fedlib.extensions import LGCFL, SplitHalfCFL, lg_cfl
-from fedlib.losses import mse
-from fedlib.models import MLP
 from fedlib.params import number_of_rows, row
 from fedlib.server.split_tree import walk
 
@@ -33,10 +29,10 @@ class OneCut(LGCFL):
         return state.round == self.after, False
 
     def cut(self, state, update, c, i):
-        return CFL.cut(self, state, update, c, i)
+        return fedlib.algorithms.CFL.cut(self, state, update, c, i)
 
     def part(self, state, update, i):
-        return CFL.part(self, state, update, i)
+        return fedlib.algorithms.CFL.part(self, state, update, i)
 
 
 def fit(algorithm, data=RAGGED, rounds=8, params=PARAMS, **more):
@@ -56,20 +52,16 @@ def test_clusters_go_on_as_federations_of_lg_fedavg():
     """From the split on, each cluster trains as LG-FedAvg does from the same state."""
     before, after = (fit(OneCut(LOSS, **LOCAL, after=3, min_size=1), rounds=t).state for t in (3, 4))
     assert number_of_rows(before.models) == 2
-    lg = LGFedAvg(LOSS, **LOCAL, assignment=before.assignment)
-    state = replace(lg.init(PARAMS, RAGGED, Key(3)), models=before.models, local=before.local)
-    update = lg.train(state, RAGGED, torch.arange(len(RAGGED)), Key(3, 4))
+    lg = fedlib.algorithms.LGFedAvg(LOSS, **LOCAL, assignment=before.assignment)
+    state = replace(lg.init(PARAMS, RAGGED, fedlib.Key(3)), models=before.models, local=before.local)
+    update = lg.train(state, RAGGED, torch.arange(len(RAGGED)), fedlib.Key(3, 4))
     assert largest_difference(after.models, lg.aggregate(state, update).models) <= 1e-12
     assert largest_difference(after.local, update.client_state["local"]) == 0
 
 
-NET = MLP((5, 8, 6, 1))
-START = {name: p.double() for name, p in NET.init(0).items()}
+NET = fedlib.models.MLP((5, 8, 6, 1))
+loss, START = regression_loss(NET), start_of(NET)
 PLANTED = {"lr": 0.05, "batch_size": None, "epochs": 5}
-
-
-def loss(params, batch):
-    return mse(NET(params, batch[0]), *batch[1:])
 
 
 def planted(ids, seed, n=30):
@@ -100,13 +92,8 @@ def test_what_new_clients_are_given_by_hand(monkeypatch):
     (cut,), one = state.splits, planted([21], 1)
     x, y, _ = one.all_rows(torch.float64)
 
-    def train(theta, steps, names=tuple(START)):
-        for _ in range(steps):
-            theta = {n: p.clone().requires_grad_() for n, p in theta.items()}
-            value = ((NET(theta, x[0])[:, 0] - y[0]) ** 2).mean()
-            gradient = dict(zip(theta, torch.autograd.grad(value, list(theta.values())), strict=True))
-            theta = {n: (p - 0.05 * gradient[n] * (n in names)).detach() for n, p in theta.items()}
-        return theta
+    def train(theta, steps, names=None):
+        return descend(lambda p, _: ((NET(p, x[0])[:, 0] - y[0]) ** 2).mean(), theta, range(steps), 0.05, names)
 
     node = {n: p[0] for n, p in cut.start.items()}
     theta = train(train(START | node, 3 * 5, START_LOCAL), 5)
@@ -120,7 +107,7 @@ def test_what_new_clients_are_given_by_hand(monkeypatch):
         return walk(splits, clients, lambda shared: seen.append(first_update(shared)) or seen[-1])
 
     monkeypatch.setattr(lg_cfl, "walk", watched)
-    new = algorithm.new_clients(state, one, Key(0), rounds=3)
+    new = algorithm.new_clients(state, one, fedlib.Key(0), rounds=3)
     assert largest_difference(row(seen[0], 0), moved) <= 1e-10
     assert new.assignment.tolist() == [goes]
     expected = train(START | row(state.models, goes), 3 * 5, START_LOCAL)

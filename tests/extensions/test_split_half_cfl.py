@@ -1,25 +1,21 @@
 """Split-half CFL against the same rule in plain loops."""
 
 import math
-import warnings
 from dataclasses import replace
 from itertools import product
 
 import numpy as np
 import pytest
 import torch
-from cfl_worlds import LOCAL, LOSS, assert_ends, begin, conflicting, recursion, train_one
+from cfl_worlds import LOSS, assert_ends, begin, conflicting, recursion, train_one
 from reference import flat
 from scipy import stats
-from twins import classification_loss, client_data, count, ragged_clients, twin
+from twins import LOCAL, classification_loss, client_data, count, fit, ragged_clients, twin
 
 import fedlib
 from fedlib import Key, datasets, partition
-from fedlib.algorithm import Update
 from fedlib.data import halves
 from fedlib.extensions.split_half_cfl import SplitHalfCFL, chance_of_shared_cut, cosines_of_halves
-from fedlib.params import row
-from fedlib.server.clusters import bipartition
 
 
 def average_linkage(vectors):
@@ -88,10 +84,9 @@ def test_equals_the_recursion_in_plain_loops():
         due = len(clients) > 3 and chance(halves) < OFTEN["level"] and min(map(len, sides)) >= OFTEN["min_size"]
         return sides if due else None, halves
 
-    algorithm = SplitHalfCFL(LOSS, **LOCAL, **OFTEN)
-    state = fedlib.fit(algorithm, params, client_data(clients), 14, seed=3, progress=False).state
-    assert 2 <= len(state.splits) <= 8 and not state.finished.any()
-    assert_ends(algorithm, state, recursion(params, clients, 14, parts_of))
+    algorithm, result = fit(SplitHalfCFL, clients, rounds=14, seed=3, **OFTEN)
+    assert 2 <= len(result.state.splits) <= 8 and not result.state.finished.any()
+    assert_ends(algorithm, result.state, recursion(params, clients, 14, parts_of))
 
 
 WHOLE = "every={} rounds and needs all clients of a cluster of 4 or more"
@@ -107,13 +102,10 @@ SHORT = [
 
 
 @pytest.mark.parametrize(("settings", "cohort", "said"), SHORT)
-def test_a_run_that_could_test_nothing_says_so_at_its_end(settings, cohort, said):
-    with warnings.catch_warnings(record=True) as found:
-        warnings.simplefilter("always")
-        algorithm = SplitHalfCFL(LOSS, **LOCAL, **settings, test_epochs=1)
-        data = client_data(conflicting(1) if cohort == 3 else conflicting())
-        fedlib.fit(algorithm, twin("MLP")[0], data, 6, cohort, progress=False)
-    assert len(found) == bool(said) and all(said in str(w.message) and "round 6" in str(w.message) for w in found)
+def test_a_run_that_could_test_nothing_says_so_at_its_end(settings, cohort, said, recwarn):
+    clients = conflicting(1) if cohort == 3 else conflicting()
+    fit(SplitHalfCFL, clients, rounds=6, cohort=cohort, test_epochs=1, **settings)
+    assert len(recwarn) == bool(said) and all(said in str(w.message) and "round 6" in str(w.message) for w in recwarn)
 
 
 def test_a_round_without_halves_is_no_test():
@@ -127,11 +119,11 @@ def test_a_round_without_halves_is_no_test():
 
 def test_sums_of_halves_are_made_by_the_first_test():
     """3 K^2 numbers, in each checkpoint too: not before a whole cluster has been tested."""
-    algorithm, data = SplitHalfCFL(LOSS, **LOCAL, every=3, test_epochs=2, level=0.2), client_data(conflicting())
+    settings = {"every": 3, "test_epochs": 2, "level": 0.2}
     for rounds, cohort in ((2, None), (3, 8)):
         with pytest.warns(UserWarning, match="CFL tested no cluster"):
-            state = fedlib.fit(algorithm, twin("MLP")[0], data, rounds, cohort, progress=False).state
-        assert state.halves.shape == (3, 0, 0)
+            _, result = fit(SplitHalfCFL, conflicting(), rounds=rounds, cohort=cohort, **settings)
+        assert result.state.halves.shape == (3, 0, 0)
 
 
 def test_halves_of_a_client_that_stands_still_say_nothing_of_it_and_all_of_the_others():
@@ -212,7 +204,7 @@ def test_clients_with_noisier_updates_are_no_group():
         sure = torch.from_numpy(np.exp(random.standard_normal((20, 1))))
         cosines = summed(updates(random, 20, 0.3 * sure))
         found.append(chance_of_shared_cut(cosines))
-        side = bipartition(cosines[0], "average").assignment == 1
+        side = fedlib.server.clusters.bipartition(cosines[0], "average").assignment == 1
         if found[-1] < 1 and 1 < side.sum() < 19:
             place = cosines[2].T[:, side].mean(1) - cosines[2].T[:, ~side].mean(1)
             naive.append(stats.ttest_ind(place[side], place[~side], alternative="greater").pvalue)
@@ -240,7 +232,7 @@ def test_the_probabilities_of_two_tests_are_those_of_plain_loops():
         clients = conflicting(groups, each, seed=seed)
         run = {"data": client_data(clients), "seed": seed, "progress": False}
         found = fedlib.fit(algorithm, start, rounds=2, **run).state.norms[:, 4].tolist()
-        middle = row(fedlib.fit(replace(algorithm, level=0), start, rounds=1, **run).state.models, 0)
+        middle = fedlib.params.row(fedlib.fit(replace(algorithm, level=0), start, rounds=1, **run).state.models, 0)
         halves = None
         for t, params in ((1, start), (2, middle)):
             halves = halves_after(params, clients, t, seed, 3, half_size(clients), halves)
@@ -264,7 +256,7 @@ def told(n, halves, update=None):
     entry = {name: {"w": part} for name, part in zip(names, parts, strict=True)} | {"n": torch.as_tensor(n)}
     algorithm = SplitHalfCFL(LOSS, every=1)
     start = begin(algorithm, n, {"w": torch.zeros(halves[0].shape[1])})
-    return algorithm.aggregate(start, Update(torch.arange(len(n)), per_client=entry))
+    return algorithm.aggregate(start, fedlib.algorithm.Update(torch.arange(len(n)), per_client=entry))
 
 
 def test_a_client_with_one_example_is_not_tested():
@@ -281,19 +273,17 @@ def test_a_client_with_one_example_is_not_tested():
 
 @pytest.mark.filterwarnings("ignore:CFL tested no cluster")
 def test_halves_are_trained_in_rounds_of_a_test_only():
-    params, data = twin("MLP")[0], client_data(ragged_clients())
-    size = 8 * count(params)
+    clients, size = ragged_clients(), 8 * count(twin("MLP")[0])
     for settings, tests in (({"every": 2}, [2, 4]), ({"every": 1}, [1, 2, 3, 4]), ({"level": 0}, [])):
-        history = fedlib.fit(SplitHalfCFL(LOSS, **LOCAL, **settings), params, data, 4, progress=False).history
+        history = fit(SplitHalfCFL, clients, **settings)[1].history
         up = history.get("bytes_up (clustering)", history["round"] * 0.0).fillna(0)
-        assert up.tolist() == [2 * len(data) * size * (t in tests) for t in range(1, 5)]
+        assert up.tolist() == [2 * len(clients) * size * (t in tests) for t in range(1, 5)]
 
 
 def test_halves_know_no_stragglers():
     """Slow clients that stopped early in both halves would look like a group."""
-    params, data = twin("MLP")[0], client_data(ragged_clients())
-    rules = (SplitHalfCFL(LOSS, **LOCAL, every=1, stragglers=s) for s in (0.0, 0.9))
-    a, b = (fedlib.fit(rule, params, data, 1, progress=False).state for rule in rules)
+    settings = {"rounds": 1, "every": 1}
+    a, b = (fit(SplitHalfCFL, ragged_clients(), stragglers=s, **settings)[1].state for s in (0.0, 0.9))
     assert torch.equal(a.halves, b.halves) and not torch.equal(*(s.models["dense1.bias"] for s in (a, b)))
 
 

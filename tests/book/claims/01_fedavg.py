@@ -72,8 +72,4 @@ CLAIMS = {
     "With two starts, it is 4.0 points worse.": holds(ALONE, OWN, "accuracy", points="4.0"),
 }
 
-GIVEN = [
-    "line, 85 % of the test examples,",
-    "until 85 % or 90 % of the test examples are right",
-    "For 85 % on IID clients",
-]
+GIVEN = ["line, 85 % of the test examples,", "until 85 % or 90 % of the test examples", "For 85 % on IID clients"]

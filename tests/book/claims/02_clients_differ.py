@@ -17,13 +17,9 @@ CLAIMS = {
     ),
     "Writers are the mild end of the scale.": apart(0.02, 1, WRITERS, "FedAvg", "alone", "pooled"),
     "About five in six do at least as well with FedAvg as alone": better_alone(0.13, 0.2, WRITERS, "FedAvg"),
-    "the worst tenth reaches 0.80 instead of 0.56": printed(
-        WRITERS, {"FedAvg": "0.80", "alone": "0.56"}, "worst decile"
-    ),
+    "worst tenth reaches 0.80 instead of 0.56": printed(WRITERS, {"FedAvg": "0.80", "alone": "0.56"}, "worst decile"),
     "and their label distance is smaller": ratio(0, 1, WRITERS, "the deal", "IID control", "label distance"),
     "Their $B^2$ is about a quarter larger than by chance": ratio(
         1.2, 1.3, WRITERS, "the deal", "IID control", "gradient dissimilarity"
     ),
 }
-
-GIVEN = []

@@ -43,5 +43,3 @@ CLAIMS = {
     ),
     "all methods had 160 rounds": same(NAME, OURS, "IFCA", "rounds"),
 }
-
-GIVEN = []

@@ -34,5 +34,3 @@ CLAIMS = {
         printed((RESULT, STUDENT), {NOTHING: "0.67", OWN: "0.88", GUESSED: "0.84"}),
     ),
 }
-
-GIVEN = []

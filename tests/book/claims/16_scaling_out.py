@@ -108,5 +108,3 @@ CLAIMS = {
     "3.4 times.": every(slower("W2", LOOPS, "18", "50"), slower("W2", ["FedJAX"], "3.4", "3.4")),
     "With LeNet-5 the factors are 1.8 to 4.3.": slower("W3", [*LOOPS, "FedJAX"], "1.8", "4.3"),
 }
-
-GIVEN = []

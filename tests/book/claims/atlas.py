@@ -31,5 +31,3 @@ CLAIMS = {
     "on the scoreboard it stays within a few points of training alone, and behind FedAvg in every seed wherever "
     "one model is right": every(near_training_alone, in_every_seed("FedAvg", "FedProto", *ALIKE)),
 }
-
-GIVEN = []

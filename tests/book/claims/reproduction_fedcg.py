@@ -4,21 +4,7 @@ import statistics
 from functools import partial
 
 import numpy as np
-from book.claiming import (
-    HOLDS,
-    OPPOSITE,
-    UNDECIDED,
-    ahead,
-    average,
-    beats,
-    between,
-    every,
-    level,
-    printed,
-    says,
-    shows,
-    so_many,
-)
+from book.claiming import HOLDS, OPPOSITE, UNDECIDED, average, beats, between, every, level, printed, says, so_many
 
 from book import claiming
 
@@ -29,7 +15,7 @@ def preferences(read):
     """Entries of A beside the diagonal, digits in styles, from an equal start."""
     A = np.array(read("fedcg_graph")["adjacency"]["digits: FedCG"])
     beside = A[~np.eye(len(A), dtype=bool)]
-    return shows(beside.min(), "0.11") and shows(beside.max(), "0.23")
+    return claiming.shows(beside.min(), "0.11") and claiming.shows(beside.max(), "0.23")
 
 
 # ---- FEMNIST with the paper's settings: a single run ----
@@ -56,7 +42,7 @@ lead = claiming.apart(0.0385, 0.0395, PAPER, FEDCG, "FedAvg", "accuracy")
 femnist = every(printed(PAPER, {"FedAvg": "0.47"}, "accuracy"), lead, clients)  # as the table's line has it
 lead_printed = every(
     printed(PRINTED, {FEDCG: "0.62"}, "accuracy"),
-    lambda read: shows(100 * (claiming.mean(read(PRINTED), FEDCG, "accuracy") - 0.47015), "15.2"),
+    lambda read: claiming.shows(100 * (claiming.mean(read(PRINTED), FEDCG, "accuracy") - 0.47015), "15.2"),
     printed(PAPER, {"FedAvg": "0.47015"}, "accuracy"),
 )
 
@@ -132,10 +118,8 @@ WHOLE, WITHOUT, LATE = "A + W + ReLU", "no graph", "accuracy, late"
 
 def places(who):
     """With domains that are known, found or drawn at random."""
-    result = "fedcg_ablation" if who == "known" else "fedcg_ablation_others"
-    return [
-        (result, f"{way}, {at}, {who}") for way in ("turned", "styles") for at in ("last convolution", "last layer")
-    ]
+    name = "fedcg_ablation" if who == "known" else "fedcg_ablation_others"
+    return [(name, f"{way}, {at}, {who}") for way in ("turned", "styles") for at in ("last convolution", "last layer")]
 
 
 KNOWN = places("known")
@@ -196,11 +180,10 @@ NO_GRAPH = "FedCG, no graph"
 GRAPHS = [f"FedCG {a}{w}{relu}" for a in "UH" for w in ("", " W") for relu in ("", " ReLU")]
 
 
-def pairs_of(counts, first, second, **points):
-    """Verdicts on "an arm with the first word is above the same with the second", of FedCG on both data sets."""
+def verdicts(counts, arms, **points):
+    """So many verdicts on "the first of two arms is above the second" on both data sets: each word; and by what."""
 
     def ask(read):
-        arms = [(arm, arm.replace(first, second)) for arm in GRAPHS if first in arm]
         found = [gap for a, b in arms for gap in claiming.gaps(read, CODES, a, b, "accuracy")]
         words = [gap["verdict"] for gap in found]
         told = {gap["verdict"]: 100 * gap["difference"] for gap in found if gap["verdict"] != UNDECIDED}
@@ -211,31 +194,20 @@ def pairs_of(counts, first, second, **points):
     return ask
 
 
-def beside_no_graph(read):
-    """One above, one below, the others undecided."""
-    found = claiming.gaps(read, CODES, GRAPHS, NO_GRAPH, "accuracy")
-    told = {gap["verdict"]: 100 * gap["difference"] for gap in found if gap["verdict"] != UNDECIDED}
-    count = len(found), sum(gap["verdict"] == UNDECIDED for gap in found)
-    return count == (16, 14) and claiming.shows(told[HOLDS], "1.8") and claiming.shows(told[OPPOSITE], "-0.8")
+def pairs_of(counts, first, second, **points):
+    """Of FedCG with the first word, and the same with the second."""
+    return verdicts(counts, [(arm, arm.replace(first, second)) for arm in GRAPHS if first in arm], **points)
 
 
-def w_in_gcn(read):
-    words = [gap["verdict"] for a in "UH" for gap in claiming.gaps(read, CODES, f"GCN {a} W", f"GCN {a}", "accuracy")]
-    return sorted(words) == sorted([HOLDS, HOLDS, UNDECIDED, UNDECIDED])
-
-
+beside_no_graph = verdicts([1, 14, 1], [(arm, NO_GRAPH) for arm in GRAPHS], **{HOLDS: "1.8", OPPOSITE: "-0.8"})
+w_in_gcn = verdicts([2, 2, 0], [(f"GCN {a} W", f"GCN {a}") for a in "UH"])
 added_beat_alone = every(
-    *(ahead(CODES, f"FedCG {a}", f"GCN {a}", "accuracy") for a in "UH"),
+    *(claiming.ahead(CODES, f"FedCG {a}", f"GCN {a}", "accuracy") for a in "UH"),
     *(claiming.apart(0.45, 0.5, DIGITS, f"FedCG {a}", f"GCN {a}", "accuracy") for a in "UH"),
     *(claiming.apart(0.125, 0.2, CLOTHES, f"FedCG {a}", f"GCN {a}", "accuracy") for a in "UH"),
 )
-hardly_begun = so_many(
-    4,
-    20,
-    lambda read: (
-        v < 0.2 for v in claiming.each_seed(read, DIGITS, ["GCN U", "GCN H", "GCN U W", "GCN H W"], "accuracy")
-    ),
-)
+GCNS = ["GCN U", "GCN H", "GCN U W", "GCN H W"]
+hardly_begun = so_many(4, 20, lambda read: (v < 0.2 for v in claiming.each_seed(read, DIGITS, GCNS, "accuracy")))
 
 # ---- how domains are found ----
 
@@ -385,9 +357,7 @@ CLAIMS = {
         says(UNDECIDED, [TURNED[0], *KNOWN[2:]], WHOLE, WITHOUT, LATE), says(OPPOSITE, TURNED[1], WHOLE, WITHOUT, LATE)
     ),
     "by 23 points after 100 rounds, by 7 after 200, and by 3 after 300": every(
-        behind("accuracy, 100", points="-23"),
-        behind("accuracy, 200", points="-7"),
-        behind("accuracy, 300", points="-3"),
+        *(behind(f"accuracy, {t}", points=p) for t, p in ((100, "-23"), (200, "-7"), (300, "-3")))
     ),
     "After a hundred rounds it costs 11 points in the last convolution and 13 in the last layer, in every seed.": every(
         costs_in_every_seed("accuracy, 100", "-11", "-13"), effect(UNDECIDED, "A", KNOWN, within=0.015)
@@ -452,8 +422,7 @@ CLAIMS = {
     "With three and with four domains, the classifier is above k-means in every seed.": every(above_k_means, one_used),
     "How $A$ starts is undecided for two, three and four domains.": by_domains(level, {"a": "rand"}, {}, 2, 3, 4),
     "with three and four they cost 0.6 and 1.6 points": every(
-        by_domains(partial(says, OPPOSITE, points="-0.6"), SOFT, {}, 3),
-        by_domains(partial(says, OPPOSITE, points="-1.6"), SOFT, {}, 4),
+        *(by_domains(partial(says, OPPOSITE, points=p), SOFT, {}, d) for d, p in ((3, "-0.6"), (4, "-1.6"))),
         by_domains(partial(says, UNDECIDED), SOFT, {}, 2),
     ),
     "ours are undecided, with a mean that is lower by six to eight points": every(
@@ -490,7 +459,7 @@ CLAIMS = {
     ),
 }
 
-RARE = "rare_domains"
+RARE, COST = "rare_domains", ((50, "-13"), (100, "-8.5"))
 CLAIMS |= {
     "$A$ alone changes nothing measurable, and the whole graph is 1.4 points above modules after 100 rounds and "
     "undecided after 50.": every(
@@ -499,13 +468,7 @@ CLAIMS |= {
         says(UNDECIDED, RARE, "FedCG", "modules", "rare twins: rare, 50"),
     ),
     "Where they resemble none, it costs 13 points and then 8.5": every(
-        says(OPPOSITE, RARE, "FedCG", "modules", "rare strangers: rare, 50", points="-13"),
-        says(OPPOSITE, RARE, "FedCG", "modules", "rare strangers: rare, 100", points="-8.5"),
+        *(says(OPPOSITE, RARE, "FedCG", "modules", f"rare strangers: rare, {t}", points=p) for t, p in COST)
     ),
 }
-GIVEN = [
-    "its learning rate of 0.001",
-    "four rates from 0.03 to 0.6",
-    "FedProx ($\\mu$ = 0.1)",
-    "where the paper has 2.1",
-]
+GIVEN = ["learning rate of 0.001", "four rates from 0.03 to 0.6", "FedProx ($\\mu$ = 0.1)", "where the paper has 2.1"]

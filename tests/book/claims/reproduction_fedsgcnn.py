@@ -2,20 +2,7 @@
 
 from functools import partial
 
-from book.claiming import (
-    HOLDS,
-    OPPOSITE,
-    UNDECIDED,
-    average,
-    between,
-    each_seed,
-    every,
-    mean,
-    parts,
-    ratio,
-    says,
-    shows,
-)
+from book.claiming import HOLDS, OPPOSITE, UNDECIDED, average, between, each_seed, every, mean, parts, says, shows
 
 from book import claiming
 
@@ -221,11 +208,11 @@ CLAIMS = {
         printed({WITH: "0.151", WITHOUT: "0.150"}, "R2"), undecided(WITH, WITHOUT, "R2")
     ),
     "The clouds of the two groups come closer by less than a tenth of their squared MMD": every(
-        ratio(0.9, 1, NAME, WITH, WITHOUT, "MMD^2, other group"), beats(WITHOUT, WITH, "MMD^2, other group")
+        claiming.ratio(0.9, 1, NAME, WITH, WITHOUT, "MMD^2, other group"), beats(WITHOUT, WITH, "MMD^2, other group")
     ),
     "while a client's traffic rises from 4 to 14 kB per round": printed({WITH: "14", WITHOUT: "4"}, "kB"),
     "A weight of 20 halves the spread and loses in every seed.": every(
-        ratio(0.45, 0.6, NAME, "space: centroid, weight 20", WITHOUT, "spread"),
+        claiming.ratio(0.45, 0.6, NAME, "space: centroid, weight 20", WITHOUT, "spread"),
         beats(WITHOUT, "space: centroid, weight 20", "R2"),
     ),
     "On Boston Housing, the paper's own table, the effect is not significant either.": every(
