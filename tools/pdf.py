@@ -1,18 +1,21 @@
 """Print the built book with headless Chromium: ``make pdf``.
 
-_build/html/downloads/NN_slug.pdf is a chapter. book.pdf has a cover, an imprint, the contents, and all pages in their
-order but for the first one and the library's reference, each part behind a sheet with its name. A link leads to the
-published page, and in book.pdf to the page there.
+_build/html/downloads/NN_slug.pdf is a chapter. book.pdf has a cover, an imprint, the contents, a preface, all pages in
+their order but for the library's reference, each part behind a sheet with its name, and an index. The preface is the
+first page, without what is for the screen. A link leads to the published page, and in book.pdf to the page there.
 Of Jupyter Book's own builders of PDFs one needs LaTeX, and the other prints the whole book, without its chapters.
 """
 
+import html
 import logging
 import re
 import shutil
 import sys
 import tempfile
+from collections import Counter
 from collections.abc import Callable
 from io import BytesIO
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -35,6 +38,7 @@ FRONT["date"] = yaml.safe_load((notebooks.ROOT / "CITATION.cff").read_text(encod
 FRONT["place"] = ADDRESS if badges.repository() != badges.PLACEHOLDER else ""  # not published yet
 SHEET = {"width": 794, "height": 1123}  # A4, in pixels
 READY = Path(__file__).with_name("pdf.js").read_text(encoding="utf8")
+STYLE = Path(__file__).with_name("pdf.css")
 
 
 def contents(toc: Path = notebooks.ROOT / "_toc.yml") -> dict[str, list[str]]:
@@ -48,7 +52,7 @@ def printer(browser: Page, folder: Path) -> Callable[..., PdfReader]:
     """A function that prints a page of a part of the book.
 
     With what pdf.html needs, it prints the front, for titles (`names`) and first sheets (`starts`), also the `openers`
-    of the parts, or the numbers of some `sheets`.
+    of the parts, the `index`, or the numbers of some `sheets`.
     """
 
     def printed(name: str, part: str = "", **needs: Any) -> PdfReader:
@@ -57,7 +61,8 @@ def printer(browser: Page, folder: Path) -> Callable[..., PdfReader]:
             source = path.with_suffix(".html")
             source.write_text(TEMPLATE.render(FRONT | {"parts": contents()} | needs), encoding="utf8")
         browser.goto(source.as_uri())
-        browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS, TITLE, part])
+        browser.add_style_tag(path=STYLE)
+        browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS, TITLE, part, FRONT["place"]])
         browser.pdf(path=path, prefer_css_page_size=True, tagged=True, outline=not needs, print_background=True)
         pdf = PdfReader(path)
         once(pdf.outline)
@@ -78,6 +83,31 @@ def once(marks: list[Any]) -> None:
 def title(pdf: PdfReader) -> str:
     """The title of a page without that of the book."""
     return str((pdf.metadata or {}).get("/Title", "")).partition(" \N{EM DASH} ")[0]
+
+
+def terms() -> dict[str, str]:
+    """The names of methods, which head sections of the atlas, and the words of the glossary, each with a pattern."""
+    atlas, glossary = ((HTML / f"book/{page}.html").read_text(encoding="utf8") for page in ("atlas", "glossary"))
+    methods = re.findall(r"<h2>(\w+(?:, \w+)*)(?: \(ours\))?<a", atlas)
+    words = [html.unescape(word) for word in re.findall(r'<dt id="term-[^"]*">([^<]+)', glossary)]
+    found = {}
+    for term in [*words, *", ".join(methods).split(", ")]:
+        said = re.sub("(?<=[A-Z])(?=[A-Z][a-z])", "-?", re.escape(term))  # LGFedAvg is also LG-FedAvg
+        if not any(re.fullmatch(said, other, re.I) for other in found):
+            found[term] = rf"(?<![\w-]){said}s?(?![\w-])"
+    return dict(sorted(found.items(), key=lambda item: item[0].lower()))
+
+
+def index(texts: dict[int, str], most: int = 6) -> dict[str, str]:
+    """The numbers of those sheets that say each term most often, in a row as a range."""
+    found = {}
+    for term, said in terms().items():
+        counts = Counter({sheet: len(re.findall(said, text, re.I)) for sheet, text in texts.items()})
+        sheets = sorted(sheet for sheet, count in counts.most_common(most) if count)
+        rows = [[*row] for _, row in groupby(sheets, lambda sheet: sheet - sheets.index(sheet))]
+        if rows:
+            found[term] = ", ".join(f"{row[0]}\N{EN DASH}{row[-1]}" if row[1:] else str(row[0]) for row in rows)
+    return found
 
 
 def lead_inside(book: PdfWriter, starts: dict[str, int]) -> None:
@@ -123,16 +153,20 @@ def main(out: Path = downloads.OUT) -> None:
         page.emulate_media(media="print")
         printed = printer(page, Path(folder))
         each = {page: printed(page, part) for page, part in tqdm(pages.items(), desc="pages", mininterval=5)}
-        starts, sheets = {}, 0
+        preface = printed("book/index", "Preface")
+        starts, sheets, texts = {"book/index": 0}, len(preface.pages), {}
         for names in parts.values():
             sheets += 1  # the part's own
             for page in names:
                 starts[page], sheets = sheets, sheets + len(each[page].pages)
+                for sheet, content in enumerate(each[page].pages, starts[page] + 1):
+                    texts[sheet] = " ".join(content.extract_text().split())
         needs = {"names": {page: title(pdf) for page, pdf in each.items()}, "starts": starts}
-        first, openers = printed("front", **needs), printed("openers", openers=True, **needs)
-        numbers = printed("numbers", sheets=sheets)
+        openers, back = printed("openers", openers=True, **needs), printed("index", index=index(texts))
+        first, numbers = printed("front", last=sheets + 1, **needs), printed("numbers", sheets=sheets + len(back.pages))
         browser.close()
         book = PdfWriter(first)
+        book.append(preface)
         for number, (part, names) in enumerate(parts.items()):
             whole = PdfWriter()
             whole.append(openers, pages=(number, number + 1))
@@ -142,6 +176,7 @@ def main(out: Path = downloads.OUT) -> None:
                     save(PdfWriter(each[page]), out / f"{Path(page).name}.pdf", title(each[page]), numbers)
             whole.write(file := BytesIO())
             book.append(file, part)
+        book.append(back, "Index")
         lead_inside(book, {page: start + len(first.pages) for page, start in starts.items()})
         save(book, out / "book.pdf", TITLE, numbers, len(first.pages))
     print(f"The PDFs are {out}/*.pdf.")

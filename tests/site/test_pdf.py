@@ -20,6 +20,7 @@ MM = 72 / 25.4
 def out(tmp_path_factory):
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(pdf, "contents", lambda: PARTS)
+        patch.setitem(pdf.FRONT, "place", pdf.ADDRESS)  # as if it had been published
         folder = tmp_path_factory.mktemp("pdf")
         pdf.main(folder)
     return folder
@@ -78,10 +79,10 @@ def test_the_book_has_a_cover_contents_and_bookmarks(out):
     book, chapter = PdfReader(out / "book.pdf"), PdfReader(out / "01_fedavg.pdf")
     assert (book.metadata.title, book.metadata.author) == (pdf.TITLE, pdf.AUTHOR)
     assert words(book.pages[0]).startswith(pdf.TITLE)
-    assert [mark.title for mark in named(book.outline)] == [*PARTS]
-    marks = [mark for inside in book.outline if isinstance(inside, list) for mark in named(inside)]
+    assert [mark.title for mark in named(book.outline)] == ["Preface", *PARTS, "Index"]
+    marks = [mark for inside in book.outline[2:] if isinstance(inside, list) for mark in named(inside)]
     titles = [mark.title for mark in marks]
-    sections = [mark.title for mark in named(book.outline[3][1])]
+    sections = [mark.title for mark in named(book.outline[5][1])]
     assert sections == [mark.title for mark in named(chapter.outline[1])]
     assert sections[0] == "The idea in a picture" and sections[-2:] == ["Exercises", "Recap"]
     assert titles[0] == "For teachers" and titles[1] == chapter.metadata.title and titles[1].startswith("1. Fed")
@@ -91,7 +92,36 @@ def test_the_book_has_a_cover_contents_and_bookmarks(out):
         assert any(title in line for line in lines) and str(start - FRONT + 1) in " ".join(lines)
     # The contents lead to places in the book.
     inside = [link.get_object() for link in book.pages[FRONT - 1]["/Annots"]]
-    assert [book.get_page_number(link["/Dest"][0].get_object()) for link in inside] == starts
+    assert [book.get_page_number(link["/Dest"][0].get_object()) for link in inside] == [FRONT, *starts]
+
+
+def test_the_preface_is_the_first_page_and_says_what_paper_lacks(out):
+    text = words(PdfReader(out / "book.pdf").pages[FRONT])
+    assert "Preface" in text and "It is for students" in text and "read chapters 1 to 4 first" in text
+    assert "On paper and on the web" in text and "Start reading" not in text and "Why can we average" not in text
+
+
+def test_the_index_leads_to_sheets_that_say_the_term(out):
+    book = PdfReader(out / "book.pdf")
+    start = book.get_destination_page_number(named(book.outline)[-1])
+    text = " ".join(words(sheet) for sheet in book.pages[start:])
+    for term in ("FedAvg", "cohort", "positive transfer"):
+        first = int(re.search(rf"(?<!-){term}\s+(\d+)", text)[1])
+        assert term in words(book.pages[FRONT + first - 1]).replace("Positive", "positive"), term
+    assert str(start - FRONT + 1) in words(book.pages[FRONT - 1]).split()
+
+
+def test_rows_of_sheets_are_ranges(monkeypatch):
+    monkeypatch.setattr(pdf, "terms", lambda: {"a": "a", "b": "b", "c": "c"})
+    texts = {1: "a", 2: "a b", 3: "aa", 4: "b", 5: "a a"}
+    assert pdf.index(texts) == {"a": "1\N{EN DASH}3, 5", "b": "2, 4"}
+    assert pdf.index(texts, most=2)["a"] == "3, 5"
+
+
+def test_a_chapter_says_where_it_lives(out):
+    first, second, *_ = PdfReader(out / "01_fedavg.pdf").pages
+    address = pdf.ADDRESS.removeprefix("https://").lower() + "notebooks/01_fedavg.html"
+    assert f"On the web: {address}" in words(first).replace("ORG", "org") and address not in words(second).lower()
 
 
 def test_the_imprint_says_how_to_cite_the_book(out):
@@ -101,7 +131,7 @@ def test_the_imprint_says_how_to_cite_the_book(out):
 
 def test_each_part_has_a_sheet_that_says_what_it_is_about(out):
     book = PdfReader(out / "book.pdf")
-    for mark, (name, pages) in zip(named(book.outline), PARTS.items(), strict=True):
+    for mark, (name, pages) in zip(named(book.outline)[1:-1], PARTS.items(), strict=True):
         sheet = book.pages[book.get_destination_page_number(mark)]
         assert words(sheet).startswith(name) and len(sheet["/Annots"]) == len(pages)
     template = (pdf.notebooks.ROOT / "tools/pdf.html").read_text(encoding="utf8")
