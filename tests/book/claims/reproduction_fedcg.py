@@ -470,5 +470,16 @@ CLAIMS |= {
     "Where they resemble none, it costs 13 points and then 8.5": every(
         *(says(OPPOSITE, RARE, "FedCG", "modules", f"rare strangers: rare, {t}", points=p) for t, p in COST)
     ),
+    "$A$ alone costs 12.1 points after 50 rounds and 6.1 after 100, and at full pace 3.6 and then nothing "
+    "measurable.": every(
+        says(OPPOSITE, RARE, "A", "modules", "rare strangers: rare, 50", points="-12.1"),
+        says(OPPOSITE, RARE, "A", "modules", "rare strangers: rare, 100", points="-6.1"),
+        says(OPPOSITE, RARE, "A, full pace", "modules", "rare strangers: rare, 50", points="-3.6"),
+        says(UNDECIDED, RARE, "A, full pace", "modules", "rare strangers: rare, 100", half=0.02),
+    ),
+    "$A$ at full pace is 2.7 points and then 1.9 above modules without a graph": every(
+        beats(RARE, "A, full pace", "modules", "rare twins: rare, 50", points="2.7"),
+        beats(RARE, "A, full pace", "modules", "rare twins: rare, 100", points="1.9"),
+    ),
 }
 GIVEN = ["learning rate of 0.001", "four rates from 0.03 to 0.6", "FedProx ($\\mu$ = 0.1)", "where the paper has 2.1"]
