@@ -1,16 +1,19 @@
-"""Clients with a dense or a convolutional network: each alone, FedProto, and FedAvg among those with equal networks.
+"""Clients with a dense or a convolutional network: each alone, and pulled towards the means of different clients.
 
-The federation of chapter 13, experiment 1: twenty clients with thirty digits each, mostly of three classes, have the
-two architectures in turn. The learning rate is 0.3 for all. Each client is scored on the test images of its own
-classes, after 20 rounds as in the chapter, and after 60. With "own prototypes", a client is pulled as by FedProto, but
-towards the means of its own images, with "FedProto by architecture" towards those of its architecture, and with
-"FedProto from dense" towards those of the dense clients, which for dense clients is the same as before. After 20
-rounds, clients alone are also scored with half and with twice the rate. Where FedAvg's model is fine-tuned, the last
-round's epochs are each client's own. Preset ``full`` takes a quarter of an hour on one core.
+The federations of chapter 13, twenty clients with the two architectures in turn. With preset ``full``, each client has
+thirty digits, mostly of three classes (experiment 1); with ``few``, two images of each of the ten digits (experiment
+2). The learning rate is 0.3 for all. Each client is scored on the test images of its own classes.
+
+The controls are in ``few`` alone, after its first number of rounds. The first three differ from FedProto only in the
+clients whose class means pull a client: itself, those of its architecture, or those of the other one. With "FedProto,
+frozen", FedProto's last prototypes are the targets of a second training from round 1 on, and with "frozen, digits
+swapped" each digit has the target of the next. Clients alone also train at half and at twice the rate. That preset
+takes ten minutes on one core.
 """
 
 from collections.abc import Sequence
 from copy import deepcopy
+from dataclasses import dataclass, field
 from typing import Any
 
 import numpy as np
@@ -21,27 +24,56 @@ from torch.nn.functional import one_hot
 import fedlib
 from book.experiments import running
 from book.experiments.worlds import EXACT, ON_CPU, enter, loss_of, seeds_of
-from fedlib import ClientData, datasets, models, partition
-from fedlib.algorithms import FedAvg, FedProto, FineTunedFedAvg
+from fedlib import ClientData, Key, datasets, models, partition
+from fedlib.algorithms import FedProto
 from fedlib.client.prototype_net import PrototypeNet
-from fedlib.params import Params
+from fedlib.params import Params, put
 
 KINDS = "dense", "convolutional"
-TUNED = "FedAvg by architecture, fine-tuned"
+METHODS = "alone", "FedProto"
+FROZEN, SWAPPED = "FedProto, frozen", "frozen, digits swapped"
 RATES = {"alone, half the rate": 0.15, "alone, twice the rate": 0.6}
-PULLED = "FedProto", "own prototypes", "FedProto by architecture", "FedProto from dense"
-METHODS = "alone", *PULLED, "FedAvg by architecture", TUNED, *RATES
+CONTROLS = "own prototypes", "own design", "other design", FROZEN, SWAPPED, *RATES
 TRAINING = {"lr": 0.3, "epochs": 2, "batch_size": 10}
 SETTINGS = {"clients": 20, "digits": 30, "test": 400, "rounds": [20, 60], "seed": 100, "seeds": 10}
+FEW = {"clients": 20, "each": 2, "test": 400, "rounds": [60, 120], "seed": 100, "seeds": 10}
 
 
-class FromDense(FedProto):
-    """FedProto in which the prototypes of dense clients alone count for the global ones."""
+@dataclass(frozen=True)
+class PulledBy(FedProto):
+    """FedProto in which the means of some clients alone pull a client: ``of[k, i]`` is 1 if those of i pull k.
 
-    def local_prototypes(self, local: Params, data: ClientData) -> tuple[Tensor, Tensor]:
-        """As in FedProto, but convolutional clients send that they have no images."""
-        mean, count = super().local_prototypes(local, data)
-        return mean, count * local["architecture"][:, :1]
+    All clients take part in each round, so what they sent in the last one is what their networks say now.
+    """
+
+    of: Tensor = field(kw_only=True)
+
+    def train_networks(self, local: Params, prototypes: Params, data: ClientData, key: Key) -> tuple[Params, Tensor]:
+        """As in FedProto, but each client has prototypes of its own."""
+        mean, count = self.local_prototypes(local, data)
+        count = self.of.to(count)[:, :, None] * count * prototypes["known"].amax()  # (K, K, Y); round 1 has none
+        total = count.sum(1)
+        sent = {"prototype": torch.einsum("kiy,iyh->kyh", count, mean) / total.clamp(min=1)[..., None]}
+        sent["known"] = (total > 0).to(mean)
+        loss = mean.new_zeros(len(data))
+        for place, own in self._by_architecture(local):
+            pull = {name: p[place] for name, p in sent.items()}
+            end = self.local_training(own, data[place], key, (pull,), self.pulled_loss)
+            local = local | put({name: local[name] for name in own}, place, end.params)
+            loss = put(loss, place, end.loss)
+        return local, loss
+
+
+@dataclass(frozen=True)
+class Frozen(FedProto):
+    """FedProto with targets (Y, h) that are given and stay."""
+
+    target: Tensor = field(kw_only=True)
+
+    def train_networks(self, local: Params, prototypes: Params, data: ClientData, key: Key) -> tuple[Params, Tensor]:
+        """As in FedProto, with the given targets."""
+        given = {"prototype": self.target[None], "known": torch.ones_like(prototypes["known"])}
+        return super().train_networks(local, given, data, key)
 
 
 def networks() -> tuple[models.Model, ...]:
@@ -56,38 +88,44 @@ def deal(settings: dict[str, Any], seed: int) -> tuple[ClientData, Tensor, Tenso
     """The clients, the test images with their labels, and which of these are of a client's own classes (K, images)."""
     images = datasets.load("digits")
     order = np.random.RandomState(seed).permutation(len(images.y))
-    train, test = order[: settings["clients"] * settings["digits"]], order[-settings["test"] :]
-    labels = images.y[train]
-    own = partition.pathological(labels, settings["clients"], shards_per_client=3, seed=seed)
-    classes = torch.stack([one_hot(torch.tensor(labels[rows]), 10).any(0) for rows in own.rows])
+    test, clients = order[-settings["test"] :], settings["clients"]
+    if "each" in settings:  # so many images of each digit
+        pool = order[: -settings["test"]]
+        dealt = [pool[images.y[pool] == c][: clients * settings["each"]].reshape(clients, -1) for c in range(10)]
+        rows = [*np.concatenate(dealt, 1)]
+    else:
+        train = order[: clients * settings["digits"]]
+        own = partition.pathological(images.y[train], clients, shards_per_client=3, seed=seed)
+        rows = [train[mine] for mine in own.rows]
+    classes = torch.stack([one_hot(torch.tensor(images.y[mine]), 10).any(0) for mine in rows])
     y = torch.tensor(images.y[test])
-    return own.clients(images.x[train], labels, classes=10), torch.tensor(images.x[test]) / 255, y, classes[:, y]
+    data = fedlib.stack_rows(images.x, images.y, rows, classes=10)
+    return data, torch.tensor(images.x[test]) / 255, y, classes[:, y]
+
+
+def who_pulls(method: str, clients: int) -> Tensor:
+    """For each client, 1 for those whose class means pull it (K, K); none pulls a client alone."""
+    kind = torch.arange(clients) % 2
+    same = kind[:, None] == kind
+    return {
+        "own prototypes": torch.eye(clients),
+        "own design": same,
+        "other design": ~same,
+        "FedProto": torch.ones(clients, clients),
+    }.get(method, torch.zeros(clients, clients))
 
 
 def predictions(method: str, data: ClientData, x: Tensor, rounds: int, seed: int, **how: Any) -> Tensor:
     """What each client's network says of the images, of shape (K, images, 10)."""
-    said = x.new_empty(len(data), len(x), 10)
-    if method in ("own prototypes", "FedProto by architecture"):  # a federation of each client or architecture
-        step = len(data) if method == "own prototypes" else 2
-        for first in range(step):
-            said[first::step] = predictions("FedProto", data[first::step], x, rounds, seed, **how)
-        return said
-    nets = networks()
-    if method in ("FedAvg by architecture", TUNED):
-        for kind, net in enumerate(nets):
-            rule = FedAvg(loss_of(net), **TRAINING)
-            if method == TUNED:
-                epochs = TRAINING["epochs"]
-                rule = FineTunedFedAvg(loss_of(net), fedavg_rounds=rounds - 1, finetune_epochs=epochs, **TRAINING)
-            end = fedlib.fit(rule, net.init(seed), data[kind::2], rounds, seed=seed, **how)
-            params = rule.client_params(end.state, torch.arange(len(data[kind::2])))
-            said[kind::2] = torch.vmap(net, in_dims=(0, None))(params, x)
-        return said
-    both = PrototypeNet(nets)
-    training = TRAINING | {"lr": RATES.get(method, TRAINING["lr"])}
-    kind = FromDense if method == "FedProto from dense" else FedProto
-    rule = kind(loss_of(both), net=both, architecture=(0, 1), lam=float(method in PULLED), **training)
+    both = PrototypeNet(networks())
+    training = {"net": both, "architecture": (0, 1), **TRAINING, "lr": RATES.get(method, TRAINING["lr"])}
+    first = "FedProto" if method in (FROZEN, SWAPPED) else method
+    rule: FedProto = PulledBy(loss_of(both), of=who_pulls(first, len(data)), **training)
     end = fedlib.fit(rule, both.init(seed), data, rounds, seed=seed, **how)
+    if first != method:
+        target = end.state.prototypes["prototype"][0]
+        rule = Frozen(loss_of(both), target=target.roll(-1, 0) if method == SWAPPED else target, **training)
+        end = fedlib.fit(rule, both.init(seed), data, rounds, seed=seed, **how)
     return torch.vmap(both, in_dims=(0, None))(rule.client_params(end.state, torch.arange(len(data))), x)
 
 
@@ -100,11 +138,11 @@ def scores(method: str, rounds: int, settings: dict[str, Any], seed: int) -> dic
 
 
 def measure(settings: dict[str, Any], keep: running.Keep, arms: Sequence[str]) -> dict[str, Any]:
-    """Method -> architecture and rounds -> seed; the other rates after the first number of rounds alone."""
+    """Method -> architecture and rounds -> seed."""
     figures: dict[str, Any] = {}
     for t in settings["rounds"]:
         for method in arms:
-            if method in RATES and t != settings["rounds"][0]:
+            if method in CONTROLS and t != settings["rounds"][0]:
                 continue
             for seed in seeds_of(settings):
                 found = keep(f"{method}, {t}, {seed}", scores, method, t, settings, seed, arms=(method,))
@@ -112,11 +150,24 @@ def measure(settings: dict[str, Any], keep: running.Keep, arms: Sequence[str]) -
     return figures
 
 
-def probe() -> running.Probe:
+def probe_of(settings: dict[str, Any], arms: Sequence[str]) -> running.Probe:
     """Two rounds of six clients."""
-    data, x, _, own = deal(SETTINGS | {"clients": 6, "digits": 10, "test": 20}, 0)
-    found = {m: predictions(m, data, x.double(), 2, 0, **EXACT) for m in METHODS}
+    data, x, _, own = deal(settings | {"clients": 6, "test": 20}, 0)
+    found = {m: predictions(m, data, x.double(), 2, 0, **EXACT) for m in arms}
     return {m: (said.double() * own[..., None]).sum((1, 2)).tolist() for m, said in found.items()}
 
 
-PRESETS = {"full": running.Experiment("different_networks", SETTINGS, measure, probe, ("digits",), by_arm=True)}
+def probe() -> running.Probe:
+    """Ten digits for each client."""
+    return probe_of(SETTINGS | {"digits": 10}, METHODS)
+
+
+def probe_few() -> running.Probe:
+    """Two images of each digit."""
+    return probe_of(FEW, (*METHODS, *CONTROLS))
+
+
+PRESETS = {
+    "full": running.Experiment("different_networks", SETTINGS, measure, probe, ("digits",), by_arm=True),
+    "few": running.Experiment("different_networks_few", FEW, measure, probe_few, ("digits",), by_arm=True),
+}

@@ -1,4 +1,4 @@
-"""Clients of two architectures: who is trained with whom, and on which images a client is scored."""
+"""Clients of two architectures: whose means pull whom, and on which images a client is scored."""
 
 from itertools import combinations
 
@@ -9,40 +9,79 @@ import torch
 import fedlib
 from book.experiments import different_networks as experiment
 from book.experiments.worlds import EXACT, loss_of
-from fedlib.algorithms import FedAvg, FineTunedFedAvg, LocalOnly
+from fedlib.algorithms import FedProto, LocalOnly
+from fedlib.client.prototype_net import PrototypeNet
 
 SETTINGS = experiment.SETTINGS | {"clients": 6, "digits": 20, "test": 30}
+FEW = experiment.FEW | {"clients": 6, "test": 30}
 
 
-@pytest.mark.parametrize(
-    "method, kind, more",
-    [
-        ("alone", LocalOnly, {}),
-        ("alone, half the rate", LocalOnly, {"lr": 0.15}),
-        ("FedAvg by architecture", FedAvg, {}),
-        ("FedAvg by architecture, fine-tuned", FineTunedFedAvg, {"fedavg_rounds": 1, "finetune_epochs": 2}),
-    ],
-)
-def test_a_client_trains_with_none_or_with_those_of_its_architecture(method, kind, more):
+@pytest.mark.parametrize("method, more", [("alone", {}), ("alone, half the rate", {"lr": 0.15})])
+def test_alone_no_means_pull(method, more):
     data, x, *_ = experiment.deal(SETTINGS, 1)
     found = experiment.predictions(method, data, x.double(), 2, 1, **EXACT)
     for first, net in enumerate(experiment.networks()):
-        rule = kind(loss_of(net), **experiment.TRAINING | more)
+        rule = LocalOnly(loss_of(net), **experiment.TRAINING | more)
         state = fedlib.fit(rule, net.init(1), data[first::2], 2, seed=1, **EXACT).state
         for k in range(3):
             params = {name: p[0] for name, p in rule.client_params(state, torch.tensor([k])).items()}
             assert (net(params, x.double()) - found[2 * k + first]).abs().max() < 1e-9
 
 
+@pytest.mark.parametrize(
+    "method, together",
+    [
+        ("FedProto", [range(6)]),
+        ("own design", [range(0, 6, 2), range(1, 6, 2)]),
+        ("own prototypes", [[k] for k in range(6)]),
+    ],
+)
+def test_pulls_are_those_of_fedproto_among_fewer_clients(method, together):
+    data, x, *_ = experiment.deal(FEW, 2)
+    found = experiment.predictions(method, data, x.double(), 3, 1, **EXACT)
+    both = PrototypeNet(experiment.networks())
+    rule = FedProto(loss_of(both), net=both, architecture=(0, 1), **experiment.TRAINING)
+    for ids in map(list, together):
+        state = fedlib.fit(rule, both.init(1), data[ids], 3, seed=1, **EXACT).state
+        params = rule.client_params(state, torch.arange(len(ids)))
+        assert (torch.vmap(both, in_dims=(0, None))(params, x.double()) - found[ids]).abs().max() < 1e-9
+
+
 def test_each_pull_is_another():
-    """To nothing, all prototypes, one's own, or those of an architecture or of dense clients; round 1 has none."""
-    data, x, *_ = experiment.deal(SETTINGS, 2)  # each shares a class with one of its architecture
+    """Round 1 has no targets, except frozen ones."""
+    data, x, *_ = experiment.deal(FEW, 2)
+    arms = [*experiment.METHODS, *experiment.CONTROLS[:3]]
     for rounds, apart in ((1, False), (2, True)):
-        found = [experiment.predictions(m, data, x.double(), rounds, 1, **EXACT) for m in experiment.METHODS[:5]]
-        assert (found[3] - found[4])[::2].abs().max() < 1e-9, "dense clients are of one architecture"
-        gaps = [(found[i] - found[j]).abs().amax((1, 2))[1::2] for i, j in combinations(range(5), 2)]
-        gaps += [(found[i] - found[j]).abs().amax((1, 2))[::2] for i, j in combinations(range(4), 2)]
+        found = [experiment.predictions(m, data, x.double(), rounds, 1, **EXACT) for m in arms]
+        gaps = [(a - b).abs().amax((1, 2)) for a, b in combinations(found, 2)]
         assert all(float(gap.min()) > 1e-6 if apart else float(gap.max()) < 1e-9 for gap in gaps)
+    assert experiment.who_pulls("other design", 4).int().tolist() == [[0, 1, 0, 1], [1, 0, 1, 0]] * 2
+
+
+def test_frozen_targets_stay_and_swapped_ones_are_the_next_digits(monkeypatch):
+    data, x, *_ = experiment.deal(FEW, 2)
+    given, train = [], FedProto.train_networks
+
+    def watch(self, local, prototypes, data, key):
+        assert prototypes["known"].min() == 1
+        given.append(prototypes["prototype"][0])
+        return train(self, local, prototypes, data, key)
+
+    monkeypatch.setattr(FedProto, "train_networks", watch)
+    for method in (experiment.FROZEN, experiment.SWAPPED):
+        experiment.predictions(method, data, x.double(), 2, 1, **EXACT)
+    right, swapped = given[0], given[2]  # two rounds of each
+    assert torch.equal(given[1], right) and torch.equal(given[3], swapped)
+    assert torch.equal(swapped[:-1], right[1:]) and torch.equal(swapped[-1], right[0])
+    assert torch.pdist(right).min() > 1e-6
+
+
+def test_few_images_of_each_digit():
+    data, *_ = experiment.deal(FEW, 3)
+    for k, labels in enumerate(data.y):
+        assert np.bincount(labels[: data.n[k]], minlength=10).tolist() == [2] * 10
+    x, *_ = data.all_rows(torch.float64)
+    assert len(x.flatten(2).flatten(0, 1).unique(dim=0)) == 120, "no image is dealt twice"
 
 
 def test_scores_count_images_of_own_classes_and_clients_of_one_architecture(monkeypatch):
