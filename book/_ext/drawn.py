@@ -174,7 +174,7 @@ def inlined(svg, name, alt, classes=()):
         "stroke-linejoin": "round",  # Matplotlib's style sheet would hold for the whole page
         "role": "img",
         "aria-label": alt,
-        "class": " ".join(["drawn", *["wide"] * (float(root.get("width").rstrip("pt")) > NARROW), *classes]),
+        "class": " ".join(["drawn", *["wide"] * (float(root.get("viewBox").split()[2]) > NARROW), *classes]),
     }
     for group in root.iter(f"{SVG}g"):
         if part := re.match("axes|matplotlib", group.get("id", "")):
