@@ -15,7 +15,6 @@ with one target for all, who differ in columns and rows only. Unseen pairs are m
 which says how well any prediction of their gains could do.
 """
 
-import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -42,7 +41,7 @@ from fedlib.server.distance_clusters import dbscan, linkage, same_sizes
 
 from . import feature_spaces as spaces
 from . import fedsgcnn as chapter  # its worlds and gains
-from .worlds import ON_CPU, enter
+from .worlds import ON_CPU, by_seed
 
 Settings = Mapping[str, Any]
 Scores = dict[str, float]
@@ -286,11 +285,8 @@ def of_seed(settings: Settings, dose: float, seed: int) -> Table:
 
 def measure(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Dose -> row -> score -> seed; a dose and a seed are kept at a time."""
-    figures: dict[str, Any] = {f"dose {dose:g}": {} for dose in settings["doses"]}
-    for dose, seed in itertools.product(reversed(settings["doses"]), settings["seeds"]):
-        part = f"dose {dose:g}, seed {seed}"
-        enter(figures[f"dose {dose:g}"], seed, keep(part, predictors.plain, of_seed, settings, dose, seed), 4)
-    return figures
+    doses = {f"dose {dose:g}": dose for dose in settings["doses"]}
+    return {n: by_seed(settings, keep, n, predictors.plain, of_seed, settings, dose) for n, dose in doses.items()}
 
 
 # ---- preset "chapter" ----
@@ -362,11 +358,7 @@ def of_target(settings: Settings, target: str, seed: int) -> Table:
 
 def measure_chapter(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     """Target -> row -> score -> seed; a seed and a target are kept at a time."""
-    figures: dict[str, Any] = {target: {} for target in settings["targets"]}
-    for seed, target in itertools.product(settings["seeds"], settings["targets"]):
-        part = f"{target}, seed {seed}"
-        enter(figures[target], seed, keep(part, predictors.plain, of_target, settings, target, seed), 4)
-    return figures
+    return {n: by_seed(settings, keep, n, predictors.plain, of_target, settings, n) for n in settings["targets"]}
 
 
 def probe_chapter() -> running.Probe:
