@@ -51,11 +51,15 @@ async ([here, there, book, part, place]) => {
     }
   }
 
-  // Code goes on on the next sheet between two statements: not after a line that opens a block or a bracket, nor before an empty one or one that closes it.
+  // Code goes on on the next sheet between two statements, with at least three lines on both: not after a line that opens a block or a
+  // bracket, nor before an empty one or one that closes it.
   for (const line of document.querySelectorAll("article pre > .line")) {
     const next = line.nextElementSibling?.textContent.trim();
-    if (/^([)\]}]|$)/.test(next) || /[([{]$|^\s*(@|"""|(def|class|for|while|with|if|elif|else|try)\b.*:$)/.test(line.textContent.trimEnd())) line.style.breakAfter = "avoid";
+    const near = line.matches(":nth-child(-n + 2 of .line), :nth-last-child(-n + 3 of .line)");
+    if (near || /^([)\]}]|$)/.test(next) || /[([{]$|^\s*(@|"""|(def|class|for|while|with|if|elif|else|try)\b.*:$)/.test(line.textContent.trimEnd())) line.style.breakAfter = "avoid";
   }
+  // A name or two words at the head of a row stay on one line.
+  for (const head of document.querySelectorAll("article tbody tr > :first-child")) if (head.textContent.trim().length < 20) head.style.whiteSpace = "nowrap";
 
   // Columns of a sheet's size break as the sheets do, which shows where each part of the page will stand.
   const tall = (251 / 25.4) * 96, wide = (158 / 25.4) * 96;
