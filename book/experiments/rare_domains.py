@@ -73,12 +73,22 @@ class AtFullPace(WithoutW):
         return A @ (V + (s**-2 - 1) * (apart - apart.detach()))
 
 
+class Uniform(AtFullPace):
+    """The same with an A that takes equally of all other domains, near or far."""
+
+    def propagate(self, params: Params, V: Tensor, A: Tensor) -> Tensor:
+        """A V, where A has its diagonal alone from Equation 6."""
+        other = (1 - A.diagonal()) / (len(A) - 1)
+        return super().propagate(params, V, other[:, None] + torch.diag(A.diagonal() - other))
+
+
 GRAPHS: dict[str, dict[str, Any]] = {
     "modules": {"gcn": None},
     "A": {"gcn": WithoutW(relu=False)},
     "ReLU": {"gcn": WithoutW(), "beta": 1.0},  # A stays the identity
     "FedCG": {},
     "A, full pace": {"gcn": AtFullPace(relu=False)},
+    "uniform A, full pace": {"gcn": Uniform(relu=False)},
 }
 OWN = {"own model": 1, "pair model": 2}  # domains that share a model
 METHODS = "FedAvg", *OWN, *GRAPHS
