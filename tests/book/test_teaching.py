@@ -2,11 +2,12 @@
 
 import json
 import re
+from itertools import combinations
 
 import numpy as np
 import pytest
 
-from tools import exercises, notebooks, teaching
+from tools import exercises, notebooks, slides, teaching
 
 PAGES = notebooks.ROOT / "book/teaching"
 PATHS = notebooks.paths()
@@ -79,6 +80,8 @@ def test_syllabi(page):
     rows = weeks(page)
     assert len(rows) == {"six_weeks": 6, "twelve_weeks": 12}[page]
     given = [n for row in rows for n in set_in(row)]
+    points = [int(re.search(r" \| (\d+) \| ", row)[1]) for row in rows]
+    assert points == [sum(asked()[n].points for n in set_in(row)) for row in rows]
     assert len(set(given)) == len(given) and set(given) <= set(asked())
     assert "up to four hours" in text(page) and 3 < max(map(hours, rows)) <= 4
     read = set()
@@ -119,6 +122,33 @@ def test_classes_have_ninety_minutes_and_name_what_there_is():
         assert {int(q) for q in re.findall(r"[Qq]uestion (\d+)", plan)} >= set(asked_of[n]), "each has its place"
     named = re.findall(r"\b(\d+\.\d)\b", " ".join(classes.values()))
     assert named and set(named) <= set(asked())
+
+
+def test_short_course_fits_its_classes_and_decks():
+    page = text("six_weeks")
+    classes = re.findall(r"^## Class \d(.+?)(?=^## )", page, re.M | re.S)
+    assert len(classes) == 6
+    for plan in classes:
+        blocks = re.findall(r"^\| ([a-z]+) \| (\d+) \| .+ \|$", plan, re.M)
+        assert sum(int(minutes) for _, minutes in blocks) == teaching.CLASS, plan
+        assert [name for name, _ in blocks[:2]] == ["arrive", "predict"], "no block may answer a vote before it"
+    decks = {p.stem[:2]: p.read_text(encoding="utf8").splitlines() for p in slides.DECKS.glob("*.md")}
+    named = re.findall(r"\b(\d\d)/(\d+)", page)
+    assert named and all(int(n) <= decks[chapter].count("---") + 1 for chapter, n in named)
+
+
+def test_the_matrix_that_a_class_splits():
+    page, pairs = text("six_weeks"), [*combinations(range(1, 7), 2)]
+    printed = re.findall(r"-?\d\.\d", " ".join(re.findall(r"^\| \*\*\d\*\* (.+)$", page, re.M)))
+    cosines = dict(zip(pairs, map(float, printed), strict=True))
+    across = {}
+    for side in (one for size in range(1, 6) for one in combinations(range(1, 7), size) if 1 in one):
+        across[side] = max(c for (i, j), c in cosines.items() if (i in side) != (j in side))
+    best, second = sorted(across, key=across.get)[:2]
+    assert f"with a largest cosine of {across[best]} across it; the next best has {across[second]}" in page
+    sides = (", ".join(str(i) for i in range(1, 7) if (i in best) == here) for here in (True, False))
+    assert f"The best split is {' and '.join(sides)}," in page
+    assert "Clients 2 and 4 remain together although their own cosine is -0.2" in page and cosines[2, 4] == -0.2
 
 
 def questions():
