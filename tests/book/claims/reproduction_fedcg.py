@@ -481,5 +481,19 @@ CLAIMS |= {
         beats(RARE, "A, full pace", "modules", "rare twins: rare, 50", points="2.7"),
         beats(RARE, "A, full pace", "modules", "rare twins: rare, 100", points="1.9"),
     ),
+    "A uniform $A$ at the same pace gains nothing certain, and is 2.2 points behind after 50 rounds, later not "
+    "significantly.": every(
+        says(
+            UNDECIDED,
+            RARE,
+            "uniform A, full pace",
+            "modules",
+            "rare twins: rare, 50",
+            "rare twins: rare, 100",
+            half=0.02,
+        ),
+        beats(RARE, "A, full pace", "uniform A, full pace", "rare twins: rare, 50", points="2.2"),
+        says(UNDECIDED, RARE, "A, full pace", "uniform A, full pace", "rare twins: rare, 100", half=0.02),
+    ),
 }
 GIVEN = ["learning rate of 0.001", "four rates from 0.03 to 0.6", "FedProx ($\\mu$ = 0.1)", "where the paper has 2.1"]
