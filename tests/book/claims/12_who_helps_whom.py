@@ -9,7 +9,7 @@ COSINE, LEARNED, ALONE = "cosine", "Siamese GCN", "standalone"
 
 
 CLAIMS = {
-    "Alone beats *all together* in every seed, true kinds alone in nine of ten.": every(
+    "Alone beats *all together* in every seed, and true kinds beat alone in nine of ten.": every(
         beats(HILLS, ALONE, "LG-FedAvg", "R2", seeds=10),
         beats(HILLS, "true groups", ALONE, "R2", seeds=9),
         lambda read: gaps(read, HILLS, "true groups", ALONE, "R2")[0]["agree"] == 9,
@@ -26,8 +26,8 @@ CLAIMS = {
     "cosines do worse than guessing (0.39)": every(
         printed(BOWLS, {COSINE: "0.39"}, LOSSES), says(OPPOSITE, BOWLS, COSINE, 0.5, LOSSES)
     ),
-    "Even measuring again is not significantly better (0.55).": every(
-        printed(BOWLS, {"measured again": "0.55"}, LOSSES),
+    "The predictor (0.53) and even measuring again (0.55) are not significantly above one half.": every(
+        printed(BOWLS, {LEARNED: "0.53", "measured again": "0.55"}, LOSSES),
         says(UNDECIDED, BOWLS, ("measured again", LEARNED), 0.5, LOSSES, within=0.1, half=0.15),
     ),
     "All together beat alone ($R^2$ 0.58 against 0.35).": every(
