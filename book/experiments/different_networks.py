@@ -6,9 +6,10 @@ thirty digits, mostly of three classes (experiment 1); with ``few``, two images 
 
 The controls are in ``few`` alone, after its first number of rounds. The first three differ from FedProto only in the
 clients whose class means pull a client: itself, those of its architecture, or those of the other one. With "FedProto,
-frozen", FedProto's last prototypes are the targets of a second training from round 1 on, and with "frozen, digits
-swapped" each digit has the target of the next. Clients alone also train at half and at twice the rate. That preset
-takes ten minutes on one core.
+frozen", FedProto's last prototypes are the targets of a second training from round 1 on. With "frozen, digits swapped"
+each digit has the target of the next, and with "frozen, turned" a random rotation about their mean moves all targets
+and keeps their distances. Clients alone also train at half and at twice the rate. That preset takes ten minutes on one
+core.
 """
 
 from collections.abc import Sequence
@@ -31,9 +32,9 @@ from fedlib.params import Params, put
 
 KINDS = "dense", "convolutional"
 METHODS = "alone", "FedProto"
-FROZEN, SWAPPED = "FedProto, frozen", "frozen, digits swapped"
+FROZEN, SWAPPED, TURNED = "FedProto, frozen", "frozen, digits swapped", "frozen, turned"
 RATES = {"alone, half the rate": 0.15, "alone, twice the rate": 0.6}
-CONTROLS = "own prototypes", "own design", "other design", FROZEN, SWAPPED, *RATES
+CONTROLS = "own prototypes", "own design", "other design", FROZEN, SWAPPED, TURNED, *RATES
 TRAINING = {"lr": 0.3, "epochs": 2, "batch_size": 10}
 SETTINGS = {"clients": 20, "digits": 30, "test": 400, "rounds": [20, 60], "seed": 100, "seeds": 10}
 FEW = {"clients": 20, "each": 2, "test": 400, "rounds": [60, 120], "seed": 100, "seeds": 10}
@@ -115,16 +116,24 @@ def who_pulls(method: str, clients: int) -> Tensor:
     }.get(method, torch.zeros(clients, clients))
 
 
+def targets(method: str, last: Tensor, seed: int) -> Tensor:
+    """What becomes of FedProto's last prototypes (Y, h); a turn about their mean keeps all distances."""
+    if method == TURNED:
+        draw = torch.randn(last.shape[1], last.shape[1], generator=torch.Generator().manual_seed(seed))
+        return last.mean(0) + (last - last.mean(0)) @ torch.linalg.qr(draw.to(last)).Q
+    return last.roll(-1, 0) if method == SWAPPED else last
+
+
 def predictions(method: str, data: ClientData, x: Tensor, rounds: int, seed: int, **how: Any) -> Tensor:
     """What each client's network says of the images, of shape (K, images, 10)."""
     both = PrototypeNet(networks())
     training = {"net": both, "architecture": (0, 1), **TRAINING, "lr": RATES.get(method, TRAINING["lr"])}
-    first = "FedProto" if method in (FROZEN, SWAPPED) else method
+    first = "FedProto" if method in (FROZEN, SWAPPED, TURNED) else method
     rule: FedProto = PulledBy(loss_of(both), of=who_pulls(first, len(data)), **training)
     end = fedlib.fit(rule, both.init(seed), data, rounds, seed=seed, **how)
     if first != method:
-        target = end.state.prototypes["prototype"][0]
-        rule = Frozen(loss_of(both), target=target.roll(-1, 0) if method == SWAPPED else target, **training)
+        target = targets(method, end.state.prototypes["prototype"][0], seed)
+        rule = Frozen(loss_of(both), target=target, **training)
         end = fedlib.fit(rule, both.init(seed), data, rounds, seed=seed, **how)
     return torch.vmap(both, in_dims=(0, None))(rule.client_params(end.state, torch.arange(len(data))), x)
 

@@ -76,6 +76,13 @@ def test_frozen_targets_stay_and_swapped_ones_are_the_next_digits(monkeypatch):
     assert torch.pdist(right).min() > 1e-6
 
 
+def test_turned_targets_keep_distances_and_change_places():
+    last = torch.randn(10, 32, generator=torch.Generator().manual_seed(0)).double()
+    turned, other = (experiment.targets(experiment.TURNED, last, seed) for seed in (0, 1))
+    assert torch.allclose(torch.pdist(turned), torch.pdist(last)) and torch.allclose(turned.mean(0), last.mean(0))
+    assert all((torch.cdist(turned, targets) > 1).all() for targets in (last, other))
+
+
 def test_few_images_of_each_digit():
     data, *_ = experiment.deal(FEW, 3)
     for k, labels in enumerate(data.y):
