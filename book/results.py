@@ -63,7 +63,10 @@ def load(name: str | os.PathLike) -> dict[str, Any]:
 
 
 def table(
-    name: str | os.PathLike, rows: Sequence[str] | Mapping[str, Place], columns: Mapping[str, Place], digits: int = 3
+    name: str | os.PathLike,
+    rows: Sequence[str] | Mapping[str, Place],
+    columns: Sequence[str] | Mapping[str, Place],
+    digits: int = 3,
 ) -> pd.DataFrame:
     """A table of stored figures: the mean over seeds and its 95 % interval.
 
@@ -73,7 +76,7 @@ def table(
         As for `load`.
     rows : list of str, or mapping of str to place
         Label of each row, and where its figures stand: a key of the figures, or a sequence of keys that leads to them.
-    columns : mapping of str to place
+    columns : list of str, or mapping of str to place
         Header of each column, and the key, or keys, below the row's place. There stands a number, or a mapping of seed
         to number.
     digits : int
@@ -93,14 +96,14 @@ def table(
     Examples
     --------
     >>> from book import results
-    >>> results.table("fedavg", ["skew: IID"], {"last rounds": "last rounds"}).shape
+    >>> results.table("fedavg", ["skew: IID"], ["last rounds"]).shape
     (1, 1)
     """
     figures = load(name)["figures"]
-    places = rows if isinstance(rows, Mapping) else {label: label for label in rows}
-    found = [[_mean(_at(figures, place), column) for place in places.values()] for column in columns.values()]
+    places, keys = (some if isinstance(some, Mapping) else {label: label for label in some} for some in (rows, columns))
+    found = [[_mean(_at(figures, place), key) for place in places.values()] for key in keys.values()]
     cells = [_shown(values, digits) for values in found]
-    return pd.DataFrame(zip(*cells, strict=True), list(places), pd.Index(columns, name="mean ± 95 % interval"))
+    return pd.DataFrame(zip(*cells, strict=True), list(places), pd.Index(keys, name="mean ± 95 % interval"))
 
 
 def _at(figures: Any, place: Place) -> Any:
