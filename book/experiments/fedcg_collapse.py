@@ -90,11 +90,6 @@ def standardised(train: ClientData, test: ClientData) -> tuple[ClientData, Clien
     return replace(train, x=scaled[0]), replace(test, x=scaled[1])
 
 
-def in_bytes(data: ClientData) -> ClientData:
-    """The same with pixels from 0 to 255."""
-    return replace(data, x=data.x.float(), pixels=False)
-
-
 def world(kind: str, settings: Settings, seed: int, images: Images | None = None) -> World:
     """The federation of a kind that a seed draws."""
     x, y, writer = images_of(kind) if images is None else images
@@ -220,8 +215,8 @@ def label(every: int, rate: float) -> str:
 def pairs(settings: Settings, kind: str, head: str, seed: int) -> dict[str, Scores]:
     """All T and rates: the domains after the last round, and those of the first teacher."""
     here = world(kind, settings, seed)
-    if settings.get("bytes"):
-        here = replace(here, train=in_bytes(here.train))
+    if settings.get("bytes"):  # pixels from 0 to 255
+        here = replace(here, train=replace(here.train, x=here.train.x.float(), pixels=False))
     net, arms = classifier(here.train.x.shape[1:], head), list(product(settings["T"], settings["rates"]))
     rows: dict[str, Scores] = {}
 
@@ -319,14 +314,13 @@ def tiny(kind: str) -> World:
 def probe() -> running.Probe:
     """Two rounds of each head on each kind, and the worlds themselves."""
     found = {}
-    for kind, head in product(KINDS, HEADS):
-        here, arms = tiny(kind), [(1, 0.1), (2, 0.5)]
-        net = classifier(here.train.x.shape[1:], head)
-        students, teachers = train_pairs(here, net, arms, FEW, 0, dtype=torch.float64)
-        sums = [float((p * torch.arange(1, 1 + p[0].numel()).view(p[0].shape)).mean()) for p in students.values()]
-        found[f"{kind}, {head}"] = sums + [float(p.square().mean()) for p in teachers.values()]
     for kind in KINDS:
-        here = tiny(kind)
+        here, arms = tiny(kind), [(1, 0.1), (2, 0.5)]
+        for head in HEADS:
+            net = classifier(here.train.x.shape[1:], head)
+            students, teachers = train_pairs(here, net, arms, FEW, 0, dtype=torch.float64)
+            sums = [float((p * torch.arange(1, 1 + p[0].numel()).view(p[0].shape)).mean()) for p in students.values()]
+            found[f"{kind}, {head}"] = sums + [float(p.square().mean()) for p in teachers.values()]
         x, y, real = here.train.all_rows(torch.float64)
         numbers = [float(x.mean()), float((x * y[:, :, None, None, None]).mean()), float(real.sum())]
         scores = scores_of(here, (y.long() + torch.arange(8)[:, None]) % D)
