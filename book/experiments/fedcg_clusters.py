@@ -63,9 +63,8 @@ class Model:
 
 WAYS = (("k-means", "eye"), ("classifier", "eye"), ("classifier", "rand"))
 MODELS = [Model(found, "all", A, domains) for (found, A), domains in product(WAYS, (2, 3, 4))]
-MODELS += [Model(layers="last", domains=d) for d in (2, 3, 4, 32)] + [
-    Model(layers=layers, domains=1) for layers in PLACES
-]
+MODELS += [Model(layers="last", domains=d) for d in (2, 3, 4, 32)]
+MODELS += [Model(layers=layers, domains=1) for layers in PLACES]
 
 
 class RandomGraph(FedCG):

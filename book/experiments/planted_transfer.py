@@ -309,13 +309,11 @@ def foretold(settings: Settings, world: Any, seed: int, epochs: int = 1000) -> t
     again = chapter.gains(often, second, seed, pairs[unseen]).gain[0]
 
     shots, everybody = chapter.looks(settings, world, seed), transfer.all_pairs(clients)
-    update, graphs = sub(shots[last], shots[0]), [model_graph.model_graph(shots[last], SHARED)]
-    length = to_matrix(update).norm(dim=1).double()
+    plain, graphs = plain_distances(settings, shots), [model_graph.model_graph(shots[last], SHARED)]
     predictor = model_graph.train_siamese(graphs, pairs[train], gain[train], seed, epochs)
     distances = {
         "true groups": (group[:, None] != group).double(),
-        "cosine": (1 - cosine_similarity(update)).double(),
-        "length": (length[:, None] - length).abs(),
+        **{name: plain[f"{name}, {last} epochs"] for name in ("cosine", "length")},
         "measured again": square(clients, pairs[unseen], -again),
         "Siamese GCN": predictor.distance(graphs).double(),
     }

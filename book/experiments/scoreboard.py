@@ -243,9 +243,7 @@ class Board:
         """Clients that take part in a round."""
         return self.settings["everybody" if kind in EVERYBODY else "cohort"]
 
-    def methods(
-        self, here: World, seed: int, rate: float, at_home: float | None = None
-    ) -> dict[str, Callable[[], Algorithm]]:
+    def methods(self, here: World, seed: int, rate: float, at_home: float | None = None) -> dict[str, Any]:
         """The rows of the table: name -> a function that makes the algorithm. `at_home` is the rate of fine-tuning."""
         nets, loss, given = here.nets, loss_of(here.nets.mixture), self.settings
         how = {"lr": rate, "predict": nets.model, "batch_size": given["batch_size"], "epochs": given["epochs"]}
