@@ -90,6 +90,11 @@ def standardised(train: ClientData, test: ClientData) -> tuple[ClientData, Clien
     return replace(train, x=scaled[0]), replace(test, x=scaled[1])
 
 
+def in_bytes(data: ClientData) -> ClientData:
+    """The same with pixels from 0 to 255."""
+    return replace(data, x=data.x.float(), pixels=False)
+
+
 def world(kind: str, settings: Settings, seed: int, images: Images | None = None) -> World:
     """The federation of a kind that a seed draws."""
     x, y, writer = images_of(kind) if images is None else images
@@ -215,8 +220,8 @@ def label(every: int, rate: float) -> str:
 def pairs(settings: Settings, kind: str, head: str, seed: int) -> dict[str, Scores]:
     """All T and rates: the domains after the last round, and those of the first teacher."""
     here = world(kind, settings, seed)
-    if settings.get("bytes"):  # pixels from 0 to 255
-        here = replace(here, train=replace(here.train, x=here.train.x.float(), pixels=False))
+    if settings.get("bytes"):
+        here = replace(here, train=in_bytes(here.train))
     net, arms = classifier(here.train.x.shape[1:], head), list(product(settings["T"], settings["rates"]))
     rows: dict[str, Scores] = {}
 

@@ -97,11 +97,10 @@ def split_slider(algorithm: Any, state: Any, groups: ArrayLike, history: pd.Data
     pairs = np.round(100 * cosines[:, i, j]).astype(int)
     # from round to round: modulo 256, the sums come out right
     steps = np.diff(pairs, axis=0, prepend=0).astype(np.int8)
-    splits = []
-    for s in state.splits:
+    splits = [{name: getattr(s, name) for name in ("round", "model", "new")} for s in state.splits]
+    for shown, s in zip(splits, state.splits, strict=True):
         moved, objective = s.members[s.part == 1].tolist(), round(s.objective, 3)
-        splits.append({"round": s.round, "model": s.model, "new": s.new, "size": len(s.members)})
-        splits[-1] |= {"moved": moved, "objective": objective}
+        shown |= {"size": len(s.members), "moved": moved, "objective": objective}
     data = {"rounds": rounds, "groups": group.tolist(), "rest": algorithm.rest, "splits": splits, "rules": rules}
     data |= {"plot": _PLOT, "cosines": base64.b64encode(steps.tobytes()).decode()}
     tests = zip(*norms.T[:2], cut, short, pace, strict=True)

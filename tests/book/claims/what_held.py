@@ -137,14 +137,10 @@ CLAIMS = {
         beats("rare_domains", "pair model", "modules", "rare twins: rare, 50", "rare twins: rare, 100"),
     ),
     "it is nowhere ahead of modules without a graph": nowhere_ahead,
-    "except for rare domains that resemble common ones, by 1.4 points after 100 rounds": beats(
-        "rare_domains", "FedCG", "modules", "rare twins: rare, 100", points="1.4"
-    ),
+    "except for rare domains that resemble common ones, by 1.4 points after 100 rounds": fedcg.graph_for_twins,
     "With steps that make up for this (ours), $A$ gains 2.7 points for these domains and then 1.9, and in the end "
     "costs rare domains that resemble none nothing measurable": every(
-        beats("rare_domains", "A, full pace", "modules", "rare twins: rare, 50", points="2.7"),
-        beats("rare_domains", "A, full pace", "modules", "rare twins: rare, 100", points="1.9"),
-        level("rare_domains", "A, full pace", "modules", "rare strangers: rare, 100", half=0.02),
+        fedcg.paced_for_twins, level(fedcg.RARE, fedcg.PACED, "modules", "rare strangers: rare, 100", half=0.02)
     ),
     "Mixing by $A$ slows training": fedcg.effect(OPPOSITE, "A", fedcg.TURNED, "accuracy, 100"),
     "With a rate chosen for each arm, and modules in the last convolution, it is level with them after 600 "
