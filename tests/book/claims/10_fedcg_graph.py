@@ -43,5 +43,3 @@ CLAIMS = {
         ("fedcg_ablation_rates", "turned, last convolution"), "A + W + ReLU", "no graph", "accuracy, 600", half=0.03
     ),
 }
-
-GIVEN = []
