@@ -125,13 +125,11 @@ def noise_study(draws: int, seed: int, many: int = 4000, sizes: Sequence[int] = 
     return rounded(rows)
 
 
-def linkage_draws(
-    random: np.random.RandomState, noise: float, draws: int, dimensions: int = 20
-) -> list[dict[str, Bipartition]]:
+def linkage_draws(random: np.random.RandomState, noise: float, draws: int) -> list[dict[str, Bipartition]]:
     """What each linkage makes of noisy updates."""
     found = []
     for _ in range(draws):
-        vectors = noise * random.randn(10, dimensions) / np.sqrt(dimensions)
+        vectors = noise * random.randn(10, 20) / np.sqrt(20)
         vectors[:, 0] += 1 - 2 * PLANTED10
         alpha = cosine_matrix(vectors)
         found.append({method: bipartition(alpha, method) for method in LINKAGES})

@@ -22,7 +22,7 @@ from book.experiments import running
 from book.experiments.cfl_variants import OURS, ScheduledCFL, Watched
 from book.experiments.running import Experiment, Keep
 from book.experiments.worlds import EXACT, checkpoints, loss_of
-from fedlib import datasets, models, partition, statistics
+from fedlib import datasets, models, statistics
 from fedlib.engines.checkpoint import Checkpoint
 
 from . import cfl as digits  # the same experiment with digits
@@ -57,10 +57,8 @@ def method(name: str, network: models.Model, group: np.ndarray, schedule: tuple[
     return digits.contenders(group, 0, len(np.unique(group)), network)[name]
 
 
-def run(
-    arm: str, photos: datasets.Arrays, rows: np.ndarray, settings: Mapping[str, Any], **more: Any
-) -> tuple[partition.Partition, Any, Any]:
-    """The federation of an arm on these rows of the photos."""
+def run(arm: str, photos: datasets.Arrays, rows: Any, settings: Mapping[str, Any], **more: Any) -> tuple[Any, Any, Any]:
+    """The federation of an arm on these rows of the photos: how clients were dealt, the algorithm, and the result."""
     x, y, seed = photos.x[rows], photos.y[rows], settings["seed"]
     dealt = digits.deal(y, settings["clients"], seed)
     data = dealt.clients(x, y, classes=10)
@@ -87,13 +85,11 @@ def over_rounds(arm: str, photos: datasets.Arrays, settings: Mapping[str, Any]) 
     rows = np.random.RandomState(seed).permutation(len(photos.x))[:examples]
     dealt, _, end = run(arm, photos, rows, settings, checkpoint=checkpoint)
     history = end.history.dropna(subset=["client 0"])
-    accuracy = history[[c for c in history if c.startswith("client ")]].to_numpy()
-    figures: dict[str, Any] = {"rounds": history["round"].tolist(), "groups": dealt.group.tolist()}
+    accuracy, t = history.filter(regex="^client ").to_numpy(), history["round"].to_numpy()
+    figures: dict[str, Any] = {"rounds": t.tolist(), "groups": dealt.group.tolist()}
+    figures["accuracy"] = accuracy.mean(1).round(4).tolist()
     if arm == MAIN:
-        figures["accuracy"] = accuracy.round(3).tolist()
-        figures |= watched(end.state, history["round"].to_numpy())
-    else:
-        figures["accuracy"] = accuracy.mean(1).round(4).tolist()
+        figures |= {"accuracy": accuracy.round(3).tolist(), **watched(end.state, t)}
     if hasattr(end.state, "splits"):
         figures["splits"] = [c.round for c in end.state.splits]
     if hasattr(end.state, "assignment"):

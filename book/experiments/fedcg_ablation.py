@@ -100,9 +100,7 @@ def told(here: Any, who: str, seed: int, settings: Settings) -> tuple[Tensor, To
     return w, lambda t: at_test
 
 
-def found(
-    settings: Settings, here: Any, seed: int, dtype: torch.dtype = torch.float32
-) -> tuple[Tensor, dict[int, Any]]:
+def found(settings: Settings, here: Any, seed: int) -> tuple[Tensor, dict[int, Any]]:
     """EM's likeliest domains of the training images; and the student's answers to the others, by round.
 
     The student does not depend on the model that is trained beside it, here a linear one.

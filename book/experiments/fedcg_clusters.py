@@ -63,9 +63,8 @@ class Model:
 
 WAYS = (("k-means", "eye"), ("classifier", "eye"), ("classifier", "rand"))
 MODELS = [Model(found, "all", A, domains) for (found, A), domains in product(WAYS, (2, 3, 4))]
-MODELS += [Model(layers="last", domains=d) for d in (2, 3, 4, 32)] + [
-    Model(layers=layers, domains=1) for layers in PLACES
-]
+MODELS += [Model(layers="last", domains=d) for d in (2, 3, 4, 32)]
+MODELS += [Model(layers=layers, domains=1) for layers in PLACES]
 
 
 class RandomGraph(FedCG):
@@ -150,10 +149,9 @@ def train(
     with quiet():  # as printed the domains collapse
         start = algorithm.net.init(seed)
         end = fedlib.fit(algorithm, start, data, settings["rounds"], settings["cohort"], callbacks=[watch], **how)
-    rows: Rows = {}
-    for kind in curve[0]:
-        rows[f"{model.name}, {kind}"] = {"accuracy": float(np.mean([scores[kind] for scores in curve[-3:]]))}
-        rows[f"{model.name}, {kind}"]["largest domain"] = float(end.state.share.max())
+    late = {kind: float(np.mean([scores[kind] for scores in curve[-3:]])) for kind in curve[0]}
+    share = float(end.state.share.max())
+    rows = {f"{model.name}, {kind}": {"accuracy": a, "largest domain": share} for kind, a in late.items()}
     return rows, algorithm, end
 
 

@@ -239,12 +239,10 @@ def probe() -> running.Probe:
     some = stack_clients(xs, [draw.randint(10, size=len(x)) for x in xs], classes=10, pixels=True)
     domain = torch.as_tensor(draw.randint(D, size=(5, 8)))
     some = some.with_columns(w_d=(F.one_hot(domain, D) * some.real[..., None]).float())
-    numbers = {}
-    for arm in ARMS:
-        stack = train(settings, some, arms_of(settings, some, [arm], 0, torch.float64), 0, dtype=torch.float64)
-        numbers[arm.name] = [float(p.square().mean()) for p in stack.values()]
-    stack = train(settings, some, separate(settings, some, 0, torch.float64), 0, dtype=torch.float64)
-    return numbers | {"separate": [float(p.square().mean()) for p in stack.values()]}
+    arms = {arm.name: arms_of(settings, some, [arm], 0, torch.float64) for arm in ARMS}
+    arms["separate"] = separate(settings, some, 0, torch.float64)
+    ends = {name: train(settings, some, found, 0, dtype=torch.float64) for name, found in arms.items()}
+    return {name: [float(p.square().mean()) for p in stack.values()] for name, stack in ends.items()}
 
 
 PRESETS = {"full": running.Experiment("fedcg_codes", SETTINGS, measure, probe, data=("mnist5k", "fashion_mnist"))}

@@ -319,14 +319,13 @@ def tiny(kind: str) -> World:
 def probe() -> running.Probe:
     """Two rounds of each head on each kind, and the worlds themselves."""
     found = {}
-    for kind, head in product(KINDS, HEADS):
-        here, arms = tiny(kind), [(1, 0.1), (2, 0.5)]
-        net = classifier(here.train.x.shape[1:], head)
-        students, teachers = train_pairs(here, net, arms, FEW, 0, dtype=torch.float64)
-        sums = [float((p * torch.arange(1, 1 + p[0].numel()).view(p[0].shape)).mean()) for p in students.values()]
-        found[f"{kind}, {head}"] = sums + [float(p.square().mean()) for p in teachers.values()]
     for kind in KINDS:
-        here = tiny(kind)
+        here, arms = tiny(kind), [(1, 0.1), (2, 0.5)]
+        for head in HEADS:
+            net = classifier(here.train.x.shape[1:], head)
+            students, teachers = train_pairs(here, net, arms, FEW, 0, dtype=torch.float64)
+            sums = [float((p * torch.arange(1, 1 + p[0].numel()).view(p[0].shape)).mean()) for p in students.values()]
+            found[f"{kind}, {head}"] = sums + [float(p.square().mean()) for p in teachers.values()]
         x, y, real = here.train.all_rows(torch.float64)
         numbers = [float(x.mean()), float((x * y[:, :, None, None, None]).mean()), float(real.sum())]
         scores = scores_of(here, (y.long() + torch.arange(8)[:, None]) % D)

@@ -313,7 +313,7 @@ def probe() -> running.Probe:
     found["held out"] = [
         float(v)
         for state, own in ((end.state, False), (end.state, True), (new.state, True))
-        for v in graph.students_weights(rule, state, here.test, own, double).square().sum((0, 1))
+        for v in graph.students_weights(rule, state, here.test, own).square().sum((0, 1))
     ]
     found["held out"] += [float(v) for v in em.score(here.test, em.pi, labels=False)[0].square().sum((0, 1))]
     return found

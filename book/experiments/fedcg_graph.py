@@ -227,20 +227,19 @@ def trained(world: World, seed: int, arm: Arm | None, rounds: int) -> tuple[dict
     return score(right, world.test, world.test_domains), end.state
 
 
-def right_answers(algorithm: FedAvg | FedCG, state: Any, test: ClientData, w: Tensor | None = None) -> Tensor:
+def right_answers(algorithm: Any, state: Any, test: ClientData, w: Tensor | None) -> Tensor:
     """Whether each held-out image (K, N) gets the right class."""
     return outputs(algorithm, state, test, w).argmax(-1) == test.y
 
 
 @torch.no_grad()
-def outputs(
-    algorithm: FedAvg | FedCG, state: Any, test: ClientData, w: Tensor | None, dtype: torch.dtype = torch.float32
-) -> Tensor:
+def outputs(algorithm: Any, state: Any, test: ClientData, w: Tensor | None) -> Tensor:
     """What each client's model says of its held-out images (K, N, classes), by the weights w or the student's."""
     params = algorithm.client_params(state, torch.arange(len(test)))
     params = {name: p.cpu() for name, p in params.items()}
-    given = () if w is None or isinstance(algorithm, FedAvg) else (w.to(dtype),)
-    return torch.vmap(algorithm.predict)(params, test.all_rows(dtype)[0], *given)
+    x = test.all_rows(next(iter(params.values())).dtype)[0]
+    given = (w.to(x.dtype),) if w is not None and isinstance(algorithm, FedCG) else ()
+    return torch.vmap(algorithm.predict)(params, x, *given)
 
 
 def score(right: Tensor, test: ClientData, domains: Sequence[np.ndarray]) -> dict[str, float]:
@@ -250,13 +249,11 @@ def score(right: Tensor, test: ClientData, domains: Sequence[np.ndarray]) -> dic
 
 
 @torch.no_grad()
-def students_weights(
-    algorithm: Any, state: Any, data: ClientData, prior: bool = True, dtype: torch.dtype = torch.float32
-) -> Tensor:
+def students_weights(algorithm: Any, state: Any, data: ClientData, prior: bool = True) -> Tensor:
     """What the student says of images, with or without the clients' own shares of the domains; 0 for padding."""
     params = algorithm.client_params(state, torch.arange(len(data)))
     params = {n: p.cpu() for n, p in params.items() if prior or n != "prior"}
-    x, _, real = data.all_rows(dtype)
+    x, _, real = data.all_rows(next(iter(params.values())).dtype)
     return torch.vmap(algorithm.net.weights)(params, x) * (real > 0)[..., None]
 
 
@@ -399,17 +396,15 @@ def generated(count: int, shape: tuple[int, int, int], classes: int) -> Images:
     return Images(x.astype(np.uint8).view(Pixels), y.astype(np.int64))
 
 
-def traced(
-    algorithm: Any, start: Params, train: ClientData, test: ClientData, w_test: Tensor | None = None
-) -> list[float]:
+def traced(algorithm: Any, start: Params, train: ClientData, test: ClientData, w_test: Tensor | None) -> list[float]:
     """What two rounds compute; then what is answered to held-out images, and what a student says of them."""
     with quiet():
         result = fedlib.fit(algorithm, start, train, 2, len(train) // 2, **EXACT)
-    answers = outputs(algorithm, result.state, test, w_test, torch.float64)
+    answers = outputs(algorithm, result.state, test, w_test)
     numbers = running.numbers_of(algorithm, result)
     numbers += [float(answers.square().mean()), float(answers.logsumexp(-1).mean())]
     if isinstance(algorithm, FedCG):
-        numbers += students_weights(algorithm, result.state, test, dtype=torch.float64).square().mean((0, 1)).tolist()
+        numbers += students_weights(algorithm, result.state, test).square().mean((0, 1)).tolist()
     return numbers
 
 

@@ -78,8 +78,7 @@ def label_distance(data: ClientData) -> float:
     """Total variation distance from everybody's labels, mean over clients."""
     counts = plotting.label_counts(data, classes=10)
     own = counts / counts.sum(1, keepdims=True)
-    everybody = counts.sum(0) / counts.sum()
-    return float(np.abs(own - everybody).sum(1).mean() / 2)
+    return float(np.abs(own - counts.sum(0) / counts.sum()).sum(1).mean() / 2)
 
 
 def gradient_dissimilarity(data: ClientData, start: fedlib.Params) -> float:

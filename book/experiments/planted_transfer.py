@@ -113,11 +113,13 @@ def table_of() -> tabular.Table:
     return replace(table, x=np.stack([normal_scores(c) for c in table.x.T], 1).astype(np.float32), classes=None)
 
 
-def networks(settings: Settings, seed: int, dtype: torch.dtype) -> tuple[models.Model, list[Params]]:
-    """The network of all clients, and its starts."""
+def with_starts(clients: tabular.TabularClients, settings: Settings, seed: int, dtype: torch.dtype) -> Any:
+    """The world of these clients: with the network of all, and its starts."""
     net = models.Model(Narrow(settings["features"]))
     starts = [net.init(1000 * seed + r) for r in range(settings["repeats"])]
-    return net, [{n: p.to(dtype) for n, p in start.items()} for start in starts]
+    starts = [{n: p.to(dtype) for n, p in start.items()} for start in starts]
+    parts = {n: d.to("cpu", dtype) for n, d in spaces.parts_of(clients).items()}
+    return chapter.World(replace(clients, **parts), net, chapter.training(net), starts)
 
 
 def world_of(settings: Settings, dose: float, seed: int, dtype: torch.dtype = torch.float32) -> Any:
@@ -129,9 +131,8 @@ def world_of(settings: Settings, dose: float, seed: int, dtype: torch.dtype = to
     dealt = [tabular.deal(replace(table, y=y), overlap=True, seed=seed, **how) for y in targets]
     pairs = zip(*(spaces.parts_of(d).items() for d in dealt), strict=True)
     sets = {n: replace(a, y=torch.where(group[:, None] == 1, b.y, a.y)) for (n, a), (_, b) in pairs}
-    sets = {n: d.to("cpu", dtype) for n, d in spaces.own_signs(sets, seed).items()}
-    net, starts = networks(settings, seed, dtype)
-    return chapter.World(replace(dealt[0], **sets, planted=group.numpy()), net, chapter.training(net), starts)
+    clients = replace(dealt[0], **spaces.own_signs(sets, seed), planted=group.numpy())
+    return with_starts(clients, settings, seed, dtype)
 
 
 def notebook_world(settings: Settings, strength: float, seed: int, dtype: torch.dtype = torch.float32) -> Any:
@@ -140,9 +141,7 @@ def notebook_world(settings: Settings, strength: float, seed: int, dtype: torch.
     table = replace(table, y=two_targets(table.x.astype(float), 1)[0].astype(np.float32))
     how = {name: settings[name] for name in ("clients", "rows", "features", "validation")}
     dealt = tabular.deal(table, overlap=True, plant="sign", strength=strength, seed=seed, **how)
-    parts = {n: d.to("cpu", dtype) for n, d in spaces.parts_of(dealt).items()}
-    net, starts = networks(settings, seed, dtype)
-    return chapter.World(replace(dealt, **parts), net, chapter.training(net), starts)
+    return with_starts(dealt, settings, seed, dtype)
 
 
 # ---- distances of clients ----
@@ -310,13 +309,11 @@ def foretold(settings: Settings, world: Any, seed: int, epochs: int = 1000) -> t
     again = chapter.gains(often, second, seed, pairs[unseen]).gain[0]
 
     shots, everybody = chapter.looks(settings, world, seed), transfer.all_pairs(clients)
-    update, graphs = sub(shots[last], shots[0]), [model_graph.model_graph(shots[last], SHARED)]
-    length = to_matrix(update).norm(dim=1).double()
+    plain, graphs = plain_distances(settings, shots), [model_graph.model_graph(shots[last], SHARED)]
     predictor = model_graph.train_siamese(graphs, pairs[train], gain[train], seed, epochs)
     distances = {
         "true groups": (group[:, None] != group).double(),
-        "cosine": (1 - cosine_similarity(update)).double(),
-        "length": (length[:, None] - length).abs(),
+        **{name: plain[f"{name}, {last} epochs"] for name in ("cosine", "length")},
         "measured again": square(clients, pairs[unseen], -again),
         "Siamese GCN": predictor.distance(graphs).double(),
     }
@@ -361,18 +358,19 @@ def measure_chapter(settings: Settings, keep: running.Keep) -> dict[str, Any]:
     return {n: by_seed(settings, keep, n, predictors.plain, of_target, settings, n) for n in settings["targets"]}
 
 
+FEW = {"clients": 10, "validation": 20, "rounds": 2, "pair_rounds": 1, "every": 1, "clusters": [1, 2]}  # of probes
+
+
 def probe_chapter() -> running.Probe:
     """Two rounds of everything with ten clients, in float64."""
-    small = CHAPTER | {"clients": 10, "trainers": 6, "validation": 20, "rounds": 2, "pair_rounds": 1, "every": 1}
-    small |= {"snapshots": [3], "clusters": [1, 2]}
+    small = CHAPTER | FEW | {"trainers": 6, "snapshots": [3]}
     table = predictors.plain(of_notebook, small, notebook_world(small, 1.0, 3, torch.float64), 3, 10)
     return {name: list(row.values()) for name, row in table.items()}
 
 
 def probe() -> running.Probe:
     """Two rounds of everything with ten clients, in float64."""
-    few = {"clients": 10, "trainers": 7, "validation": 20, "rounds": 2, "pair_rounds": 1, "every": 1}
-    small = SETTINGS | few | {"snapshots": [1, 3], "clusters": [1, 2]}
+    small = SETTINGS | FEW | {"trainers": 7, "snapshots": [1, 3]}
     out = {}
     for dose in (0.5, 1.0):
         world = world_of(small, dose, 3, torch.float64)
@@ -386,9 +384,8 @@ def probe() -> running.Probe:
     return out
 
 
+DATA = ("breast_cancer",)
 PRESETS = {
-    "full": running.Experiment("planted_transfer", SETTINGS, measure, probe, ("breast_cancer",)),
-    "chapter": running.Experiment(
-        "planted_transfer_chapter", CHAPTER, measure_chapter, probe_chapter, ("breast_cancer",)
-    ),
+    "full": running.Experiment("planted_transfer", SETTINGS, measure, probe, DATA),
+    "chapter": running.Experiment("planted_transfer_chapter", CHAPTER, measure_chapter, probe_chapter, DATA),
 }

@@ -18,8 +18,8 @@ import torch
 from torch import Tensor
 
 import fedlib
+from book.experiments import fedcg_graph as graph
 from book.experiments import running
-from book.experiments.fedcg_graph import one_hot
 from book.experiments.worlds import EXACT, enter, loss_of, seeds_of, small_digits
 from fedlib import ClientData, Params, models, partition
 from fedlib.algorithms import FedAvg, LGFedAvg
@@ -118,17 +118,12 @@ def method(name: str, data: ClientData, group: np.ndarray, graph_from: int) -> A
 
 def weights(data: ClientData, group: np.ndarray) -> Tensor:
     """The weights w (K, N, 4) where a client has one domain."""
-    return one_hot([np.full(n, g) for n, g in zip(data.n.tolist(), group, strict=True)], data)
+    return graph.one_hot([np.full(n, g) for n, g in zip(data.n.tolist(), group, strict=True)], data)
 
 
 def right_answers(algorithm: Any, state: Any, test: ClientData, w: Tensor) -> Tensor:
     """Whether each held-out image (K, N) gets the right class; modules are told its domain by w."""
-    params = {n: p.cpu() for n, p in algorithm.client_params(state, torch.arange(len(test))).items()}
-    dtype = next(iter(params.values())).dtype
-    x, y, _ = test.all_rows(dtype)
-    told = (w.to(dtype),) if isinstance(algorithm, FedCGKnownDomains) else ()
-    with torch.no_grad():
-        return (torch.vmap(algorithm.predict)(params, x, *told).argmax(-1) == y) & test.real
+    return graph.right_answers(algorithm, state, test, w) & test.real
 
 
 def followed(

@@ -229,9 +229,7 @@ def measure(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
 def measure_flower(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
     """Each algorithm in Flower: clients killed in mid-run, undisturbed, and in Flower's simulation."""
     if "transport" not in settings:
-        raise ImportError(
-            'preset flower of chapter 16 runs Flower: pip install "fedlib-book[flower]", or --editable ".[flower]"'
-        )
+        raise ImportError('preset flower runs Flower: pip install "fedlib-book[flower]", or --editable ".[flower]"')
     figures: dict[str, Any] = {}
     for name, algorithm in flower_run.ALGORITHMS.items():
         table = leaves_client(algorithm, flower_run.MODEL.init(settings["seed"]), flower_run.all_clients())

@@ -243,9 +243,7 @@ class Board:
         """Clients that take part in a round."""
         return self.settings["everybody" if kind in EVERYBODY else "cohort"]
 
-    def methods(
-        self, here: World, seed: int, rate: float, at_home: float | None = None
-    ) -> dict[str, Callable[[], Algorithm]]:
+    def methods(self, here: World, seed: int, rate: float, at_home: float | None = None) -> dict[str, Any]:
         """The rows of the table: name -> a function that makes the algorithm. `at_home` is the rate of fine-tuning."""
         nets, loss, given = here.nets, loss_of(here.nets.mixture), self.settings
         how = {"lr": rate, "predict": nets.model, "batch_size": given["batch_size"], "epochs": given["epochs"]}
@@ -441,23 +439,19 @@ def probe() -> running.Probe:
     found: running.Probe = {f"{OURS}, default": [default.level, default.every, default.test_epochs]}
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", UserWarning)
-        for name, make in board.methods(here, 0, 0.3, 0.1).items():
-            algorithm, start = make(), {k: p.double() for k, p in here.nets.of(name).init(0).items()}
+        runs = [(here, name) for name in board.methods(here, 0, 0.3)]
+        for world, name in (*runs, *((table, name) for name in (OURS, "LG-FedAvg", "FedSGCNN", *CONTROLS))):
+            algorithm, start = board.methods(world, 0, 0.3, 0.1)[name](), world.nets.of(name).init(0)
             if name == "FedCG":
                 algorithm = dataclasses.replace(algorithm, teacher=partial(algorithm.teacher, dtype=torch.float64))
             if name == OURS:
                 algorithm = dataclasses.replace(algorithm, **tested)
-            rounds, drawn = 2 + (name == "FedAvg, fine-tuned"), 8 if name == OURS else 4
-            end = fedlib.fit(algorithm, start, here.train, rounds, drawn, **EXACT)
-            found[name] = running.numbers_of(algorithm, end) + running.scores_of(algorithm, end, here.test)
-            if name == "FedSGCNN":
+            rounds, drawn = 2 + (name == "FedAvg, fine-tuned"), 8 if name == OURS or world is table else 4
+            end = fedlib.fit(algorithm, start, world.train, rounds, drawn, **EXACT)
+            numbers = running.numbers_of(algorithm, end) + running.scores_of(algorithm, end, world.test)
+            found[name] = found.get(name, []) + numbers
+            if name == "FedSGCNN" and world is here:
                 found[name] += [float(end.state.gain.sum()), float(end.state.distance.double().square().sum())]
-        for name in (OURS, "LG-FedAvg", "FedSGCNN", *CONTROLS):
-            algorithm = board.methods(table, 0, 0.3)[name]()
-            if name == OURS:
-                algorithm = dataclasses.replace(algorithm, **tested)
-            end = fedlib.fit(algorithm, table.nets.model.init(0), table.train, 2, **EXACT)
-            found[name] += running.numbers_of(algorithm, end) + running.scores_of(algorithm, end, table.test)
     worlds["columns without names"] = table
     for kind, other in worlds.items():
         found[kind] = running.trace(board.methods(other, 0, 0.3)["FedAvg"](), other.nets.model.init(0), other.train)

@@ -78,9 +78,8 @@ def split_slider(algorithm: Any, state: Any, groups: ArrayLike, history: pd.Data
         An algorithm that notes no pace: then another rule decides.
     """
     if "pace" not in algorithm.columns:
-        raise ValueError(
-            f"the figure shows CFL's rule by relative lengths; got {type(algorithm).__name__}. Run RelativeCFL"
-        )
+        name = type(algorithm).__name__
+        raise ValueError(f"the figure shows CFL's rule by relative lengths; got {name}. Run RelativeCFL")
     cosines, group = np.asarray(state.cosines.cpu(), float), np.asarray(groups)
     names, rounds = np.unique(group), len(cosines)
     scores = history.set_index("round")[[f"group {g}_accuracy" for g in names]].dropna()
@@ -98,11 +97,10 @@ def split_slider(algorithm: Any, state: Any, groups: ArrayLike, history: pd.Data
     pairs = np.round(100 * cosines[:, i, j]).astype(int)
     # from round to round: modulo 256, the sums come out right
     steps = np.diff(pairs, axis=0, prepend=0).astype(np.int8)
-    splits = []
-    for s in state.splits:
+    splits = [{name: getattr(s, name) for name in ("round", "model", "new")} for s in state.splits]
+    for shown, s in zip(splits, state.splits, strict=True):
         moved, objective = s.members[s.part == 1].tolist(), round(s.objective, 3)
-        splits.append({"round": s.round, "model": s.model, "new": s.new, "size": len(s.members)})
-        splits[-1] |= {"moved": moved, "objective": objective}
+        shown |= {"size": len(s.members), "moved": moved, "objective": objective}
     data = {"rounds": rounds, "groups": group.tolist(), "rest": algorithm.rest, "splits": splits, "rules": rules}
     data |= {"plot": _PLOT, "cosines": base64.b64encode(steps.tobytes()).decode()}
     tests = zip(*norms.T[:2], cut, short, pace, strict=True)
@@ -424,10 +422,10 @@ def scoreboard(figures: Mapping[str, Any]) -> Figure:
         ties = name == first or compare(scores[kind][first], scores[kind][name])["verdict"] != "holds"
         return mean, mean - means[kind]["FedAvg"], name not in _CONTROLS and ties
 
-    families: dict[str, dict[str, Any]] = {family: {} for family in _FAMILIES}
+    families = {}
     for family, names in _FAMILIES.items():
-        for n in (n for n in names if any(n in scores[kind] for kind in kinds)):
-            families[family][_SHOWN.get(n, n)] = [cell(kind, n) for kind in kinds]
+        there = [n for n in names if any(n in scores[kind] for kind in kinds)]
+        families[family] = {_SHOWN.get(n, n): [cell(kind, n) for kind in kinds] for n in there}
     words = (
         "Mean accuracy in %. Bold: the highest of its column, and those that, seed by seed, do not differ "
         "significantly. Orange is better than FedAvg, purple worse. A dash was not run. * Tune its learning rate "

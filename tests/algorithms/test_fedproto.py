@@ -8,7 +8,7 @@ from reference import batches, cohort, mean_by_examples
 from refusals import refusals
 from torch import nn
 from torch.nn.functional import cross_entropy
-from twins import client_data, ragged_clients, start_of
+from twins import PlainCNN, client_data, ragged_clients, start_of
 
 import fedlib
 from fedlib.client.prototype_net import PrototypeNet
@@ -58,16 +58,13 @@ class PlainDense(nn.Module):
         return torch.relu(self.dense1(x.flatten(1)))
 
 
-class PlainImages(nn.Module):
+class PlainImages(PlainCNN):
     def __init__(self):
         super().__init__()
-        self.conv1, self.conv2 = nn.Conv2d(1, 3, 3, padding=1), nn.Conv2d(3, 2, 3, padding=1)
         self.dense1, self.dense2 = nn.Linear(2, SIZE), nn.Linear(SIZE, CLASSES)
 
     def embed(self, x):
-        for conv in (self.conv1, self.conv2):
-            x = nn.functional.max_pool2d(torch.relu(conv(x)), 2)
-        return torch.relu(self.dense1(x.flatten(1)))
+        return torch.relu(self.forward(x))
 
 
 def plain(number):

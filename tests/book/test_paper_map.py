@@ -65,10 +65,3 @@ def wrong(row):
 
 def test_what_the_rows_name_exists():
     assert {name(row): wrong(row) for row in MAP if wrong(row)} == {}
-
-
-def test_what_is_not_there_is_found():
-    assert exists("fedlib.server.domain_graph.domain_adjacency")
-    assert not exists("fedlib.server.domain_graph.nothing") and not exists("nothing.at")
-    assert place_exists("10_fedcg_graph#The equations") and place_exists("10_fedcg_graph#fig-graph")
-    assert not any(map(place_exists, ("10_fedcg_graph#nothing", "99_nothing", "errata#nothing")))

@@ -63,12 +63,6 @@ def test_no_page_installs_the_package_of_somebody_else():
     assert 'name = "fedlib-book"' in (ROOT / "pyproject.toml").read_text(encoding="utf8")
 
 
-def test_a_wrong_citation_is_noticed(tmp_path):
-    text = (ROOT / "CITATION.cff").read_text(encoding="utf8")
-    (tmp_path / "CITATION.cff").write_text(text.replace("date-released: ", "date-released: 31 "), encoding="utf8")
-    assert "date-released" in check("citation-file-format", tmp_path / "CITATION.cff").stdout
-
-
 def test_each_package_asked_for_is_listed_and_no_other():
     """With who asks for it, an address and a licence. A new package needs a row in book/licences.md."""
     project = (ROOT / "pyproject.toml").read_text(encoding="utf8")

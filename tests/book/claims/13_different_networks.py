@@ -16,6 +16,7 @@ def gains(points, *score, where=FEW, a="FedProto", b="alone", seeds=9):
 
 
 NO_DESIGN = says(UNDECIDED, FEW, OTHERS[1:], "own design", CONV, DENSE, within=0.02, half=0.025)
+GAINS = every(gains("7.2", CONV, seeds=10), gains("2.4", DENSE, seeds=10))
 AS_MUCH_LATER = every(gains("7.2", "convolutional, 120", seeds=10), gains("2.4", "dense, 120", seeds=10))
 
 TURNED_AS_WELL = every(
@@ -38,9 +39,7 @@ CLAIMS = {
         gains("4.9", CONV, a="alone", b="own prototypes", seeds=9),
         says(UNDECIDED, FEW, "own prototypes", "alone", DENSE, within=0.005, half=0.01),
     ),
-    "in each of ten seeds with FedProto (7.2 points for convolutional, 2.4 for dense networks)": every(
-        gains("7.2", CONV, seeds=10), gains("2.4", DENSE, seeds=10)
-    ),
+    "in each of ten seeds with FedProto (7.2 points for convolutional, 2.4 for dense networks)": GAINS,
     "and the other design helps about as much as one's own": every(beats(FEW, OTHERS, "alone", CONV, DENSE), NO_DESIGN),
     "Dense networks gain 2.9 points, and as much from turned targets": every(
         gains("2.9", DENSE, a=FROZEN, seeds=10), gains("2.9", DENSE, a=TURNED, seeds=10), TURNED_AS_WELL
@@ -50,9 +49,7 @@ CLAIMS = {
     "gain 4.1 points from frozen places even with swapped digits, and 3.2 more with the right ones": every(
         gains("4.1", CONV, a=SWAPPED, seeds=10), gains("3.2", CONV, a=FROZEN, b=SWAPPED)
     ),
-    "FedProto brings 7.2 and 2.4 points, and as much after 120 rounds": every(
-        gains("7.2", CONV, seeds=10), gains("2.4", DENSE, seeds=10), AS_MUCH_LATER
-    ),
+    "FedProto brings 7.2 and 2.4 points, and as much after 120 rounds": every(GAINS, AS_MUCH_LATER),
     "No learning rate that we tried lifts clients alone this far": beats(
         FEW, "FedProto", ["alone", *RATES], CONV, DENSE, seeds=10
     ),
@@ -64,5 +61,3 @@ CLAIMS = {
     ),
     "made networks more accurate where each had seen little": beats(FEW, "FedProto", "alone", CONV, DENSE, seeds=10),
 }
-
-GIVEN = []

@@ -109,13 +109,9 @@ CLAIMS = {
     "Noise and small data sets blur them": blurred,
     "raises accuracy from 0.20 to 0.48, with one run": figure_3,
     "they end at 0.48, or at 0.53 with a wider network.": figure_3,
-    "the smaller network ends at 0.64 and 0.65 in two of three seeds": every(
-        cfl.in_round((200, "0.64")), cfl.in_round((200, "0.65"), seed=1), cfl.two_of_three
-    ),
+    "the smaller network ends at 0.64 and 0.65 in two of three seeds": cfl.good_seeds,
     "In the third, a split fell on a group that was already alone": cfl.wrong_one,
-    "with another choice of the next cluster, it ends at 0.64": every(
-        cfl.one_by_one, cfl.in_round((200, "0.64"), seed=2, result="cfl_figure3_torn")
-    ),
+    "with another choice of the next cluster, it ends at 0.64": cfl.three_and_one,
     "On digits, split-half CFL (ours) is far above FedAvg in every seed": beats("cfl", OURS, "FedAvg", cfl.EVERYTHING),
     "CFL by lengths (ours) split clients that agree in four of five seeds, and each time accuracy "
     "fell": cfl.lengths_cost,
@@ -137,14 +133,10 @@ CLAIMS = {
         beats("rare_domains", "pair model", "modules", "rare twins: rare, 50", "rare twins: rare, 100"),
     ),
     "it is nowhere ahead of modules without a graph": nowhere_ahead,
-    "except for rare domains that resemble common ones, by 1.4 points after 100 rounds": beats(
-        "rare_domains", "FedCG", "modules", "rare twins: rare, 100", points="1.4"
-    ),
+    "except for rare domains that resemble common ones, by 1.4 points after 100 rounds": fedcg.graph_for_twins,
     "With steps that make up for this (ours), $A$ gains 2.7 points for these domains and then 1.9, and in the end "
     "costs rare domains that resemble none nothing measurable": every(
-        beats("rare_domains", "A, full pace", "modules", "rare twins: rare, 50", points="2.7"),
-        beats("rare_domains", "A, full pace", "modules", "rare twins: rare, 100", points="1.9"),
-        level("rare_domains", "A, full pace", "modules", "rare strangers: rare, 100", half=0.02),
+        fedcg.paced_for_twins, level(fedcg.RARE, fedcg.PACED, "modules", "rare strangers: rare, 100", half=0.02)
     ),
     "Mixing by $A$ slows training": fedcg.effect(OPPOSITE, "A", fedcg.TURNED, "accuracy, 100"),
     "With a rate chosen for each arm, and modules in the last convolution, it is level with them after 600 "
