@@ -1,11 +1,12 @@
 """The convolution of a stack of C clients, computed as one convolution with C times as many groups.
 
 Clients become channels, in the memory layout that the device convolves fastest. There is one exception. On a processor
-without AVX-512, the gradient of filters with few input channels is computed for one client after another, because
-torch's grouped convolution is several times slower (chapter 16). The choice follows from the shapes, so two runs on one
-machine with the same number of threads are equal to the last bit.
+without AVX-512, one client after another is faster where each has enough to do and its filters have 2 to 32 input
+channels (chapter 16). The choice follows from the shapes, so two runs on one machine with the same number of threads
+are equal to the last bit.
 """
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -15,7 +16,7 @@ from torch import Tensor
 
 __all__ = ["as_channels", "as_clients", "conv2d", "laid_out"]
 
-_FEW = range(2, 6)  # input channels of a filter
+_FEW = range(2, 33)  # input channels of a filter
 _LARGE = 2**23  # approximate multiplications per client from which the cost of a separate call is negligible
 
 
@@ -60,19 +61,17 @@ class _Conv2d(torch.autograd.Function):
             inputs, *_ = _gradients(x, w, g, ctx.clients * ctx.groups, ctx.spans, [True, False, False])
             inputs = _arranged(inputs, _layout(x)).to(given.dtype)
         if of_w or of_b:
-            alone = _one_by_one(x, w, g, ctx.clients)
-            parts, groups = ctx.clients if alone else 1, ctx.groups if alone else ctx.clients * ctx.groups
-            each = zip(x.chunk(parts, 1), w.chunk(parts), g.chunk(parts, 1), strict=True)
-            found = [_gradients(*one, groups, ctx.spans, [False, True, True])[1:] for one in each]
-            weights, biases = (torch.cat(part) if alone else part[0] for part in zip(*found, strict=True))
+            groups = ctx.clients * ctx.groups
+            _, weights, biases = _gradients(x, w, g, groups, ctx.spans, [False, True, True])
             weights = weights.to(weight.dtype)
         return inputs, weights, biases if of_b else None, None, None, None
 
 
-def _one_by_one(x: Tensor, w: Tensor, g: Tensor, clients: int) -> bool:
-    """Whether the gradient of the weights is faster by one client after another."""
-    large = g[:, 0].numel() * w[0].numel() * len(w) >= _LARGE * clients
-    return large and w.shape[1] in _FEW and not x.is_cuda and torch.backends.cpu.get_cpu_capability() != "AVX512"
+def _one_by_one(x: Tensor, weight: Tensor, stride: Any) -> bool:
+    """Whether one client after another is faster; not for one image, where torch may use its own kernels."""
+    large = x[0, :, 0].numel() * weight[0].numel() >= _LARGE * math.prod(_pair(stride))
+    fits = large and weight.shape[2] in _FEW and x.shape[1] > 1 and not x.is_cuda
+    return fits and torch.backends.cpu.get_cpu_capability() != "AVX512"
 
 
 def _prepared(w: Tensor, groups: int, *images: Tensor) -> tuple[Tensor, list[Tensor]]:
@@ -111,6 +110,10 @@ def conv2d(
     -------
     Tensor of shape (C, B, O, h, w)
     """
+    if _one_by_one(x, weight, stride):
+        each = zip(x, weight, [None] * len(x) if bias is None else bias, strict=True)
+        out = torch.cat([F.conv2d(*one, stride, padding, dilation, groups) for one in each])
+        return out.unflatten(0, x.shape[:2])
     tensors = as_channels(x), weight.flatten(0, 1), None if bias is None else bias.flatten()
     if isinstance(padding, str):  # "same" may pad more on one side
         return as_clients(F.conv2d(*tensors, stride, padding, dilation, len(x) * groups), len(x))
