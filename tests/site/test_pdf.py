@@ -66,13 +66,44 @@ def test_links_lead_to_published_pages_and_nowhere_on_this_machine(out):
     assert not [a for a in inside if a[len(home) :].partition(".html")[0] in pages], "that page is in the book"
 
 
-def test_sheets_have_a_size_and_a_number(out):
-    for name, front in (("01_fedavg", 0), ("book", FRONT)):
-        sheets = PdfReader(out / f"{name}.pdf").pages
-        assert {(round(float(s.mediabox.width)), round(float(s.mediabox.height))) for s in sheets} == {(595, 842)}
-        for number, sheet in enumerate(sheets[front:], 1):
-            text, foot, _ = " ".join(sheet.extract_text().split()).rpartition(f"{pdf.TITLE}. CC BY 4.0.")
-            assert foot and text.split()[-1] == str(number)
+def right(sheet):
+    """Whether a sheet is a right one, from where its number is; None if it has none."""
+    found = []
+    sheet.extract_text(
+        visitor_text=lambda text, page, line, *_: found.append((text.strip(), line[4] * page[0] + page[4]))
+    )
+    feet = [x for text, x in found if text == words(sheet).split()[-1]]
+    return feet[-1] > 300 if feet and words(sheet).split()[-1].isdigit() else None
+
+
+def test_sheets_have_a_size_and_the_number_of_the_book(out):
+    book = PdfReader(out / "book.pdf")
+    parts = {book.get_destination_page_number(mark) - FRONT + 1 for mark in named(book.outline)[1:-1]}
+    sheets = dict(enumerate(book.pages[FRONT:], 1))
+    assert {(round(float(s.mediabox.width)), round(float(s.mediabox.height))) for s in book.pages} == {(595, 842)}
+    numbers = {number: words(sheet).split()[-1] for number, sheet in sheets.items() if number not in parts}
+    assert numbers == {number: str(number) for number in numbers}
+    for name in ("01_fedavg", "12_who_helps_whom"):
+        said = [int(words(sheet).split()[-1]) for sheet in PdfReader(out / f"{name}.pdf").pages]
+        assert said == [*range(said[0], said[-1] + 1)] and words(sheets[said[0]]) in words(
+            PdfReader(out / f"{name}.pdf").pages[0]
+        )
+
+
+def test_sheets_are_left_and_right_by_their_numbers(out):
+    """The number is at the outer edge, and the text has more white where the book is bound."""
+    book = PdfReader(out / "book.pdf")
+    parts = {book.get_destination_page_number(mark) for mark in named(book.outline)[1:-1]}
+    for place, sheet in enumerate(book.pages[FRONT:], FRONT):
+        if place not in parts:
+            assert right(sheet) == bool((place - FRONT + 1) % 2), place - FRONT + 1
+
+
+def test_a_chapter_names_the_sheet_of_another(out):
+    book, chapter = PdfReader(out / "book.pdf"), PdfReader(out / "01_fedavg.pdf")
+    marks = [mark for inside in book.outline if isinstance(inside, list) for mark in named(inside)]
+    (start,) = (book.get_destination_page_number(m) - FRONT + 1 for m in marks if m.title.startswith("12. "))
+    assert f"p. {start}" in " ".join(map(words, chapter.pages)).replace("\xa0", " ")
 
 
 def test_the_book_has_a_cover_contents_and_bookmarks(out):
@@ -108,14 +139,16 @@ def test_the_index_leads_to_sheets_that_say_the_term(out):
     for term in ("FedAvg", "cohort", "positive transfer"):
         first = int(re.search(rf"(?<!-){term}\s+(\d+)", text)[1])
         assert term in words(book.pages[FRONT + first - 1]).replace("Positive", "positive"), term
+    leads = [link.get_object()["/Dest"][0].get_object() for link in book.pages[start]["/Annots"]]
+    assert book.get_page_number(leads[0]) == FRONT + int(re.search(r"\d+", text.partition("most often.")[2])[0]) - 1
     assert str(start - FRONT + 1) in words(book.pages[FRONT - 1]).split()
 
 
 def test_rows_of_sheets_are_ranges(monkeypatch):
     monkeypatch.setattr(pdf, "terms", lambda: {"a": "a", "b": "b", "c": "c"})
     texts = {1: "a", 2: "a b", 3: "aa", 4: "b", 5: "a a"}
-    assert pdf.index(texts) == {"a": "1\N{EN DASH}3, 5", "b": "2, 4"}
-    assert pdf.index(texts, most=2)["a"] == "3, 5"
+    assert pdf.index(texts) == {"a": {1: "1\N{EN DASH}3", 5: "5"}, "b": {2: "2", 4: "4"}}
+    assert pdf.index(texts, most=2)["a"] == {3: "3", 5: "5"}
 
 
 def test_a_chapter_says_where_it_lives(out):
@@ -166,12 +199,14 @@ def test_hints_stand_after_the_exercises(out):
     assert places == sorted(places)
 
 
-def test_each_sheet_says_at_its_head_where_it_belongs(out):
-    """The first sheet of a chapter has the book's name, the others have the chapter's, and all have the part's."""
-    first, *others = (" ".join(sheet.extract_text().split()) for sheet in PdfReader(out / "01_fedavg.pdf").pages)
-    title = PdfReader(out / "01_fedavg.pdf").metadata.title
-    assert first.startswith(f"{pdf.TITLE} In practice {title}")
-    assert all(text.startswith(f"{title} In practice") for text in others)
+def test_heads_say_the_part_at_the_left_and_the_chapter_at_the_right(out):
+    """The first sheet of a chapter has neither, but the name of the book at its foot."""
+    chapter = PdfReader(out / "01_fedavg.pdf")
+    first, *others = map(words, chapter.pages)
+    title = chapter.metadata.title
+    assert first.startswith(title) and f"{pdf.TITLE}. CC BY 4.0." in first
+    for text in others:
+        assert text.startswith(title if int(text.split()[-1]) % 2 else "In practice") and "CC BY 4.0." not in text
 
 
 def test_what_is_for_the_screen_stays_there(out):
