@@ -1,5 +1,5 @@
 // What a sheet of paper needs and a screen does not. `part` is the part of the book that the page belongs to, and `place` the
-// address of the book, if it has been published. `sheets` come before the page, and `places` has the sheets of others.
+// address of the book, if it has been published. `sheets` come before the page, and `places` has the sheets of others and of their sections.
 async ([here, there, book, part, place, sheets, places]) => {
   const article = document.querySelector("article");
   await Promise.all([document.fonts.ready, window.MathJax?.startup?.promise]);
@@ -136,7 +136,7 @@ async ([here, there, book, part, place, sheets, places]) => {
     for (const e of article.querySelectorAll(".cell_output:has(figure), .cell_input, section > div[class*=highlight-]")) e.matches(".cell_output") ? fill(e) : keep(e);
     if (article.scrollWidth < 1.5 * wide || at(article.lastElementChild, true).y > 0.15) break;
   }
-  const found = Object.fromEntries([...article.querySelectorAll("[id]")].filter((e) => e.getClientRects().length).map((e) => [e.id, at(e).sheet]));
+  const found = Object.fromEntries([...article.querySelectorAll(":is(section, dt, .citation)[id]")].filter((e) => e.getClientRects().length).map((e) => [e.id, at(e).sheet]));
   columns.remove();
   return found;
 }

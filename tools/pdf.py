@@ -50,7 +50,7 @@ def contents(toc: Path = notebooks.ROOT / "_toc.yml") -> dict[str, list[str]]:
     return {name: pages for name, pages in named.items() if name != "Teaching"}
 
 
-def printer(browser: Page, folder: Path) -> Callable[..., PdfReader]:
+def printer(browser: Page, folder: Path) -> Callable[..., tuple[PdfReader, dict[str, int]]]:
     """A function that prints a page of a part of the book.
 
     It follows a number of `sheets`, and names those of other `places`, which are pages and their parts. Of its own
@@ -158,7 +158,7 @@ def main(out: Path = downloads.OUT) -> None:
         page.emulate_media(media="print")
         printed = printer(page, Path(folder))
         places = dict.fromkeys(pages, 100)  # numbers as long as most, until the sheets are known
-        for _ in range(3):  # twice, unless the numbers of the sheets have moved one
+        for _ in range(3):  # twice, unless the numbers that are printed move a section
             each, sheets, texts, found = {}, 0, {}, {}
             for name, part in tqdm({"book/index": "Preface", **pages}.items(), desc="pages", mininterval=5):
                 sheets += name == parts.get(part, [""])[0]  # the part's own

@@ -10,7 +10,7 @@ from tools import pdf
 
 PARTS = {
     "Teaching": ["book/teaching/index"],
-    "In practice": ["notebooks/01_fedavg", "notebooks/12_who_helps_whom", "book/notation"],
+    "In practice": ["notebooks/01_fedavg", "notebooks/12_who_helps_whom", "book/faq"],
 }
 FRONT = 3  # sheets of the book: cover, imprint, contents
 MM = 72 / 25.4
@@ -66,44 +66,50 @@ def test_links_lead_to_published_pages_and_nowhere_on_this_machine(out):
     assert not [a for a in inside if a[len(home) :].partition(".html")[0] in pages], "that page is in the book"
 
 
-def right(sheet):
-    """Whether a sheet is a right one, from where its number is; None if it has none."""
+def margins(sheet):
+    """What the head and the foot of a sheet say, in the order of the sheet, and where each piece begins."""
+    head, foot = {}, {}
+
+    def add(text, page, line, *_):
+        x, y = (line[4] * page[i] + line[5] * page[i + 2] + page[i + 4] for i in (0, 1))
+        if text.strip() and not 22 * MM < y < 842 - 22 * MM:
+            (head if y > 100 else foot)[x] = text.strip()
+
+    sheet.extract_text(visitor_text=add)
+    return [sorted(found.items()) for found in (head, foot)]
+
+
+def numbers(sheets):
+    """The numbers at the feet of the sheets, which are at the outer edge: of odd ones, at the right."""
     found = []
-    sheet.extract_text(
-        visitor_text=lambda text, page, line, *_: found.append((text.strip(), line[4] * page[0] + page[4]))
-    )
-    feet = [x for text, x in found if text == words(sheet).split()[-1]]
-    return feet[-1] > 300 if feet and words(sheet).split()[-1].isdigit() else None
+    for sheet in sheets:
+        feet = [(x, said) for x, said in margins(sheet)[1] if said.isdigit()]
+        (x, said), *_ = feet or [(0, "0")]
+        assert said == "0" or (x > 400) == bool(int(said) % 2)
+        found.append(int(said))
+    return found
 
 
 def test_sheets_have_a_size_and_the_number_of_the_book(out):
     book = PdfReader(out / "book.pdf")
-    parts = {book.get_destination_page_number(mark) - FRONT + 1 for mark in named(book.outline)[1:-1]}
-    sheets = dict(enumerate(book.pages[FRONT:], 1))
     assert {(round(float(s.mediabox.width)), round(float(s.mediabox.height))) for s in book.pages} == {(595, 842)}
-    numbers = {number: words(sheet).split()[-1] for number, sheet in sheets.items() if number not in parts}
-    assert numbers == {number: str(number) for number in numbers}
+    parts = {book.get_destination_page_number(mark) - FRONT + 1 for mark in named(book.outline)[1:-1]}
+    assert numbers(book.pages) == [0] * FRONT + [
+        0 if number in parts else number for number in range(1, len(book.pages) - FRONT + 1)
+    ]
     for name in ("01_fedavg", "12_who_helps_whom"):
-        said = [int(words(sheet).split()[-1]) for sheet in PdfReader(out / f"{name}.pdf").pages]
-        assert said == [*range(said[0], said[-1] + 1)] and words(sheets[said[0]]) in words(
-            PdfReader(out / f"{name}.pdf").pages[0]
-        )
+        sheets = PdfReader(out / f"{name}.pdf").pages
+        first, *_ = said = numbers(sheets)
+        assert said == [*range(first, first + len(sheets))]
+        assert words(sheets[0]) == words(book.pages[FRONT + first - 1])
 
 
-def test_sheets_are_left_and_right_by_their_numbers(out):
-    """The number is at the outer edge, and the text has more white where the book is bound."""
-    book = PdfReader(out / "book.pdf")
-    parts = {book.get_destination_page_number(mark) for mark in named(book.outline)[1:-1]}
-    for place, sheet in enumerate(book.pages[FRONT:], FRONT):
-        if place not in parts:
-            assert right(sheet) == bool((place - FRONT + 1) % 2), place - FRONT + 1
-
-
-def test_a_chapter_names_the_sheet_of_another(out):
-    book, chapter = PdfReader(out / "book.pdf"), PdfReader(out / "01_fedavg.pdf")
-    marks = [mark for inside in book.outline if isinstance(inside, list) for mark in named(inside)]
-    (start,) = (book.get_destination_page_number(m) - FRONT + 1 for m in marks if m.title.startswith("12. "))
-    assert f"p. {start}" in " ".join(map(words, chapter.pages)).replace("\xa0", " ")
+def test_a_page_names_the_sheet_of_the_section_that_it_leads_to(out):
+    sheets = PdfReader(out / "book.pdf").pages
+    named = [int(n) for sheet in sheets for n in re.findall(r"[Cc]hapter (?:1|12)(?: \(|, )p\.\s(\d+)", words(sheet))]
+    assert named
+    for number in named:
+        assert re.search("The equation|Experiment 3", sheets[FRONT + number - 1].extract_text()), number
 
 
 def test_the_book_has_a_cover_contents_and_bookmarks(out):
@@ -202,11 +208,12 @@ def test_hints_stand_after_the_exercises(out):
 def test_heads_say_the_part_at_the_left_and_the_chapter_at_the_right(out):
     """The first sheet of a chapter has neither, but the name of the book at its foot."""
     chapter = PdfReader(out / "01_fedavg.pdf")
-    first, *others = map(words, chapter.pages)
-    title = chapter.metadata.title
-    assert first.startswith(title) and f"{pdf.TITLE}. CC BY 4.0." in first
-    for text in others:
-        assert text.startswith(title if int(text.split()[-1]) % 2 else "In practice") and "CC BY 4.0." not in text
+    head, foot = margins(chapter.pages[0])
+    assert not head and f"{pdf.TITLE}. CC BY 4.0." in [said for _, said in foot]
+    for sheet, number in zip(chapter.pages, numbers(chapter.pages), strict=True):
+        if sheet != chapter.pages[0]:
+            said = " ".join(piece for _, piece in margins(sheet)[0])
+            assert said == (chapter.metadata.title if number % 2 else "In practice")
 
 
 def test_what_is_for_the_screen_stays_there(out):
