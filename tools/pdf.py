@@ -72,7 +72,7 @@ def printer(browser: Page, folder: Path) -> Callable[..., tuple[PdfReader, dict[
         browser.pdf(path=path, prefer_css_page_size=True, tagged=True, outline=not needs, print_background=True)
         pdf = PdfReader(path)
         once(pdf.outline)
-        return pdf, {f"{name}#{place}": sheets + 1 + sheet for place, sheet in (found or {}).items()}
+        return pdf, {f"{name}#{place}": sheets + 1 + int(sheet) for place, sheet in (found or {}).items()}
 
     return printed
 
