@@ -106,10 +106,10 @@ def test_sheets_have_a_size_and_the_number_of_the_book(out):
 
 def test_a_page_names_the_sheet_of_the_section_that_it_leads_to(out):
     sheets = PdfReader(out / "book.pdf").pages
-    named = [int(n) for sheet in sheets for n in re.findall(r"[Cc]hapter (?:1|12)(?: \(|, )p\.\s(\d+)", words(sheet))]
+    named = [int(n) for sheet in sheets for n in re.findall(r"(?:digits|clusters), p\.\s(\d+)", words(sheet))]
     assert named
     for number in named:
-        assert re.search("The equation|Experiment 3", sheets[FRONT + number - 1].extract_text()), number
+        assert re.search("Experiment 3", sheets[FRONT + number - 1].extract_text()), number
 
 
 def test_the_book_has_a_cover_contents_and_bookmarks(out):
