@@ -1,18 +1,31 @@
 // What a sheet of paper needs and a screen does not. `part` is the part of the book that the page belongs to, and `place` the
-// address of the book, if it has been published.
-async ([here, there, book, part, place]) => {
+// address of the book, if it has been published. `sheets` come before the page, and `places` has the sheets of others and of their sections.
+async ([here, there, book, part, place, sheets, places]) => {
   const article = document.querySelector("article");
   await Promise.all([document.fonts.ready, window.MathJax?.startup?.promise]);
-  for (const a of document.links)
-    if (!a.getAttribute("href").startsWith("#")) a.href = a.href.replace(here, there);
+  for (const a of document.links) {
+    if (a.getAttribute("href").startsWith("#")) continue;
+    const [page, id] = a.href.replace(here, "").split(".html"), sheet = places?.[page + id] ?? places?.[page];
+    a.href = a.href.replace(here, there);
+    if (!sheet || !a.matches("article :is(p, li) a") || !/^chapter \d/i.test(a.textContent)) continue;
+    const before = document.createRange();
+    before.setStart(a.closest("p, li"), 0);
+    before.setEndBefore(a);
+    a.append(/\([^)]*$/.test(before.toString()) ? `, p.\u00a0${sheet}` : ` (p.\u00a0${sheet})`);
+  }
   if (!article) return;
 
-  // The first sheet has the name of the book at its head, the others that of the page; at the right stands the part.
+  // Margins are wider where the book is bound. At the head of a left sheet is the part, of a right one the page; the first has neither,
+  // but the name of the book at its foot. Chromium takes the first sheet for a right one, whatever its number.
   const title = document.title.split(" \u2014 ")[0], address = location.href.replace(here, there);
-  const head = (side, words, more) => `@top-${side} { content: ${JSON.stringify(words)}; ${more} margin-bottom: 6mm; padding-bottom: 1.5mm;
-    vertical-align: bottom; border-bottom: 0.5pt solid #999; font: 9pt "Book Sans", sans-serif; color: #555; }`;
-  const heads = (words) => head("left", words, "width: 70%;") + head("right", part, "width: 30%; text-align: right;");
-  document.head.appendChild(document.createElement("style")).textContent = `@page { ${heads(title)} } @page :first { ${heads(book)} }`;
+  const small = (words, size) => `{ content: ${words}; font: ${size}pt "Book Sans", sans-serif; color: #555;`;
+  const sides = ["left", "right"], own = sheets % 2 ? ["right", "left"] : sides;
+  document.head.appendChild(document.createElement("style")).textContent = `html { counter-reset: page ${sheets}; }` + sides.map((side, i) => `
+    @page :${own[i]} { margin-${side}: 22mm; margin-${sides[1 - i]}: 30mm; @bottom-${side} ${small("counter(page)", 10)} }
+      @top-${side} ${small(JSON.stringify(i ? title : part), 9)} width: 100%; text-align: ${side}; vertical-align: bottom;
+        margin-bottom: 6mm; padding-bottom: 1.5mm; border-bottom: 0.5pt solid #999; } }`).join("") + `
+    @page :first { @top-left { content: none; border: 0; } @top-right { content: none; border: 0; }
+      @bottom-${sides[sheets % 2]} ${small(JSON.stringify(`${book}. CC BY 4.0.`), 8)} width: 80%; text-align: ${sides[sheets % 2]}; } }`;
 
   // The first page of the web is the preface, and a sheet says where its page lives.
   if (part === "Preface") {
@@ -54,8 +67,10 @@ async ([here, there, book, part, place]) => {
   // Code goes on on the next sheet between two statements, with at least three lines on both: not after a line that opens a block or a
   // bracket, nor before an empty one or one that closes it.
   for (const line of document.querySelectorAll("article pre > .line")) {
+    if (line.matches(":nth-last-child(1 of .line)")) line.style.breakAfter = "auto"; // the figure may stand on the next sheet
     const next = line.nextElementSibling?.textContent.trim();
     const near = line.matches(":nth-child(-n + 2 of .line), :nth-last-child(-n + 3 of .line)");
+    if (line.style.breakAfter) continue;
     if (near || /^([)\]}]|$)/.test(next) || /[([{]$|^\s*(@|"""|(def|class|for|while|with|if|elif|else|try)\b.*:$)/.test(line.textContent.trimEnd())) line.style.breakAfter = "avoid";
   }
   // A name or two words at the head of a row stay on one line.
@@ -76,6 +91,7 @@ async ([here, there, book, part, place]) => {
   // Where the sheet is too narrow for a table, it has smaller letters and may break code, and if need be also words after its first column.
   for (const table of document.querySelectorAll("article table:not(.fedlib *)"))
     for (const much of ["wide", "wider"]) if (table.offsetWidth > table.parentElement.clientWidth + 1) table.classList.add(much);
+  for (const text of document.querySelectorAll("article section > p")) if (text.textContent.startsWith("What to see")) text.classList.add("see");
   // A heading and a line do not stand alone at the foot of a sheet.
   for (const text of document.querySelectorAll("article :is(h2, h3) + p")) if (text.offsetHeight < 24) text.style.breakAfter = "avoid";
 
@@ -96,7 +112,7 @@ async ([here, there, book, part, place]) => {
       if (at(figure).sheet === end.sheet || end.y > 0.9) return;
       let text = next(figure);
       while (text?.matches(passed) && !ends(text)) text = next(text);
-      if (!text?.matches(passed) || text.textContent.startsWith("Predict")) return;
+      if (!text?.matches(passed) || /^(Predict|What to see)/.test(text.textContent)) return;
       const home = document.createComment("");
       figure.replaceWith(home);
       text.after(figure);
@@ -105,14 +121,22 @@ async ([here, there, book, part, place]) => {
       before = text;
     }
   };
+  // A cell goes to the next sheet as a whole, if it leaves little of this one white.
+  const keep = (code) => {
+    if (!code.getClientRects().length) return;
+    code.style.breakInside = "";
+    if (at(code).sheet !== at(code, true).sheet && at(code).y > 0.7) code.style.breakInside = "avoid";
+  };
   const figures = [...document.querySelectorAll("article .cell_output:has(figure)")].map((figure) => [figure, figure.closest("div.cell")]);
   // A few lines do not take a sheet of their own, if the others have room for them.
   for (const [height, measure] of [["", ""], [1.43, "146mm"], [1.41, "150mm"], [1.39, "154mm"], [1.37, "158mm"], ["", ""]]) {
     article.style.lineHeight = height;
     article.style.setProperty("--measure", measure);
     for (const [figure, cell] of figures) cell.after(figure);
-    for (const [figure] of figures) fill(figure);
+    for (const e of article.querySelectorAll(".cell_output:has(figure), .cell_input, section > div[class*=highlight-]")) e.matches(".cell_output") ? fill(e) : keep(e);
     if (article.scrollWidth < 1.5 * wide || at(article.lastElementChild, true).y > 0.15) break;
   }
+  const found = Object.fromEntries([...article.querySelectorAll(":is(section, dt, .citation)[id]")].filter((e) => e.getClientRects().length).map((e) => [e.id, at(e).sheet]));
   columns.remove();
+  return found;
 }

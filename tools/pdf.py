@@ -2,7 +2,8 @@
 
 _build/html/downloads/NN_slug.pdf is a chapter. book.pdf has a cover, an imprint, the contents, a preface, all pages in
 their order but for the library's reference, each part behind a sheet with its name, and an index. The preface is the
-first page, without what is for the screen. A link leads to the published page, and in book.pdf to the page there.
+first page, without what is for the screen. A link leads to the published page, and in book.pdf to the page there. The
+sheets of a chapter have the numbers that they have in book.pdf, so that a chapter can name a sheet of another.
 Of Jupyter Book's own builders of PDFs one needs LaTeX, and the other prints the whole book, without its chapters.
 """
 
@@ -35,6 +36,7 @@ TITLE, AUTHOR, ADDRESS = notebooks.CONFIG["title"], notebooks.CONFIG["author"], 
 TEMPLATE = notebooks.TEMPLATES.get_template("pdf.html")
 FRONT = {"title": TITLE, "author": AUTHOR, "address": ADDRESS, "html": HTML.as_uri(), "release": badges.release()}
 FRONT["date"] = yaml.safe_load((notebooks.ROOT / "CITATION.cff").read_text(encoding="utf8"))["date-released"]
+FRONT["repository"] = badges.repository()
 FRONT["place"] = ADDRESS if badges.repository() != badges.PLACEHOLDER else ""  # not published yet
 SHEET = {"width": 794, "height": 1123}  # A4, in pixels
 READY = Path(__file__).with_name("pdf.js").read_text(encoding="utf8")
@@ -48,25 +50,29 @@ def contents(toc: Path = notebooks.ROOT / "_toc.yml") -> dict[str, list[str]]:
     return {name: pages for name, pages in named.items() if name != "Teaching"}
 
 
-def printer(browser: Page, folder: Path) -> Callable[..., PdfReader]:
+def printer(browser: Page, folder: Path) -> Callable[..., tuple[PdfReader, dict[str, int]]]:
     """A function that prints a page of a part of the book.
 
-    With what pdf.html needs, it prints the front, for titles (`names`) and first sheets (`starts`), also the `openers`
-    of the parts, the `index`, or the numbers of some `sheets`.
+    It follows a number of `sheets`, and names those of other `places`, which are pages and their parts. Of its own
+    places, it tells on which sheets they are. With what pdf.html needs, it prints the front, for titles (`names`) and
+    `places`, also the `openers` of the parts or the `index`.
     """
 
-    def printed(name: str, part: str = "", **needs: Any) -> PdfReader:
+    def printed(
+        name: str, part: str = "", sheets: int = 0, places: dict[str, int] | None = None, **needs: Any
+    ) -> tuple[PdfReader, dict[str, int]]:
         source, path = HTML / f"{name}.html", folder / f"{name.replace('/', '-')}.pdf"
         if needs:
             source = path.with_suffix(".html")
-            source.write_text(TEMPLATE.render(FRONT | {"parts": contents()} | needs), encoding="utf8")
+            front = FRONT | {"parts": contents(), "sheets": sheets, "places": places} | needs
+            source.write_text(TEMPLATE.render(front), encoding="utf8")
         browser.goto(source.as_uri())
         browser.add_style_tag(path=STYLE)
-        browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS, TITLE, part, FRONT["place"]])
+        found = browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS, TITLE, part, FRONT["place"], sheets, places])
         browser.pdf(path=path, prefer_css_page_size=True, tagged=True, outline=not needs, print_background=True)
         pdf = PdfReader(path)
         once(pdf.outline)
-        return pdf
+        return pdf, {f"{name}#{place}": sheets + 1 + int(sheet) for place, sheet in (found or {}).items()}
 
     return printed
 
@@ -98,35 +104,34 @@ def terms() -> dict[str, str]:
     return dict(sorted(found.items(), key=lambda item: item[0].lower()))
 
 
-def index(texts: dict[int, str], most: int = 6) -> dict[str, str]:
-    """The numbers of those sheets that say each term most often, in a row as a range."""
+def index(texts: dict[int, str], most: int = 6) -> dict[str, dict[int, str]]:
+    """The numbers of those sheets that say each term most often, in a row as a range, by the first of the row."""
     found = {}
     for term, said in terms().items():
         counts = Counter({sheet: len(re.findall(said, text, re.I)) for sheet, text in texts.items()})
         sheets = sorted(sheet for sheet, count in counts.most_common(most) if count)
         rows = [[*row] for _, row in groupby(sheets, lambda sheet: sheet - sheets.index(sheet))]
         if rows:
-            found[term] = ", ".join(f"{row[0]}\N{EN DASH}{row[-1]}" if row[1:] else str(row[0]) for row in rows)
+            found[term] = {row[0]: f"{row[0]}\N{EN DASH}{row[-1]}" if row[1:] else str(row[0]) for row in rows}
     return found
 
 
-def lead_inside(book: PdfWriter, starts: dict[str, int]) -> None:
-    """Let links to pages that the book has lead there; `starts` are the first sheets of its pages."""
+def lead_inside(book: PdfWriter, places: dict[str, int], front: int) -> None:
+    """Let links to places that the book has lead there; before the sheet with the number 1 are those of the front."""
     for sheet in book.pages:
         for link in sheet.get("/Annots", ()):
             link = link.get_object()
             address = str(link.get("/A", {}).get("/URI", ""))
-            page = address[len(ADDRESS) :].partition(".html")[0]
-            if address.lower().startswith(ADDRESS.lower()) and page in starts:  # a host has no capitals
+            page, _, part = address[len(ADDRESS) :].partition(".html")
+            number = places.get(page + part, places.get(page))
+            if address.lower().startswith(ADDRESS.lower()) and number:  # a host has no capitals
                 del link["/A"]
-                place = [book.pages[starts[page]].indirect_reference, NameObject("/Fit")]
+                place = [book.pages[front + number - 1].indirect_reference, NameObject("/Fit")]
                 link[NameObject("/Dest")] = ArrayObject(place)
 
 
-def save(pdf: PdfWriter, path: Path, name: str, numbers: PdfReader, skip: int = 0) -> None:
-    """Write a PDF with its title and authors, and with numbers below its pages, but for some at the front."""
-    for page, below in zip(pdf.pages[skip:], numbers.pages, strict=False):
-        page.merge_page(below)
+def save(pdf: PdfWriter, path: Path, name: str) -> None:
+    """Write a PDF with its title and authors."""
     pdf.metadata = {"/Title": name, "/Author": AUTHOR}
     pdf.write(path)
 
@@ -152,33 +157,39 @@ def main(out: Path = downloads.OUT) -> None:
         page = browser.new_page(reduced_motion="reduce", viewport=SHEET)
         page.emulate_media(media="print")
         printed = printer(page, Path(folder))
-        each = {page: printed(page, part) for page, part in tqdm(pages.items(), desc="pages", mininterval=5)}
-        preface = printed("book/index", "Preface")
-        starts, sheets, texts = {"book/index": 0}, len(preface.pages), {}
-        for names in parts.values():
-            sheets += 1  # the part's own
-            for page in names:
-                starts[page], sheets = sheets, sheets + len(each[page].pages)
-                for sheet, content in enumerate(each[page].pages, starts[page] + 1):
-                    texts[sheet] = " ".join(content.extract_text().split())
-        needs = {"names": {page: title(pdf) for page, pdf in each.items()}, "starts": starts}
-        openers, back = printed("openers", openers=True, **needs), printed("index", index=index(texts))
-        first, numbers = printed("front", last=sheets + 1, **needs), printed("numbers", sheets=sheets + len(back.pages))
+        places = dict.fromkeys(pages, 100)  # numbers as long as most, until the sheets are known
+        for _ in range(3):  # twice, unless the numbers that are printed move a section
+            each, sheets, texts, found = {}, 0, {}, {}
+            for name, part in tqdm({"book/index": "Preface", **pages}.items(), desc="pages", mininterval=5):
+                sheets += name == parts.get(part, [""])[0]  # the part's own
+                each[name], within = printed(name, part, sheets, places)
+                found |= {name: sheets + 1} | within
+                for sheets, content in enumerate(each[name].pages, sheets + 1):  # noqa: B020, PLR1704
+                    texts[sheets] = " ".join(content.extract_text().split())
+            if found == places:
+                break
+            places = found
+        places |= {str(sheet): sheet for sheet in texts}  # to which the index leads
+        needs = {"names": {page: title(pdf) for page, pdf in each.items()}, "places": places}
+        openers, back, first = (
+            printed(name, "", sheets, **needs, **{name: more})[0]
+            for name, more in {"openers": True, "index": index(texts), "last": sheets + 1}.items()
+        )
         browser.close()
         book = PdfWriter(first)
-        book.append(preface)
+        book.append(each["book/index"])
         for number, (part, names) in enumerate(parts.items()):
             whole = PdfWriter()
             whole.append(openers, pages=(number, number + 1))
             for page in names:
                 whole.append(each[page])
                 if page.startswith("notebooks/"):
-                    save(PdfWriter(each[page]), out / f"{Path(page).name}.pdf", title(each[page]), numbers)
+                    save(PdfWriter(each[page]), out / f"{Path(page).name}.pdf", title(each[page]))
             whole.write(file := BytesIO())
             book.append(file, part)
         book.append(back, "Index")
-        lead_inside(book, {page: start + len(first.pages) for page, start in starts.items()})
-        save(book, out / "book.pdf", TITLE, numbers, len(first.pages))
+        lead_inside(book, places, len(first.pages))
+        save(book, out / "book.pdf", TITLE)
     print(f"The PDFs are {out}/*.pdf.")
 
 

@@ -10,7 +10,7 @@ from tools import pdf
 
 PARTS = {
     "Teaching": ["book/teaching/index"],
-    "In practice": ["notebooks/01_fedavg", "notebooks/12_who_helps_whom", "book/notation"],
+    "In practice": ["notebooks/01_fedavg", "notebooks/12_who_helps_whom", "book/faq"],
 }
 FRONT = 3  # sheets of the book: cover, imprint, contents
 MM = 72 / 25.4
@@ -66,13 +66,50 @@ def test_links_lead_to_published_pages_and_nowhere_on_this_machine(out):
     assert not [a for a in inside if a[len(home) :].partition(".html")[0] in pages], "that page is in the book"
 
 
-def test_sheets_have_a_size_and_a_number(out):
-    for name, front in (("01_fedavg", 0), ("book", FRONT)):
+def margins(sheet):
+    """What the head and the foot of a sheet say, in the order of the sheet, and where each piece begins."""
+    head, foot = {}, {}
+
+    def add(text, page, line, *_):
+        x, y = (line[4] * page[i] + line[5] * page[i + 2] + page[i + 4] for i in (0, 1))
+        if text.strip() and not 22 * MM < y < 842 - 22 * MM:
+            (head if y > 100 else foot)[x] = text.strip()
+
+    sheet.extract_text(visitor_text=add)
+    return [sorted(found.items()) for found in (head, foot)]
+
+
+def numbers(sheets):
+    """The numbers at the feet of the sheets, which are at the outer edge: of odd ones, at the right."""
+    found = []
+    for sheet in sheets:
+        feet = [(x, said) for x, said in margins(sheet)[1] if said.isdigit()]
+        (x, said), *_ = feet or [(0, "0")]
+        assert said == "0" or (x > 400) == bool(int(said) % 2)
+        found.append(int(said))
+    return found
+
+
+def test_sheets_have_a_size_and_the_number_of_the_book(out):
+    book = PdfReader(out / "book.pdf")
+    assert {(round(float(s.mediabox.width)), round(float(s.mediabox.height))) for s in book.pages} == {(595, 842)}
+    parts = {book.get_destination_page_number(mark) - FRONT + 1 for mark in named(book.outline)[1:-1]}
+    assert numbers(book.pages) == [0] * FRONT + [
+        0 if number in parts else number for number in range(1, len(book.pages) - FRONT + 1)
+    ]
+    for name in ("01_fedavg", "12_who_helps_whom"):
         sheets = PdfReader(out / f"{name}.pdf").pages
-        assert {(round(float(s.mediabox.width)), round(float(s.mediabox.height))) for s in sheets} == {(595, 842)}
-        for number, sheet in enumerate(sheets[front:], 1):
-            text, foot, _ = " ".join(sheet.extract_text().split()).rpartition(f"{pdf.TITLE}. CC BY 4.0.")
-            assert foot and text.split()[-1] == str(number)
+        first, *_ = said = numbers(sheets)
+        assert said == [*range(first, first + len(sheets))]
+        assert words(sheets[0]) == words(book.pages[FRONT + first - 1])
+
+
+def test_a_page_names_the_sheet_of_the_section_that_it_leads_to(out):
+    sheets = PdfReader(out / "book.pdf").pages
+    named = [int(n) for sheet in sheets for n in re.findall(r"(?:digits|clusters), p\.\s(\d+)", words(sheet))]
+    assert named
+    for number in named:
+        assert re.search("Experiment 3", sheets[FRONT + number - 1].extract_text()), number
 
 
 def test_the_book_has_a_cover_contents_and_bookmarks(out):
@@ -108,14 +145,16 @@ def test_the_index_leads_to_sheets_that_say_the_term(out):
     for term in ("FedAvg", "cohort", "positive transfer"):
         first = int(re.search(rf"(?<!-){term}\s+(\d+)", text)[1])
         assert term in words(book.pages[FRONT + first - 1]).replace("Positive", "positive"), term
+    leads = [link.get_object()["/Dest"][0].get_object() for link in book.pages[start]["/Annots"]]
+    assert book.get_page_number(leads[0]) == FRONT + int(re.search(r"\d+", text.partition("most often.")[2])[0]) - 1
     assert str(start - FRONT + 1) in words(book.pages[FRONT - 1]).split()
 
 
 def test_rows_of_sheets_are_ranges(monkeypatch):
     monkeypatch.setattr(pdf, "terms", lambda: {"a": "a", "b": "b", "c": "c"})
     texts = {1: "a", 2: "a b", 3: "aa", 4: "b", 5: "a a"}
-    assert pdf.index(texts) == {"a": "1\N{EN DASH}3, 5", "b": "2, 4"}
-    assert pdf.index(texts, most=2)["a"] == "3, 5"
+    assert pdf.index(texts) == {"a": {1: "1\N{EN DASH}3", 5: "5"}, "b": {2: "2", 4: "4"}}
+    assert pdf.index(texts, most=2)["a"] == {3: "3", 5: "5"}
 
 
 def test_a_chapter_says_where_it_lives(out):
@@ -166,12 +205,15 @@ def test_hints_stand_after_the_exercises(out):
     assert places == sorted(places)
 
 
-def test_each_sheet_says_at_its_head_where_it_belongs(out):
-    """The first sheet of a chapter has the book's name, the others have the chapter's, and all have the part's."""
-    first, *others = (" ".join(sheet.extract_text().split()) for sheet in PdfReader(out / "01_fedavg.pdf").pages)
-    title = PdfReader(out / "01_fedavg.pdf").metadata.title
-    assert first.startswith(f"{pdf.TITLE} In practice {title}")
-    assert all(text.startswith(f"{title} In practice") for text in others)
+def test_heads_say_the_part_at_the_left_and_the_chapter_at_the_right(out):
+    """The first sheet of a chapter has neither, but the name of the book at its foot."""
+    chapter = PdfReader(out / "01_fedavg.pdf")
+    head, foot = margins(chapter.pages[0])
+    assert not head and f"{pdf.TITLE}. CC BY 4.0." in [said for _, said in foot]
+    for sheet, number in zip(chapter.pages, numbers(chapter.pages), strict=True):
+        if sheet != chapter.pages[0]:
+            said = " ".join(piece for _, piece in margins(sheet)[0])
+            assert said == (chapter.metadata.title if number % 2 else "In practice")
 
 
 def test_what_is_for_the_screen_stays_there(out):
