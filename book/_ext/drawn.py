@@ -4,7 +4,8 @@ What is black, white or grey follows the page: black turns into the colour of it
 background, a grey into the mixture of both. The colours of fedlib's palette are lighter on dark ground (custom.css).
 Every other colour is data and stays, and so does the text that stands on it. Images, such as digits and matrices, are
 drawn on the page's ground, with the numbers on them: in the dark white turns dark, and red stays red (a11y.js). So are
-very pale and very dark fills. None of the book's figures is a photo in colour.
+very pale and very dark fills. In a matrix of signed numbers, white becomes a grey between the page and both colours.
+None of the book's figures is a photo in colour.
 
 Words are text in the page's typeface, each as wide as Matplotlib's outlines of it were, so that none can overflow.
 Short ones, such as numbers at an axis, are centred instead.
@@ -16,12 +17,15 @@ all figures would turn photos into their negatives.
 import html
 import re
 import xml.etree.ElementTree as ET
+from base64 import b64decode
+from io import BytesIO
 from itertools import pairwise
 from pathlib import Path
 
 from docutils import nodes
 from matplotlib.colors import is_color_like, to_rgb
 from matplotlib.font_manager import FontProperties
+from matplotlib.image import imread
 from matplotlib.textpath import text_to_path
 
 from fedlib.plotting import COLOURS
@@ -75,6 +79,12 @@ def moved(element):
     """How far an element is moved to the right and down."""
     found = re.search(rf"translate\(({NUMBER})[ ,]+({NUMBER})\)", element.get("transform", ""))
     return [float(n) for n in found.groups()] if found else [float(element.get(at, 0)) for at in "xy"]
+
+
+def is_signed(image):
+    """Whether an image has both colours of a scale for signed numbers, red and blue or green and purple."""
+    red, green, blue = imread(BytesIO(b64decode(image.get(f"{{{XLINK}}}href").partition(",")[2])))[..., :3].T
+    return any(many.min() < -0.1 and many.max() > 0.1 for many in (red - blue, red - green))
 
 
 def stands_on(image, text):
@@ -164,7 +174,7 @@ def inlined(svg, name, alt, classes=()):
             parent.remove(child)
     images = [*root.iter(f"{SVG}image")]
     for image in images:
-        image.set("class", "page-ground")
+        image.set("class", "page-ground signed" if is_signed(image) else "page-ground")
     for element in root.iterfind(".//*"):
         recolour(element, images)
     for ground in root.iterfind(".//*[@id='patch_1']/"):  # of the whole figure
