@@ -36,11 +36,8 @@ TITLE, AUTHOR, ADDRESS = notebooks.CONFIG["title"], notebooks.CONFIG["author"], 
 TEMPLATE = notebooks.TEMPLATES.get_template("pdf.html")
 FRONT = {"title": TITLE, "author": AUTHOR, "address": ADDRESS, "html": HTML.as_uri(), "release": badges.release()}
 FRONT["date"] = yaml.safe_load((notebooks.ROOT / "CITATION.cff").read_text(encoding="utf8"))["date-released"]
-FRONT["repository"] = badges.repository()
-FRONT["place"] = ADDRESS if badges.repository() != badges.PLACEHOLDER else ""  # not published yet
-SHEET = {"width": 794, "height": 1123}  # A4, in pixels
+FRONT |= {"repository": badges.repository(), "place": ADDRESS if badges.repository() != badges.PLACEHOLDER else ""}
 READY = Path(__file__).with_name("pdf.js").read_text(encoding="utf8")
-STYLE = Path(__file__).with_name("pdf.css")
 
 
 def contents(toc: Path = notebooks.ROOT / "_toc.yml") -> dict[str, list[str]]:
@@ -67,7 +64,7 @@ def printer(browser: Page, folder: Path) -> Callable[..., tuple[PdfReader, dict[
             front = FRONT | {"parts": contents(), "sheets": sheets, "places": places} | needs
             source.write_text(TEMPLATE.render(front), encoding="utf8")
         browser.goto(source.as_uri())
-        browser.add_style_tag(path=STYLE)
+        browser.add_style_tag(path=Path(__file__).with_name("pdf.css"))
         found = browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS, TITLE, part, FRONT["place"], sheets, places])
         browser.pdf(path=path, prefer_css_page_size=True, tagged=True, outline=not needs, print_background=True)
         pdf = PdfReader(path)
@@ -154,7 +151,7 @@ def main(out: Path = downloads.OUT) -> None:
     out.mkdir(parents=True, exist_ok=True)
     with tempfile.TemporaryDirectory() as folder, sync_playwright() as p:
         browser = p.chromium.launch(executable_path=found, args=QUIET)
-        page = browser.new_page(reduced_motion="reduce", viewport=SHEET)
+        page = browser.new_page(reduced_motion="reduce", viewport={"width": 794, "height": 1123})  # A4
         page.emulate_media(media="print")
         printed = printer(page, Path(folder))
         places = dict.fromkeys(pages, 100)  # numbers as long as most, until the sheets are known
