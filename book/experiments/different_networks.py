@@ -8,7 +8,8 @@ The controls are in ``few`` alone, after its first number of rounds. The first t
 clients whose class means pull a client: itself, those of its architecture, or those of the other one. With "FedProto,
 frozen", FedProto's last prototypes are the targets of a second training from round 1 on. With "frozen, digits swapped"
 each digit has the target of the next, and with "frozen, turned" a random rotation about their mean moves all targets
-and keeps their distances. Clients alone also train at half and at twice the rate. That preset takes ten minutes on one
+and keeps their distances. "Even targets" are all equally far apart, with the mean and the mean square of FedProto's
+distances from it. Clients alone also train at half and at twice the rate. That preset takes ten minutes on one
 core.
 """
 
@@ -32,9 +33,10 @@ from fedlib.params import Params, put
 
 KINDS = "dense", "convolutional"
 METHODS = "alone", "FedProto"
-FROZEN, SWAPPED, TURNED = "FedProto, frozen", "frozen, digits swapped", "frozen, turned"
+FROZEN, SWAPPED, TURNED, EVEN = "FedProto, frozen", "frozen, digits swapped", "frozen, turned", "even targets"
+FIXED = FROZEN, SWAPPED, TURNED, EVEN
 RATES = {"alone, half the rate": 0.15, "alone, twice the rate": 0.6}
-CONTROLS = "own prototypes", "own design", "other design", FROZEN, SWAPPED, TURNED, *RATES
+CONTROLS = "own prototypes", "own design", "other design", *FIXED, *RATES
 TRAINING = {"lr": 0.3, "epochs": 2, "batch_size": 10}
 SETTINGS = {"clients": 20, "digits": 30, "test": 400, "rounds": [20, 60], "seed": 100, "seeds": 10}
 FEW = {"clients": 20, "each": 2, "test": 400, "rounds": [60, 120], "seed": 100, "seeds": 10}
@@ -118,9 +120,13 @@ def who_pulls(method: str, clients: int) -> Tensor:
 
 def targets(method: str, last: Tensor, seed: int) -> Tensor:
     """What becomes of FedProto's last prototypes (Y, h); a turn about their mean keeps all distances."""
+    draw = torch.randn(last.shape[1], last.shape[1], generator=torch.Generator().manual_seed(seed))
+    turn, middle = torch.linalg.qr(draw.to(last)).Q, last.mean(0)
     if method == TURNED:
-        draw = torch.randn(last.shape[1], last.shape[1], generator=torch.Generator().manual_seed(seed))
-        return last.mean(0) + (last - last.mean(0)) @ torch.linalg.qr(draw.to(last)).Q
+        return middle + (last - middle) @ turn
+    if method == EVEN:  # perpendicular directions
+        even = turn[: len(last)] - turn[: len(last)].mean(0)
+        return middle + even * (last - middle).norm() / even.norm()
     return last.roll(-1, 0) if method == SWAPPED else last
 
 
@@ -128,7 +134,7 @@ def predictions(method: str, data: ClientData, x: Tensor, rounds: int, seed: int
     """What each client's network says of the images, of shape (K, images, 10)."""
     both = PrototypeNet(networks())
     training = {"net": both, "architecture": (0, 1), **TRAINING, "lr": RATES.get(method, TRAINING["lr"])}
-    first = "FedProto" if method in (FROZEN, SWAPPED, TURNED) else method
+    first = "FedProto" if method in FIXED else method
     rule: FedProto = PulledBy(loss_of(both), of=who_pulls(first, len(data)), **training)
     end = fedlib.fit(rule, both.init(seed), data, rounds, seed=seed, **how)
     if first != method:
