@@ -83,6 +83,13 @@ def test_turned_targets_keep_distances_and_change_places():
     assert all((torch.cdist(turned, targets) > 1).all() for targets in (last, other))
 
 
+def test_even_targets_are_equally_far_apart_with_the_mean_and_spread_of_the_last():
+    last = torch.randn(10, 32, generator=torch.Generator().manual_seed(0)).double() + 3
+    even = experiment.targets(experiment.EVEN, last, 0)
+    assert torch.pdist(even).std() < 1e-9
+    assert torch.allclose(even.mean(0), last.mean(0)) and torch.allclose(even.var(0).sum(), last.var(0).sum())
+
+
 def test_few_images_of_each_digit():
     data, *_ = experiment.deal(FEW, 3)
     for k, labels in enumerate(data.y):
