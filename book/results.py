@@ -29,6 +29,7 @@ _PACKAGES = ("numpy", "pandas", "scikit-learn", "torch", "torch-geometric", "tor
 _PARTS = {"figures", "settings", "data", "provenance"}
 
 Place = str | Sequence[str]
+Places = Sequence[str] | Mapping[str, Place]
 
 
 def load(name: str | os.PathLike) -> dict[str, Any]:
@@ -62,12 +63,7 @@ def load(name: str | os.PathLike) -> dict[str, Any]:
     return record
 
 
-def table(
-    name: str | os.PathLike,
-    rows: Sequence[str] | Mapping[str, Place],
-    columns: Sequence[str] | Mapping[str, Place],
-    digits: int = 3,
-) -> pd.DataFrame:
+def table(name: str | os.PathLike, rows: Places, columns: Places, digits: int = 3) -> pd.DataFrame:
     """A table of stored figures: the mean over seeds and its 95 % interval.
 
     Parameters

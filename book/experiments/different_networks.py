@@ -110,12 +110,8 @@ def who_pulls(method: str, clients: int) -> Tensor:
     """For each client, 1 for those whose class means pull it (K, K); none pulls a client alone."""
     kind = torch.arange(clients) % 2
     same = kind[:, None] == kind
-    return {
-        "own prototypes": torch.eye(clients),
-        "own design": same,
-        "other design": ~same,
-        "FedProto": torch.ones(clients, clients),
-    }.get(method, torch.zeros(clients, clients))
+    some = {"own prototypes": torch.eye(clients), "own design": same, "other design": ~same}
+    return some.get(method, torch.full((clients, clients), float(method == "FedProto")))
 
 
 def targets(method: str, last: Tensor, seed: int) -> Tensor:
@@ -155,13 +151,11 @@ def scores(method: str, rounds: int, settings: dict[str, Any], seed: int) -> dic
 def measure(settings: dict[str, Any], keep: running.Keep, arms: Sequence[str]) -> dict[str, Any]:
     """Method -> architecture and rounds -> seed."""
     figures: dict[str, Any] = {}
-    for t in settings["rounds"]:
-        for method in arms:
-            if method in CONTROLS and t != settings["rounds"][0]:
-                continue
-            for seed in seeds_of(settings):
-                found = keep(f"{method}, {t}, {seed}", scores, method, t, settings, seed, arms=(method,))
-                enter(figures, seed, {method: found})
+    first = settings["rounds"][0]
+    for method, t in ((m, t) for t in settings["rounds"] for m in arms if t == first or m not in CONTROLS):
+        for seed in seeds_of(settings):
+            found = keep(f"{method}, {t}, {seed}", scores, method, t, settings, seed, arms=(method,))
+            enter(figures, seed, {method: found})
     return figures
 
 

@@ -36,15 +36,8 @@ TURNS: dict[str, dict[str, Any]] = {
 }
 NETWORK = models.CNN((1, 14, 14), (4, 8), (32, 10), 3, 1, pool=1, strides=(2, 2))
 TRAINING = {"lr": 0.2, "batch_size": 10, "epochs": 2}
-SETTINGS = {
-    "digits": 4000,
-    "clients": 40,
-    "cohort": 10,  # in a round
-    "rounds": [50, 100],
-    "graph from": 25,  # rounds
-    "seed": 100,
-    "seeds": 10,
-}
+SETTINGS = {"digits": 4000, "clients": 40, "cohort": 10, "rounds": [50, 100], "graph from": 25}
+SETTINGS |= {"seed": 100, "seeds": 10}
 
 
 class OwnClients(FedCGKnownDomains):
