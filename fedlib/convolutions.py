@@ -1,7 +1,7 @@
 """The convolution of a stack of C clients, computed as one convolution with C times as many groups.
 
 Clients become channels, in the memory layout that the device convolves fastest. There is one exception. On a processor
-without AVX-512, one client after another is faster where each has enough to do and its filters have 2 to 32 input
+without AVX-512, one client after another is faster where each has enough to do and its filters have 2 to 16 input
 channels (chapter 16). The choice follows from the shapes, so two runs on one machine with the same number of threads
 are equal to the last bit.
 """
@@ -16,7 +16,7 @@ from torch import Tensor
 
 __all__ = ["as_channels", "as_clients", "conv2d", "laid_out"]
 
-_FEW = range(2, 33)  # input channels of a filter
+_FEW = range(2, 17)  # input channels of a filter
 _LARGE = 2**23  # approximate multiplications per client from which the cost of a separate call is negligible
 
 
