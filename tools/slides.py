@@ -10,7 +10,8 @@ drawing WIDTH HEIGHT
 
 figure NAME
     The figure with this reference, or the drawing of the cell with this id; a sentence in the block is its caption. Two
-    numbers after the name keep only the part between these shares of its height, such as ``0 0.5`` for the upper half.
+    numbers after the name keep only the part between these shares of its height, such as ``0 0.5`` for the upper half,
+    and two more keep another part below it.
 table CELL
     The table that the cell shows. The block's first line is its caption. Each other line, ``old | new``, keeps a row or
     a column and gives it a new name; all others are left out.
@@ -133,19 +134,22 @@ def _table(cell: Any, caption: str, *lines: str) -> str:
     return f"<figure>{_markdown.render(table)}<figcaption>{_markdown.renderInline(caption)}</figcaption></figure>"
 
 
-def _figure(cell: Any, caption: str, top: float = 0.0, bottom: float = 1.0) -> str:
-    """A figure, or a drawing as it is before its script runs, or a horizontal part of it."""
+def _figure(cell: Any, caption: str, *edges: float) -> str:
+    """A figure, or a drawing as it is before its script runs, or horizontal parts of it."""
     pictures = notebooks.shown(cell, "image/svg+xml")
     images = "".join(inlined(svg, f"{cell.id}-{i}", cell.metadata.mystnb.image.alt) for i, svg in enumerate(pictures))
     images = images or re.sub(r"<(script|details).*?</\1>", "", "".join(notebooks.shown(cell, "text/html")), flags=re.S)
     boxes = re.findall(r'<svg[^>]*viewBox="\S+ \S+ (\S+) (\S+)"', images)
     if not boxes:
         raise ValueError(f"cell {cell.id} shows no SVG figure; run the chapter again with `make book`")
-    if bottom - top < 1:
+    ratio = sum(float(width) / float(height) for width, height in boxes)
+    if edges:
         width, height = map(float, boxes[0])
-        part = f'viewBox="0 {top * height:g} {width:g} {(bottom - top) * height:g}"'
-        images = re.sub(r'(width="\S+" height="\S+" )?viewBox="[^"]+"', part, images)
-    return _placed(images, sum(float(width) / float(height) for width, height in boxes) / (bottom - top), caption)
+        parts = [(top, bottom - top) for top, bottom in zip(edges[::2], edges[1::2], strict=True)]
+        ratio /= sum(share for _, share in parts)
+        kept = [f'style="flex: {h * height:g}" viewBox="0 {y * height:g} {width:g} {h * height:g}"' for y, h in parts]
+        images = "".join(re.sub(r'(width="\S+" height="\S+" )?viewBox="[^"]+"', part, images) for part in kept)
+    return _placed(images, ratio, caption)
 
 
 def _drawing(text: str, width: str, height: str) -> str:

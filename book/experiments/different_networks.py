@@ -9,8 +9,8 @@ clients whose class means pull a client: itself, those of its architecture, or t
 frozen", FedProto's last prototypes are the targets of a second training from round 1 on. With "frozen, digits swapped"
 each digit has the target of the next, and with "frozen, turned" a random rotation about their mean moves all targets
 and keeps their distances. "Even targets" are all equally far apart, with the mean and the mean square of FedProto's
-distances from it. Clients alone also train at half and at twice the rate. That preset takes ten minutes on one
-core.
+distances from it, and "own even targets" are turned another way for each client. Clients alone also train at half and
+at twice the rate. That preset takes ten minutes on one core.
 """
 
 from collections.abc import Sequence
@@ -33,8 +33,9 @@ from fedlib.params import Params, put
 
 KINDS = "dense", "convolutional"
 METHODS = "alone", "FedProto"
-FROZEN, SWAPPED, TURNED, EVEN = "FedProto, frozen", "frozen, digits swapped", "frozen, turned", "even targets"
-FIXED = FROZEN, SWAPPED, TURNED, EVEN
+FROZEN, SWAPPED, TURNED = "FedProto, frozen", "frozen, digits swapped", "frozen, turned"
+EVEN, OWN_EVEN = "even targets", "own even targets"
+FIXED = FROZEN, SWAPPED, TURNED, EVEN, OWN_EVEN
 RATES = {"alone, half the rate": 0.15, "alone, twice the rate": 0.6}
 CONTROLS = "own prototypes", "own design", "other design", *FIXED, *RATES
 TRAINING = {"lr": 0.3, "epochs": 2, "batch_size": 10}
@@ -42,23 +43,17 @@ SETTINGS = {"clients": 20, "digits": 30, "test": 400, "rounds": [20, 60], "seed"
 FEW = {"clients": 20, "each": 2, "test": 400, "rounds": [60, 120], "seed": 100, "seeds": 10}
 
 
-@dataclass(frozen=True)
-class PulledBy(FedProto):
-    """FedProto in which the means of some clients alone pull a client: ``of[k, i]`` is 1 if those of i pull k.
+class Pulled(FedProto):
+    """FedProto in which each client has targets of its own. All clients take part in each round."""
 
-    All clients take part in each round, so what they sent in the last one is what their networks say now.
-    """
-
-    of: Tensor = field(kw_only=True)
+    def targets(self, local: Params, prototypes: Params, data: ClientData) -> tuple[Tensor, Tensor]:
+        """Targets (K, Y, h), and 1 for those that pull (K, Y)."""
+        raise NotImplementedError
 
     def train_networks(self, local: Params, prototypes: Params, data: ClientData, key: Key) -> tuple[Params, Tensor]:
-        """As in FedProto, but each client has prototypes of its own."""
-        mean, count = self.local_prototypes(local, data)
-        count = self.of.to(count)[:, :, None] * count * prototypes["known"].amax()  # (K, K, Y); round 1 has none
-        total = count.sum(1)
-        sent = {"prototype": torch.einsum("kiy,iyh->kyh", count, mean) / total.clamp(min=1)[..., None]}
-        sent["known"] = (total > 0).to(mean)
-        loss = mean.new_zeros(len(data))
+        """As in FedProto."""
+        sent = dict(zip(("prototype", "known"), self.targets(local, prototypes, data), strict=True))
+        loss = sent["known"].new_zeros(len(data))
         for place, own in self._by_architecture(local):
             pull = {name: p[place] for name, p in sent.items()}
             end = self.local_training(own, data[place], key, (pull,), self.pulled_loss)
@@ -68,15 +63,31 @@ class PulledBy(FedProto):
 
 
 @dataclass(frozen=True)
-class Frozen(FedProto):
-    """FedProto with targets (Y, h) that are given and stay."""
+class PulledBy(Pulled):
+    """The means of some clients alone pull a client: ``of[k, i]`` is 1 if those of i pull k.
+
+    What clients sent in the last round is what their networks say now.
+    """
+
+    of: Tensor = field(kw_only=True)
+
+    def targets(self, local: Params, prototypes: Params, data: ClientData) -> tuple[Tensor, Tensor]:
+        """The means over these clients."""
+        mean, count = self.local_prototypes(local, data)
+        count = self.of.to(count)[:, :, None] * count * prototypes["known"].amax()  # (K, K, Y); round 1 has none
+        total = count.sum(1)
+        return torch.einsum("kiy,iyh->kyh", count, mean) / total.clamp(min=1)[..., None], (total > 0).to(mean)
+
+
+@dataclass(frozen=True)
+class Frozen(Pulled):
+    """Targets (K, Y, h) that are given and stay."""
 
     target: Tensor = field(kw_only=True)
 
-    def train_networks(self, local: Params, prototypes: Params, data: ClientData, key: Key) -> tuple[Params, Tensor]:
-        """As in FedProto, with the given targets."""
-        given = {"prototype": self.target[None], "known": torch.ones_like(prototypes["known"])}
-        return super().train_networks(local, given, data, key)
+    def targets(self, local: Params, prototypes: Params, data: ClientData) -> tuple[Tensor, Tensor]:
+        """The given ones."""
+        return self.target, self.target.new_ones(self.target.shape[:2])
 
 
 def networks() -> tuple[models.Model, ...]:
@@ -120,7 +131,7 @@ def targets(method: str, last: Tensor, seed: int) -> Tensor:
     turn, middle = torch.linalg.qr(draw.to(last)).Q, last.mean(0)
     if method == TURNED:
         return middle + (last - middle) @ turn
-    if method == EVEN:  # perpendicular directions
+    if method in (EVEN, OWN_EVEN):  # perpendicular directions
         even = turn[: len(last)] - turn[: len(last)].mean(0)
         return middle + even * (last - middle).norm() / even.norm()
     return last.roll(-1, 0) if method == SWAPPED else last
@@ -134,7 +145,9 @@ def predictions(method: str, data: ClientData, x: Tensor, rounds: int, seed: int
     rule: FedProto = PulledBy(loss_of(both), of=who_pulls(first, len(data)), **training)
     end = fedlib.fit(rule, both.init(seed), data, rounds, seed=seed, **how)
     if first != method:
-        target = targets(method, end.state.prototypes["prototype"][0], seed)
+        last = end.state.prototypes["prototype"][0]
+        drawn = [1000 * seed + k if method == OWN_EVEN else seed for k in range(len(data))]
+        target = torch.stack([targets(method, last, s) for s in drawn])
         rule = Frozen(loss_of(both), target=target, **training)
         end = fedlib.fit(rule, both.init(seed), data, rounds, seed=seed, **how)
     return torch.vmap(both, in_dims=(0, None))(rule.client_params(end.state, torch.arange(len(data))), x)

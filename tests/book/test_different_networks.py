@@ -60,14 +60,15 @@ def test_each_pull_is_another():
 
 def test_frozen_targets_stay_and_swapped_ones_are_the_next_digits(monkeypatch):
     data, x, *_ = experiment.deal(FEW, 2)
-    given, train = [], FedProto.train_networks
+    given, targets = [], experiment.Frozen.targets
 
-    def watch(self, local, prototypes, data, key):
-        assert prototypes["known"].min() == 1
-        given.append(prototypes["prototype"][0])
-        return train(self, local, prototypes, data, key)
+    def watch(self, *now):
+        target, known = targets(self, *now)
+        assert known.min() == 1 and (target == target[0]).all()
+        given.append(target[0])
+        return target, known
 
-    monkeypatch.setattr(FedProto, "train_networks", watch)
+    monkeypatch.setattr(experiment.Frozen, "targets", watch)
     for method in (experiment.FROZEN, experiment.SWAPPED):
         experiment.predictions(method, data, x.double(), 2, 1, **EXACT)
     right, swapped = given[0], given[2]  # two rounds of each

@@ -17,7 +17,7 @@ FIGURE = {"figure": {"caption": "A circle.", "name": "fig:c"}, "image": {"alt": 
 OUTPUTS = {"image/svg+xml": SVG, "text/html": TABLE}
 DECK = """# 1. *Circles*\n\n```drawing 8 2\nA "square".\n<rect width="1"/>\n```\n\nAre they round?
 ---
-## Where $r < 2$\n\n```figure fig:c 0 0.5\nAn *upper* half.\n```\n### Then\n\n- It is.\n### Notes\nSay so.
+## Where $r < 2$\n\n```figure fig:c 0 0.5 0.75 1\nAn *upper* half.\n```\n### Then\n\n- It is.\n### Notes\nSay so.
 ---
 ## Code\n\n```function two one 2\n```\n
 ```table fig\nIn *metres*.\ndisc | the disc\nR2 | $R^2$\n```\n"""
@@ -44,7 +44,8 @@ def test_a_deck_is_rendered():
     assert 'viewBox="0 0 8 2"' in drawing and 'aria-label="A &quot;square&quot;."' in drawing
     assert "--ratio: 4" in drawing and '<rect width="1"/>' in drawing and drawing.count("square") == 1
     now, later = figure.split('<div class="later">')
-    assert 'viewBox="0 0 9 1.5"' in now and "--ratio: 6.000" in now and 'class="under"' in now
+    assert 'flex: 1.5" viewBox="0 0 9 1.5"' in now and 'flex: 0.75" viewBox="0 2.25 9 0.75"' in now
+    assert "--ratio: 4.000" in now and 'class="under"' in now
     assert 'aria-label="A &quot;round&quot; circle."' in now and "<em>upper</em>" in now and "It is." not in now
     answer, notes = later.split("<aside>")
     assert "<li>It is.</li>" in answer and "Say so." not in answer and "Say so." in notes

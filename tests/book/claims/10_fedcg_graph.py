@@ -40,10 +40,10 @@ CLAIMS = {
     "since modules gained 4.0 points for a twin and lost 28.6 for a stranger (later 8.3 and 15.7)": every(
         OWN_OF_TWINS, OWN_MODEL
     ),
-    "**FedCG as printed** ends 1.4 above modules for twins, and 8.5 below for strangers.": every(
+    "**FedCG as printed** is later 1.4 above modules for twins, and 8.5 below for strangers.": every(
         fedcg.graph_for_twins, rare(lag, "FedCG", "modules", "strangers", {100: "-8.5"})
     ),
-    "In another federation, tuned rates [made both level](../book/reproduction/fedcg.md) after 600 rounds.": level(
+    "Elsewhere, tuned rates [made it level with modules](../book/reproduction/fedcg.md).": level(
         ("fedcg_ablation_rates", "turned, last convolution"), "A + W + ReLU", "no graph", "accuracy, 600", half=0.03
     ),
 }
