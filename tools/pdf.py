@@ -14,7 +14,6 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Callable
 from io import BytesIO
 from itertools import groupby
 from pathlib import Path
@@ -47,7 +46,7 @@ def contents(toc: Path = notebooks.ROOT / "_toc.yml") -> dict[str, list[str]]:
     return {name: pages for name, pages in named.items() if name != "Teaching"}
 
 
-def printer(browser: Page, folder: Path) -> Callable[..., tuple[PdfReader, dict[str, int]]]:
+def printer(browser: Page, folder: Path) -> Any:
     """A function that prints a page of a part of the book.
 
     It follows a number of `sheets`, and names those of other `places`, which are pages and their parts. Of its own
@@ -55,9 +54,7 @@ def printer(browser: Page, folder: Path) -> Callable[..., tuple[PdfReader, dict[
     `places`, also the `openers` of the parts or the `index`.
     """
 
-    def printed(
-        name: str, part: str = "", sheets: int = 0, places: dict[str, int] | None = None, **needs: Any
-    ) -> tuple[PdfReader, dict[str, int]]:
+    def printed(name: str, part: str = "", sheets: int = 0, places: Any = None, **needs: Any) -> tuple[PdfReader, Any]:
         source, path = HTML / f"{name}.html", folder / f"{name.replace('/', '-')}.pdf"
         if needs:
             source = path.with_suffix(".html")
