@@ -15,7 +15,7 @@ at twice the rate. That preset takes ten minutes on one core.
 
 from collections.abc import Sequence
 from copy import deepcopy
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -43,12 +43,25 @@ SETTINGS = {"clients": 20, "digits": 30, "test": 400, "rounds": [20, 60], "seed"
 FEW = {"clients": 20, "each": 2, "test": 400, "rounds": [60, 120], "seed": 100, "seeds": 10}
 
 
+@dataclass(frozen=True)
 class Pulled(FedProto):
-    """FedProto in which each client has targets of its own. All clients take part in each round."""
+    """FedProto in which each client has targets of its own, which are given (K, Y, h), or the means of some clients.
+
+    With ``of[k, i]`` 1, the means of client i pull client k. All clients take part in each round, so what they sent in
+    the last one is what their networks say now.
+    """
+
+    of: Tensor | None = None
+    given: Tensor | None = None
 
     def targets(self, local: Params, prototypes: Params, data: ClientData) -> tuple[Tensor, Tensor]:
         """Targets (K, Y, h), and 1 for those that pull (K, Y)."""
-        raise NotImplementedError
+        if self.given is not None:
+            return self.given, torch.ones_like(self.given[..., 0])
+        mean, count = self.local_prototypes(local, data)
+        count = self.of.to(count)[:, :, None] * count * prototypes["known"].amax()  # (K, K, Y); round 1 has none
+        total = count.sum(1)
+        return torch.einsum("kiy,iyh->kyh", count, mean) / total.clamp(min=1)[..., None], (total > 0).to(mean)
 
     def train_networks(self, local: Params, prototypes: Params, data: ClientData, key: Key) -> tuple[Params, Tensor]:
         """As in FedProto."""
@@ -60,34 +73,6 @@ class Pulled(FedProto):
             local = local | put({name: local[name] for name in own}, place, end.params)
             loss = put(loss, place, end.loss)
         return local, loss
-
-
-@dataclass(frozen=True)
-class PulledBy(Pulled):
-    """The means of some clients alone pull a client: ``of[k, i]`` is 1 if those of i pull k.
-
-    What clients sent in the last round is what their networks say now.
-    """
-
-    of: Tensor = field(kw_only=True)
-
-    def targets(self, local: Params, prototypes: Params, data: ClientData) -> tuple[Tensor, Tensor]:
-        """The means over these clients."""
-        mean, count = self.local_prototypes(local, data)
-        count = self.of.to(count)[:, :, None] * count * prototypes["known"].amax()  # (K, K, Y); round 1 has none
-        total = count.sum(1)
-        return torch.einsum("kiy,iyh->kyh", count, mean) / total.clamp(min=1)[..., None], (total > 0).to(mean)
-
-
-@dataclass(frozen=True)
-class Frozen(Pulled):
-    """Targets (K, Y, h) that are given and stay."""
-
-    target: Tensor = field(kw_only=True)
-
-    def targets(self, local: Params, prototypes: Params, data: ClientData) -> tuple[Tensor, Tensor]:
-        """The given ones."""
-        return self.target, self.target.new_ones(self.target.shape[:2])
 
 
 def networks() -> tuple[models.Model, ...]:
@@ -142,13 +127,12 @@ def predictions(method: str, data: ClientData, x: Tensor, rounds: int, seed: int
     both = PrototypeNet(networks())
     training = {"net": both, "architecture": (0, 1), **TRAINING, "lr": RATES.get(method, TRAINING["lr"])}
     first = "FedProto" if method in FIXED else method
-    rule: FedProto = PulledBy(loss_of(both), of=who_pulls(first, len(data)), **training)
+    rule = Pulled(loss_of(both), of=who_pulls(first, len(data)), **training)
     end = fedlib.fit(rule, both.init(seed), data, rounds, seed=seed, **how)
     if first != method:
         last = end.state.prototypes["prototype"][0]
         drawn = [1000 * seed + k if method == OWN_EVEN else seed for k in range(len(data))]
-        target = torch.stack([targets(method, last, s) for s in drawn])
-        rule = Frozen(loss_of(both), target=target, **training)
+        rule = Pulled(loss_of(both), given=torch.stack([targets(method, last, s) for s in drawn]), **training)
         end = fedlib.fit(rule, both.init(seed), data, rounds, seed=seed, **how)
     return torch.vmap(both, in_dims=(0, None))(rule.client_params(end.state, torch.arange(len(data))), x)
 

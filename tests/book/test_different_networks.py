@@ -60,15 +60,16 @@ def test_each_pull_is_another():
 
 def test_frozen_targets_stay_and_swapped_ones_are_the_next_digits(monkeypatch):
     data, x, *_ = experiment.deal(FEW, 2)
-    given, targets = [], experiment.Frozen.targets
+    given, targets = [], experiment.Pulled.targets
 
     def watch(self, *now):
         target, known = targets(self, *now)
-        assert known.min() == 1 and (target == target[0]).all()
-        given.append(target[0])
+        if self.given is not None:
+            assert known.min() == 1 and (target == target[0]).all()
+            given.append(target[0])
         return target, known
 
-    monkeypatch.setattr(experiment.Frozen, "targets", watch)
+    monkeypatch.setattr(experiment.Pulled, "targets", watch)
     for method in (experiment.FROZEN, experiment.SWAPPED):
         experiment.predictions(method, data, x.double(), 2, 1, **EXACT)
     right, swapped = given[0], given[2]  # two rounds of each

@@ -29,7 +29,7 @@ CLAIMS = {
         REMAINS,
         rare(partial(says, UNDECIDED, within=0.02, half=0.025), OWN_CLIENTS, "modules", "twins", {50: ""}),
     ),
-    "**What $A$ costs strangers is mostly pace**, 12.1 points (later 6.1), but 3.6 at full pace (later nothing "
+    "**The strangers' loss with $A$ is mostly pace**, 12.1 points (later 6.1), but 3.6 at full pace (later nothing "
     "measurable).": every(fedcg.pace_of_strangers, rare(beats, PACED, "A", "strangers", ALWAYS)),
     "This costs strangers 12 points after 50 rounds, and gives twins nothing.": every(
         rare(lag, "A", "modules", "strangers", {50: "-12.1"}), rare(unsure, "A", "modules", "twins", ALWAYS)
