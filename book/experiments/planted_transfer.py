@@ -12,7 +12,8 @@ beside true groups, random ones, one federation of all, and clients alone.
 Preset ``chapter``. The federation of chapter 12's notebook with ten other seeds: bowls and hills, no slope, columns as
 they are. The cosine and the Siamese network both look at networks after the same epochs. Beside it the same clients
 with one target for all, who differ in columns and rows only. Unseen pairs are measured once more from another start,
-which says how well any prediction of their gains could do.
+which says how well any prediction of their gains could do. The scores of a pair alone, and the number of columns that
+it shares, are controls of distances. With "all rows", clients also train on their validation rows.
 """
 
 from collections.abc import Mapping
@@ -304,41 +305,59 @@ def foretold(settings: Settings, world: Any, seed: int, epochs: int = 1000) -> t
     group, pairs = torch.as_tensor(world.clients.planted), chapter.judged_pairs(clients, trainers)
     first, second = (replace(world, starts=[start]) for start in world.starts)
     often = dict(settings) | {"rounds": settings["pair_rounds"]}
-    gain, apart = chapter.gains(often, first, seed, pairs).gain[0], group[pairs[:, 0]] != group[pairs[:, 1]]
+    once, apart = chapter.gains(often, first, seed, pairs), group[pairs[:, 0]] != group[pairs[:, 1]]
+    gain, local = once.gain[0], once.local[0]
     train, unseen, loses = (pairs < trainers).all(1), (pairs >= trainers).all(1), gain <= 0
     again = chapter.gains(often, second, seed, pairs[unseen]).gain[0]
 
+    has = torch.zeros(clients, 1 + max(map(max, world.clients.columns)), dtype=torch.float64)
+    for mine, columns in zip(has, world.clients.columns, strict=True):
+        mine[columns] = 1
     shots, everybody = chapter.looks(settings, world, seed), transfer.all_pairs(clients)
     plain, graphs = plain_distances(settings, shots), [model_graph.model_graph(shots[last], SHARED)]
     predictor = model_graph.train_siamese(graphs, pairs[train], gain[train], seed, epochs)
     distances = {
-        "true groups": (group[:, None] != group).double(),
+        "true kinds": (group[:, None] != group).double(),
         **{name: plain[f"{name}, {last} epochs"] for name in ("cosine", "length")},
         "measured again": square(clients, pairs[unseen], -again),
-        "Siamese GCN": predictor.distance(graphs).double(),
+        "score alone": local[:, None] + local,  # of both clients
+        "shared columns": -has @ has.T,
+        "predictor": predictor.distance(graphs).double(),
     }
     score = square(clients, everybody, predictor.score(graphs, everybody))  # many distances are rounded to 0 or 1
     asked = pairs[unseen], loses[unseen], apart[unseen]
-    table = {name: judge(d, *asked) for name, d in (distances | {"Siamese GCN": score}).items()}
-    del table["true groups"]["AUC, groups"]  # it is 1
+    table = {name: judge(d, *asked) for name, d in (distances | {"predictor": score}).items()}
+    del table["true kinds"]["AUC, groups"]  # it is 1
     table["pairs"] = {"gain inside": float(gain[~apart].mean()), "gain across": float(gain[apart].mean())}
     table["pairs"] |= {"lose inside": float(loses[~apart].double().mean()), "lose": float(loses.double().mean())}
     return table, distances
+
+
+def with_all_rows(world: Any) -> Any:
+    """The same clients, who also train on their validation rows."""
+    c, dtype = world.clients, next(iter(world.starts[0].values())).dtype
+    both = zip(*(d.all_rows(dtype)[:2] for d in (c.train, c.validation)), strict=True)
+    x, y = (torch.cat(part, 1) for part in both)
+    return replace(world, clients=replace(c, train=fedlib.stack_clients([*x], [*y])))
 
 
 def of_notebook(settings: Settings, world: Any, seed: int, epochs: int = 1000) -> Table:
     """All rows: distances, and where there are hills also what clusters by them are worth."""
     table, distances = foretold(settings, world, seed, epochs)
     group = torch.as_tensor(world.clients.planted)
-    groups = {"LG-FedAvg": torch.zeros_like(group)}
+    groups = {"all together": torch.zeros_like(group)}
     if settings["clusters"]:
-        groups["true groups"] = group
-        groups |= {n: clustered(settings, world, distances[n], seed) for n in ("cosine", "Siamese GCN")}
-        groups["Siamese GCN, DBSCAN"] = dbscan(distances["Siamese GCN"], eps=0.5)
-    ends = {"standalone": (LocalOnly(**world.how), None)}
+        groups["true kinds"] = group
+        groups |= {n: clustered(settings, world, distances[n], seed) for n in ("cosine", "predictor")}
+        groups |= {f"{n}, DBSCAN": dbscan(distances[n], eps=0.5) for n in ("cosine", "predictor")}
+    ends = {"alone": (LocalOnly(**world.how), None)}
     ends |= {name: (LGFedAvg(**world.how, assignment=some), some) for name, some in groups.items()}
     for name, (algorithm, some) in ends.items():
         table[name] = table.get(name, {}) | scored(world, federate(settings, world, algorithm, seed), some)
+    whole = with_all_rows(world)
+    for name in [n for n in ("alone", "true kinds") if n in ends]:
+        end = federate(settings, whole, ends[name][0], seed)
+        table[f"{name}, all rows"] = {"R2": float(end.history["test_r2"].iloc[-1])}  # nothing chooses a round
     return table
 
 

@@ -48,7 +48,7 @@ function sentence(name, eps, cluster, [inside, across], limit) {
   const count = (n, one) => `${n} ${one}${n === 1 ? "" : "s"}`;
   const found = eps >= limit ? `all ${cluster.length} clients are one cluster` : `${count(many.length, "cluster")}${many.length ? ` of ${list(many)} clients` : ""}, and ${count(alone, "client")} alone`;
   const gain = inside === null ? "No measured pair is together." : `Measured pairs in one cluster gain ${signed(inside)} on average${across === null ? "" : `, pairs of two clusters ${signed(across)}`}.`;
-  return `By ${name}, ε = ${show(eps)}: ${found}. ${gain} From ε = ${show(limit)} on everybody hangs together: a chain of neighbours is enough, however far its ends are apart.`;
+  return `By ${name}, ε = ${show(eps)}: ${found}. ${gain} From ε = ${show(limit)} on all clients are one cluster: a chain of neighbours is enough, however far its ends are apart.`;
 }
 
 function live(figure, data) {
