@@ -8,9 +8,10 @@ The controls are in ``few`` alone, after its first number of rounds. The first t
 clients whose class means pull a client: itself, those of its architecture, or those of the other one. With "FedProto,
 frozen", FedProto's last prototypes are the targets of a second training from round 1 on. With "frozen, digits swapped"
 each digit has the target of the next, and with "frozen, turned" a random rotation about their mean moves all targets
-and keeps their distances. "Even targets" are all equally far apart, with the mean and the mean square of FedProto's
-distances from it, and "own even targets" are turned another way for each client. Clients alone also train at half and
-at twice the rate. That preset takes ten minutes on one core.
+and keeps their distances. "Equidistant targets" are all equally far apart, with the mean and the mean square of
+FedProto's distances from it. "Drawn alone" are such targets that differ from client to client and come from no other,
+with a mean of 0 and one length. Clients alone also train at half and at twice the rate. That preset takes ten minutes
+on one core.
 """
 
 from collections.abc import Sequence
@@ -34,10 +35,11 @@ from fedlib.params import Params, put
 KINDS = "dense", "convolutional"
 METHODS = "alone", "FedProto"
 FROZEN, SWAPPED, TURNED = "FedProto, frozen", "frozen, digits swapped", "frozen, turned"
-EVEN, OWN_EVEN = "even targets", "own even targets"
-FIXED = FROZEN, SWAPPED, TURNED, EVEN, OWN_EVEN
+EQUIDISTANT = "equidistant targets"
+FIXED = FROZEN, SWAPPED, TURNED, EQUIDISTANT
+DRAWN = {f"drawn alone, length {n}": n for n in (1, 2, 4)}
 RATES = {"alone, half the rate": 0.15, "alone, twice the rate": 0.6}
-CONTROLS = "own prototypes", "own design", "other design", *FIXED, *RATES
+CONTROLS = "own prototypes", "own design", "other design", *FIXED, *DRAWN, *RATES
 TRAINING = {"lr": 0.3, "epochs": 2, "batch_size": 10}
 SETTINGS = {"clients": 20, "digits": 30, "test": 400, "rounds": [20, 60], "seed": 100, "seeds": 10}
 FEW = {"clients": 20, "each": 2, "test": 400, "rounds": [60, 120], "seed": 100, "seeds": 10}
@@ -116,9 +118,11 @@ def targets(method: str, last: Tensor, seed: int) -> Tensor:
     turn, middle = torch.linalg.qr(draw.to(last)).Q, last.mean(0)
     if method == TURNED:
         return middle + (last - middle) @ turn
-    if method in (EVEN, OWN_EVEN):  # perpendicular directions
-        even = turn[: len(last)] - turn[: len(last)].mean(0)
-        return middle + even * (last - middle).norm() / even.norm()
+    if method in (EQUIDISTANT, *DRAWN):
+        corners = turn[: len(last)] - turn[: len(last)].mean(0)  # of perpendicular directions
+        if method in DRAWN:
+            return corners * DRAWN[method] / corners.norm(dim=1, keepdim=True)
+        return middle + corners * (last - middle).norm() / corners.norm()
     return last.roll(-1, 0) if method == SWAPPED else last
 
 
@@ -126,14 +130,15 @@ def predictions(method: str, data: ClientData, x: Tensor, rounds: int, seed: int
     """What each client's network says of the images, of shape (K, images, 10)."""
     both = PrototypeNet(networks())
     training = {"net": both, "architecture": (0, 1), **TRAINING, "lr": RATES.get(method, TRAINING["lr"])}
-    first = "FedProto" if method in FIXED else method
-    rule = Pulled(loss_of(both), of=who_pulls(first, len(data)), **training)
-    end = fedlib.fit(rule, both.init(seed), data, rounds, seed=seed, **how)
-    if first != method:
-        last = end.state.prototypes["prototype"][0]
-        drawn = [1000 * seed + k if method == OWN_EVEN else seed for k in range(len(data))]
+    start, pulled = both.init(seed), {"of": who_pulls("FedProto" if method in FIXED else method, len(data))}
+    if method not in DRAWN:
+        rule = Pulled(loss_of(both), **pulled, **training)
+        end = fedlib.fit(rule, start, data, rounds, seed=seed, **how)
+    if method in (*FIXED, *DRAWN):
+        last = start["prototype"].to(x) if method in DRAWN else end.state.prototypes["prototype"][0]
+        drawn = [1000 * seed + k if method in DRAWN else seed for k in range(len(data))]
         rule = Pulled(loss_of(both), given=torch.stack([targets(method, last, s) for s in drawn]), **training)
-        end = fedlib.fit(rule, both.init(seed), data, rounds, seed=seed, **how)
+        end = fedlib.fit(rule, start, data, rounds, seed=seed, **how)
     return torch.vmap(both, in_dims=(0, None))(rule.client_params(end.state, torch.arange(len(data))), x)
 
 

@@ -85,11 +85,26 @@ def test_turned_targets_keep_distances_and_change_places():
     assert all((torch.cdist(turned, targets) > 1).all() for targets in (last, other))
 
 
-def test_even_targets_are_equally_far_apart_with_the_mean_and_spread_of_the_last():
+def test_equidistant_targets_have_the_mean_and_spread_of_the_last_or_one_length():
     last = torch.randn(10, 32, generator=torch.Generator().manual_seed(0)).double() + 3
-    even = experiment.targets(experiment.EVEN, last, 0)
-    assert torch.pdist(even).std() < 1e-9
-    assert torch.allclose(even.mean(0), last.mean(0)) and torch.allclose(even.var(0).sum(), last.var(0).sum())
+    common = experiment.targets(experiment.EQUIDISTANT, last, 0)
+    assert torch.allclose(common.mean(0), last.mean(0)) and torch.allclose(common.var(0).sum(), last.var(0).sum())
+    for name, length in experiment.DRAWN.items():
+        alone, other = (experiment.targets(name, last, seed) for seed in (0, 1))
+        assert torch.allclose(alone.norm(dim=1), torch.full((10,), float(length)).double())
+        assert alone.mean(0).abs().max() < 1e-9 and (alone - other).abs().max() > 0.1
+        assert torch.pdist(alone).std() < 1e-9
+    assert torch.pdist(common).std() < 1e-9
+
+
+def test_targets_drawn_alone_differ_from_client_to_client(monkeypatch):
+    data, x, *_ = experiment.deal(FEW, 2)
+    given, targets = [], experiment.Pulled.targets
+    monkeypatch.setattr(
+        experiment.Pulled, "targets", lambda self, *now: given.append(self.given) or targets(self, *now)
+    )
+    experiment.predictions("drawn alone, length 1", data, x.double(), 2, 1, **EXACT)
+    assert len(given) == 2 and (torch.pdist(given[0].flatten(1)) > 0.1).all()
 
 
 def test_few_images_of_each_digit():
