@@ -1,6 +1,7 @@
 """What is averaged in the arms of rare domains."""
 
 import numpy as np
+import pytest
 import torch
 
 import fedlib
@@ -8,6 +9,7 @@ from book.experiments import rare_domains as experiment
 from book.experiments.worlds import EXACT
 from fedlib.client.domain_net import part
 from fedlib.params import row, to_matrix
+from fedlib.server.domain_graph import domain_adjacency
 
 
 def test_a_module_of_own_clients_is_what_these_clients_reach():
@@ -22,3 +24,22 @@ def test_a_module_of_own_clients_is_what_these_clients_reach():
         found[name] = to_matrix(row(end.modules, 0)) - before
     torch.testing.assert_close(found[experiment.OWN_CLIENTS], 4 * found["modules"])
     assert found["modules"].abs().max() > 1e-6
+
+
+def moved(gcn, V, A, target):
+    """The modules in use before and after a step of SGD towards the target."""
+    V = V.clone().requires_grad_()
+    out = gcn.propagate({}, V, A)
+    (gradient,) = torch.autograd.grad((out - target).square().sum(), V)
+    return out.detach(), gcn.propagate({}, V.detach() - 0.1 * gradient, A)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_unmixed_modules_move_as_mixed_ones_do_at_full_pace(seed):
+    V, target = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(seed)).double()
+    A = domain_adjacency(V)
+    mixed = moved(experiment.AtFullPace(relu=False), torch.linalg.solve(A, V), A, target)
+    alike = moved(experiment.PaceOfA(relu=False), V, A, target)
+    torch.testing.assert_close(mixed, alike)
+    plain = moved(experiment.WithoutW(relu=False), V, torch.eye(5).double(), target)
+    assert (alike[1] - plain[1]).norm() > 0.1 * (plain[1] - plain[0]).norm()
