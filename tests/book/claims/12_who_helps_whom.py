@@ -14,11 +14,11 @@ def finds(often, way):
 
 
 CLAIMS = {
-    "With forty rows, alone beats *all together* in every seed, and true kinds add 0.21 to alone.": every(
+    "Alone beats *all together* in every seed, and true kinds add 0.21.": every(
         beats(HILLS, ALONE, "all together", "R2", seeds=10),
         says(HOLDS, HILLS, TRUE, ALONE, "R2", seeds=9, points="21"),
     ),
-    "But a hundred more rows add 0.35 to alone, and then true kinds only 0.07.": every(
+    "A hundred more rows add 0.35 to alone, and then true kinds only 0.07.": every(
         says(HOLDS, HILLS, f"{ALONE}, all rows", ALONE, "R2", seeds=10, points="35"),
         says(HOLDS, HILLS, f"{TRUE}, all rows", f"{ALONE}, all rows", "R2", seeds=8, points="7"),
     ),
