@@ -359,7 +359,6 @@ SPOILT = {
     "a class below zero": entry(y=[-1, 0]),
     "a letter for a class": entry(y=["c", 0]),
     "no data": lambda content: content.pop("user_data"),
-    "no classes": lambda content: content["user_data"]["f1"].pop("y"),
     "a list of users": lambda content: content.update(user_data=["f0", "f1"]),
 }
 DAMAGED = {"cut off": lambda b: b[:-50], "empty": lambda b: b"", "no text": lambda b: b"\xff" + b}
