@@ -57,12 +57,12 @@ FORMULAS = {  # multiplications of one example
 }
 
 
-CASES = [*((FedAvg, network, 8) for network in FORMULAS), (FedProx, "CNN", None), (Scaffold, "MLP", None)]
+CASES = [*((FedAvg, network, 8) for network in FORMULAS), (FedProx, "CNN", None), (Scaffold, "MLP", 2**63)]
 
 
 @pytest.mark.parametrize(("algorithm", "network", "batch_size"), CASES)
 def test_operations_by_formula(algorithm, network, batch_size):
-    """Whatever the chunks."""
+    """Whatever the chunks; a batch larger than any number is all rows."""
     for chunk_size in (3, "auto"):
         history = run(algorithm, network=network, batch_size=batch_size, chunk_size=chunk_size)[1].history
         assert (history["examples"] == 2 * sum(SIZES)).all()

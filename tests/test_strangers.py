@@ -405,9 +405,3 @@ def test_draws_of_other_kinds():
             torch.rand(3, out=torch.empty(3))
     assert z.imag.var() == pytest.approx(0.5, abs=0.05) and z.abs().square().mean() == pytest.approx(1, abs=0.08)
     assert set(dropped.sum(1).tolist()) == {0.0, 10.0}
-
-
-def test_a_batch_larger_than_any_number_is_all_rows():
-    x = [torch.ones(3, 5), torch.ones(2, 5)]
-    ends = [task(Base(), x=x, batch_size=size).state.models for size in (None, 2**63)]
-    assert ends[0].keys() == ends[1].keys()
