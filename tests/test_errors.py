@@ -260,7 +260,6 @@ REFUSED = {
         "loss must be a function .*, got 'mse'": lambda: FedAvg("mse"),
         "callbacks must be a list": lambda: fit(callbacks=print),
         "callbacks must be a list of functions": lambda: fit(callbacks=[3]),
-        "params must be named tensors": lambda: fedlib.fit(FedAvg(LOSS), {}, DATA, 1),
         "params must be named tensors.*Linear": lambda: fit(params=torch.nn.Linear(3, 2)),
         "named tensors .*'n': torch.int64": lambda: fit(params={"n": torch.tensor(3)}),
         r"an instance such as FedAvg\(loss\)": lambda: fit(FedAvg),
