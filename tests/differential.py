@@ -8,9 +8,9 @@ import copy
 import random
 import sys
 import time
+from collections import namedtuple
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import nullcontext
-from dataclasses import dataclass
 from functools import partial
 from unittest import mock
 
@@ -32,6 +32,10 @@ OPTIMIZERS = {
     "AdamW": partial(torch.optim.AdamW, **SMALL),
     "RMSprop": partial(torch.optim.RMSprop, **SMALL),
 }
+
+
+# A network and the way to train it; x and y are lists of one tensor a client.
+Case = namedtuple("Case", "number module x y dtype settings optimizer onednn threads")
 
 
 class Then(nn.Module):
@@ -236,21 +240,6 @@ def network():
         layer, width = on_vectors(width)
         layers.append(layer)
     return nn.Sequential(*layers, nn.Linear(width, CLASSES)), shape, kind == "ids"
-
-
-@dataclass
-class Case:
-    """A network and the way to train it."""
-
-    number: int
-    module: nn.Module
-    x: list[torch.Tensor]
-    y: list[torch.Tensor]
-    dtype: torch.dtype
-    settings: dict
-    optimizer: str
-    onednn: bool
-    threads: int
 
 
 def case(number):

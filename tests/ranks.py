@@ -1,4 +1,4 @@
-"""The same runs on several numbers of processes, and one that is killed; prints what each ended with, as JSON.
+"""The same runs on several numbers of processes, and some that are killed; prints what each ended with, as JSON.
 
 A process of its own, since it forks: a fork has fedlib imported already.
 """
@@ -9,6 +9,7 @@ import signal
 import socket
 import sys
 import time
+from itertools import count
 from pathlib import Path
 
 import torch
@@ -103,7 +104,7 @@ for world in (2, 4):
 # A process dies in round 3; the others end, and the run goes on with another number of processes.
 KILLED = "FedAvg, random numbers in the loss"
 path = folder / "run.safetensors"
-rule = fedlib.engines.checkpoint.Checkpoint(path, every_seconds=0)
+rule = fedlib.Checkpoint(path, every_seconds=0)
 
 
 def die(round, state, record):
@@ -116,9 +117,33 @@ ended = in_processes(2, lambda rank: run(KILLED, 5, checkpoint=rule, callbacks=[
 written = fedlib.engines.checkpoint.load_state(path)[1]["round"]
 report["killed"] = {"ended": ended, "round": written, "reason": (folder / "error0").read_text()}
 ended = in_processes(3, lambda rank: save(folder / f"resumed {rank}.pt", run(KILLED, 5, checkpoint=rule)))
-whole = numbers(run(KILLED, 5).state)
-resumed = torch.load(folder / "resumed 2.pt", weights_only=True)["state"]
-report["resumed"] = {"ended": ended, "difference": largest_gap(resumed, whole)}
+save(folder / "whole.pt", run(KILLED, 5))
+whole, resumed = (torch.load(folder / f"{name}.pt", weights_only=True) for name in ("whole", "resumed 2"))
+report["resumed"] = {"ended": ended, "difference": largest_gap(resumed["state"], whole["state"])}
+
+
+def killed_inside(write):
+    """One process is killed inside this write, when the new file is not in its place yet, and another one goes on."""
+    path, answer, calls, sync = folder / f"write{write}", folder / "answer.pt", count(1), os.fsync
+    rule, part = fedlib.Checkpoint(path, every_seconds=0), Path(f"{path}.part")
+
+    def fsync(file):
+        if next(calls) == write:
+            os.kill(os.getpid(), signal.SIGKILL)
+        sync(file)
+
+    def begin(rank):
+        os.fsync = fsync
+        run(KILLED, 5, checkpoint=rule)
+
+    seen = [*in_processes(1, begin), path.exists(), part.exists()]
+    seen += in_processes(1, lambda rank: save(answer, run(KILLED, 5, checkpoint=rule)))
+    found = torch.load(answer, weights_only=True)
+    same = all(map(torch.equal, found["state"], whole["state"])) and found["history"] == whole["history"]
+    return [*seen, same, part.exists()]
+
+
+report["writes"] = [killed_inside(write) for write in range(1, 7)]  # before round 1, and after each of five
 
 
 # A client whose training diverges on one process ends all of them, each with the reason.

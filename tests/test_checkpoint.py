@@ -412,17 +412,19 @@ def test_when_a_run_is_written(seconds, tmp_path, monkeypatch):
     assert written == [0, *SCHEDULES[seconds]]  # round 0: what cannot be written is said before the work
 
 
-def test_what_callbacks_add_is_stored_as_numbers(tmp_path):
+def test_what_callbacks_add_becomes_numbers_arrays_and_words_and_is_stored_as_such(tmp_path):
     def callback(t, state, record):
         record |= {"a": torch.tensor(t), "b": np.float32(t / 3), "c": np.int64(t)}
-        record |= {"d": torch.arange(t), "e": np.bool_(1)}
+        record |= {"d": torch.arange(t), "e": np.bool_(1), "f": torch.ones(1), "g": None, "h": "x"}
 
     whole = fit(callbacks=[callback], rounds=3).history
+    second = [2, float(np.float32(2 / 3)), 2, [0, 1], True, 1, None, "x"]
+    assert whole.loc[1, [*"abcdefgh"]].tolist() == second and (whole["a"].dtype, whole["b"].dtype) == (int, float)
     fit(tmp_path / "run", 2, callbacks=[callback])
     history = fit(tmp_path / "run", 3, callbacks=[callback]).history
     assert_frame_equal(numbers(history), numbers(whole), check_exact=True)
     stored = load_state(tmp_path / "run")[1]["history"]
-    assert [stored[1][c] for c in "abcde"] == [2, float(np.float32(2 / 3)), 2, [0, 1], True]
+    assert [stored[1][c] for c in "abcdefgh"] == second
     unknown = [lambda t, state, record: record.update(model=print)]
     fit(rounds=1, callbacks=unknown)  # without a checkpoint it may be anything
     with pytest.raises(TypeError, match="cannot store the history: .*function.*Callbacks must put numbers, strings"):

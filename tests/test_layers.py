@@ -42,10 +42,6 @@ class Graph(nn.Module):
         return self.conv(x, self.graph).mean(1)
 
 
-def first(z):
-    return z[0][:, -1]
-
-
 def flat(*layers):
     return nn.Sequential(*layers, nn.Flatten())
 

@@ -195,19 +195,6 @@ def test_common_test_set_is_seen_as_the_own_group_sees_it(name):
     assert np.array_equal(x, before)
 
 
-# -- dealing -----------------------------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize("least", [1, 15, 20])
-def test_by_user(least):
-    parts = partition.by_user(WRITER, min_rows=least)
-    ids, counts = np.unique(WRITER, return_counts=True)
-    assert parts.id.tolist() == ids[counts >= least].tolist() and parts.id.dtype == np.int64
-    assert least == 1 or 0 < len(parts.id) < len(ids)
-    for writer, rows in zip(parts.id, parts.rows, strict=True):
-        assert rows.tolist() == np.flatnonzero(writer == WRITER).tolist()
-
-
 # -- groups ------------------------------------------------------------------------------------------------------------
 
 

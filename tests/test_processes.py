@@ -35,6 +35,11 @@ def test_killed_and_resumed_on_another_number_of_processes(report):
     assert report["resumed"]["ended"] == [0, 0, 0] and report["resumed"]["difference"] <= 1e-12
 
 
+def test_killed_inside_any_write_and_resumed_to_the_same_bits(report):
+    """The file of the write before is still there, the new one half written beside it; nothing is left of that."""
+    assert report["writes"] == [[-9, write > 1, True, 0, True, False] for write in range(1, 7)]
+
+
 def test_a_failure_ends_all_processes_with_its_reason(report):
     assert report["diverged"]["ended"] == [1, 1]
     assert any("client" in reason for reason in report["diverged"]["reasons"])

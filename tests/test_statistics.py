@@ -36,18 +36,18 @@ def table(**columns):
     return pd.DataFrame({"id": range(len(next(iter(columns.values())))), "n": 1} | columns)
 
 
-@pytest.mark.parametrize(
-    ("values", "column", "expected"),
-    [
-        (np.arange(10) / 10, "accuracy", (0.45, 0.0, 0.0)),
-        (np.arange(11)[::-1] / 10, "accuracy", (0.5, 0.05, 0.0)),  # a tenth of eleven is two, rounded up
-        ([0.5, 0.1, 0.9, 0.3, 0.2], "accuracy", (0.4, 0.1, 0.1)),
-        (np.arange(11.0), "mse", (5.0, 9.5, 10.0)),
-        ([1.0, 5.0], "test_loss", (3.0, 5.0, 5.0)),
-        ([np.nan, 3.0, np.nan, 1.0], "r2", (2.0, 1.0, 1.0)),
-        (np.r_[np.arange(10.0), np.nan], "r2", (4.5, 0.0, 0.0)),  # ten clients have a score
-    ],
-)
+SUMMARIES = [  # scores of clients, their column, what a summary says of them
+    (np.arange(10) / 10, "accuracy", (0.45, 0.0, 0.0)),
+    (np.arange(11)[::-1] / 10, "accuracy", (0.5, 0.05, 0.0)),  # a tenth of eleven is two, rounded up
+    ([0.5, 0.1, 0.9, 0.3, 0.2], "accuracy", (0.4, 0.1, 0.1)),
+    (np.arange(11.0), "mse", (5.0, 9.5, 10.0)),
+    ([1.0, 5.0], "test_loss", (3.0, 5.0, 5.0)),
+    ([np.nan, 3.0, np.nan, 1.0], "r2", (2.0, 1.0, 1.0)),
+    (np.r_[np.arange(10.0), np.nan], "r2", (4.5, 0.0, 0.0)),  # ten clients have a score
+]
+
+
+@pytest.mark.parametrize(("values", "column", "expected"), SUMMARIES)
 def test_summary(values, column, expected):
     found = statistics.summary(table(**{column: values}), column)
     assert list(found) == ["mean", "worst decile", "worst"]

@@ -46,17 +46,6 @@ class Scaled(Base):
         return self.scaled(self.layer(x))
 
 
-class Target(Base):
-    """A copy of the module would go on asking the first one."""
-
-    def __init__(self):
-        super().__init__()
-        self.target = lambda x: self.layer(x).detach()
-
-    def forward(self, x):
-        return self.layer(x) - self.target(x)
-
-
 def branch(self, x):
     return self.layer(x) if self.layer.bias.sum() > 0 else self.layer(-x)
 
@@ -69,11 +58,6 @@ def first_batch(self, x):
     if self.mean is None:
         self.mean = x.mean(0)
     return self.layer(x - self.mean)
-
-
-def counted(self, x):
-    self.calls += 1
-    return self.layer(x)
 
 
 def counted_in_a_dict(self, x):
@@ -187,7 +171,6 @@ MIXED = {"algorithm": partial(FedEM, components=2, batch_size=None)}
 REFUSED = {
     "a parameter in a list": ("holds parameters in 'all'.*ParameterList", IN_A_LIST, {}),
     "a parameter in a closure": (r"holds a function \(scaled\) closed over it", Scaled, {}),
-    "a detached closure": (r"holds a function \(target\)", Target, {}),
     "a hook on a gradient": ("parameter 'layer.weight' has a hook", own(Base.forward, layer=hooked), {}),
     "a counter in a dictionary": (KEPT.format("seen"), own(counted_in_a_dict, seen=lambda: {"calls": 0}), {}),
     "padding in a spread": (PADDING, Base, {"loss": spread}),
@@ -196,7 +179,6 @@ REFUSED = {
     "a factor from NumPy": ("draws from something that changes by itself", own(unseeded), {}),
     "a draw without a seed": ("draws from torch in a way that cannot be seeded", own(poisson), {}),
     "the mean of the first batch": (KEPT.format("mean"), own(first_batch, mean=lambda: None), {}),
-    "a counter": (KEPT.format("calls"), own(counted, calls=int), {}),
     "a moving average": ("layer '' " + KEPT.format("average"), AVERAGED, {}),
     "a branch": ("layer '', a Own cannot be trained in a stack .* take torch.where", own(branch), {}),
     "a hook": ("'weight' is computed by a hook", partial(nn.utils.weight_norm, nn.Linear(5, 3)), {}),
@@ -423,9 +405,3 @@ def test_draws_of_other_kinds():
             torch.rand(3, out=torch.empty(3))
     assert z.imag.var() == pytest.approx(0.5, abs=0.05) and z.abs().square().mean() == pytest.approx(1, abs=0.08)
     assert set(dropped.sum(1).tolist()) == {0.0, 10.0}
-
-
-def test_a_batch_larger_than_any_number_is_all_rows():
-    x = [torch.ones(3, 5), torch.ones(2, 5)]
-    ends = [task(Base(), x=x, batch_size=size).state.models for size in (None, 2**63)]
-    assert ends[0].keys() == ends[1].keys()

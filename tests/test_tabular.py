@@ -45,14 +45,6 @@ def features(data):
 # ---- tables ----
 
 
-@pytest.mark.parametrize("name", ["boston", "breast_cancer"])
-def test_tables_that_need_no_files(name):
-    t, arrays = table(name), datasets.load(name)
-    assert np.array_equal(t.x, arrays.x) and np.array_equal(t.y, arrays.y)
-    assert t.blocks == tuple((c,) for c in range(len(t.columns))) and t.columns == arrays.columns
-    assert (t.name, t.classes) == (name, arrays.stats.classes)
-
-
 @pytest.fixture
 def obesity(monkeypatch):
     """A small table with the columns of Obesity."""

@@ -1,5 +1,6 @@
 """Networks in two forms, fedlib's and plain torch's, and ragged clients to train them on."""
 
+from collections import OrderedDict
 from dataclasses import asdict, replace
 
 import numpy as np
@@ -9,15 +10,14 @@ from torch import nn
 import fedlib
 
 
-class PlainMLP(nn.Module):
+def named(**layers):
+    """A sequence of layers, whose parameters have these names."""
+    return nn.Sequential(OrderedDict(layers))
+
+
+def plain_mlp():
     """The twin of fedlib.models.MLP((36, 8, 4)) in plain torch."""
-
-    def __init__(self):
-        super().__init__()
-        self.dense1, self.dense2 = nn.Linear(36, 8), nn.Linear(8, 4)
-
-    def forward(self, x):
-        return self.dense2(torch.relu(self.dense1(x.flatten(1))))
+    return named(flat=nn.Flatten(), dense1=nn.Linear(36, 8), relu=nn.ReLU(), dense2=nn.Linear(8, 4))
 
 
 class PlainCNN(nn.Module):
@@ -34,23 +34,16 @@ class PlainCNN(nn.Module):
         return self.dense1(x.flatten(1))
 
 
-class GroupNormCNN(nn.Module):
+def group_norm_cnn():
     """A user's own network, of layers that fedlib does not bring."""
-
-    def __init__(self):
-        super().__init__()
-        self.conv = nn.Conv2d(1, 4, 3, stride=2)
-        self.norm = nn.GroupNorm(2, 4)
-        self.out = nn.Linear(16, 4)
-
-    def forward(self, x):
-        return self.out(nn.functional.elu(self.norm(self.conv(x))).flatten(1))
+    layers = {"conv": nn.Conv2d(1, 4, 3, stride=2), "norm": nn.GroupNorm(2, 4), "elu": nn.ELU()}
+    return named(**layers, flat=nn.Flatten(), out=nn.Linear(16, 4))
 
 
 TWINS = {
-    "MLP": (fedlib.models.MLP((36, 8, 4)), PlainMLP),
+    "MLP": (fedlib.models.MLP((36, 8, 4)), plain_mlp),
     "CNN": (fedlib.models.CNN((1, 6, 6), channels=(3, 2), widths=(4,), kernel=3, padding=1), PlainCNN),
-    "torch module with GroupNorm": (None, GroupNormCNN),
+    "torch module with GroupNorm": (None, group_norm_cnn),
 }
 
 
