@@ -14,7 +14,6 @@ from tools import notebooks
 
 ROOT = notebooks.ROOT
 EXTENSION = SimpleNamespace(**runpy.run_path(str(ROOT / "book/_ext/reproduction.py")))
-PAGES = ROOT / "book/reproduction"
 DIRECTIVE = re.compile(r"```\{beside-ours\} (\w+) (\w+)\n(?::dataset: (\w+)\n)?```")
 
 
@@ -22,7 +21,7 @@ def test_each_published_figure_stands_on_its_papers_page_once():
     """And no cell of a table is typed in."""
     shown, rows = [], verdicts.read()
     for paper in EXTENSION.NAMES:
-        text = (PAGES / f"{paper}.md").read_text(encoding="utf8")
+        text = (ROOT / f"book/reproduction/{paper}.md").read_text(encoding="utf8")
         found = DIRECTIVE.findall(text)
         assert len(found) == text.count("{beside-ours}") and {p for p, *_ in found} == {paper}
         assert not re.search(r"^\|", text, re.M) and "±" not in text
