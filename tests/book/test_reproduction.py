@@ -92,13 +92,6 @@ def test_the_page_shows_what_the_files_say(built):
     assert "cfl_figure3.json" in html and "best round of each cluster" in html and "25 more rows" in html
 
 
-def test_figure_3_is_drawn_with_its_words(built):
-    _, html = built
-    (figure,) = re.findall(r"<figure>.*?</figure>", html)
-    assert figure.count("<svg") == 1 and "Two panels." in figure and "What is seen." in figure
-    assert figure.index("What is seen.") > figure.index("</svg>"), "the caption stands below"
-
-
 def test_the_page_is_built_again_when_a_file_has_changed(built):
     app, _ = built
     read = {str(path).rpartition("/")[2] for path in app.env.dependencies["index"]}
