@@ -33,13 +33,12 @@ def cell(name, source, outputs=(), **metadata):
     return {"id": name, "cell_type": "code", "source": source, "outputs": [*outputs], "metadata": metadata}
 
 
-FIGURE = {"mystnb": {"figure": {"name": "fig:a", "caption": "A."}}}
 SAID = {"output_type": "stream", "name": "stdout", "text": "1\n"}
 
 
 def test_a_preview_keeps_what_has_been_run_and_says_what_has_not():
     written = {"same": "print(1)", "changed": "print(2)", "silent": "x = 1"}
-    committed = {"cells": [*(cell(*one) for one in written.items()), cell("drawn", "plot()", **FIGURE)]}
+    committed = {"cells": [*(cell(*one) for one in written.items()), cell("drawn", "plot()", mystnb={"figure": {}})]}
     run = {"cells": [cell("same", ["print", "(1)"], [SAID]), cell("changed", "print(1)", [SAID])]}
     same, changed, silent, drawn = EXECUTED.previewed(copy.deepcopy(committed), run)["cells"]
     assert same["outputs"] == [SAID] and silent["outputs"] == []
