@@ -14,9 +14,6 @@ import fedlib
 from fedlib.algorithms.cfl import CFL
 from fedlib.extensions import SplitHalfCFL
 
-SETTINGS = {"eps1": 0.5, "eps2": 0.6}
-
-
 # ---- the paper ----
 
 
@@ -84,6 +81,11 @@ def test_equals_the_recursion_of_the_paper(number):
         assert bool(state.finished[state.assignment[k]]) == (returned is not None)
     same = [[a == b for *_, b in expected] for *_, a in expected]
     assert (state.assignment[:, None] == state.assignment).tolist() == same
+    for cut in state.splits:
+        alpha, side, m = cut.similarity, cut.part.tolist(), range(len(cut.part))
+        within = min(float(alpha[i, j]) for i in m for j in m if side[i] == side[j])
+        across = max(float(alpha[i, j]) for i in m for j in m if side[i] != side[j])
+        assert (cut.objective, cut.gap) == (across, within - across)
 
 
 def test_the_worlds_have_all_that_may_happen():
@@ -99,13 +101,6 @@ def test_the_worlds_have_all_that_may_happen():
 # ---- single steps ----
 
 
-def told(algorithm, state, delta):
-    """One round, of clients with one example each that have these updates."""
-    one = torch.ones(len(delta), dtype=torch.int64)
-    entry = {"update": {"w": torch.as_tensor(delta).double()}, "n": one}
-    return algorithm.aggregate(state, fedlib.algorithm.Update(torch.arange(len(delta)), per_client=entry))
-
-
 def test_the_inequalities_are_those_of_the_paper():
     """Mean < eps1 stands still; longest >= eps2 is incongruent: equality splits for eps2 and does not for eps1."""
     length = float(torch.tensor([1.0, 2.0]).double().norm())
@@ -113,43 +108,14 @@ def test_the_inequalities_are_those_of_the_paper():
     def after(eps1, eps2):
         algorithm = CFL(LOSS, eps1=eps1, eps2=eps2)
         start = begin(algorithm, [1, 1], {"w": torch.zeros(2)})
-        state = told(algorithm, start, [[3.0, 4.0], [-1.0, 0.0]])  # lengths 5 and 1, mean (1, 2)
+        delta = torch.tensor([[3.0, 4.0], [-1.0, 0.0]]).double()  # lengths 5 and 1, mean (1, 2)
+        entry = {"update": {"w": delta}, "n": torch.tensor([1, 1])}
+        state = algorithm.aggregate(start, fedlib.algorithm.Update(torch.arange(2), per_client=entry))
         return len(state.splits), bool(state.finished.all())
 
     assert after(length + 1e-9, 5.0) == (1, False)
     assert after(length, 5.0) == (0, False)
     assert after(length + 1e-9, 5.0 + 1e-9) == (0, True)
-
-
-class OneCutARound(CFL):
-    """After each round the cluster with the widest gap is split."""
-
-    def decide(self, state, c, *evidence):
-        return True, False
-
-    def cuts(self, state, update, due):
-        return sorted(super().cuts(state, update, due), key=lambda cut: -cut.gap)[:1]
-
-
-def test_indices_after_the_third_split():
-    """Each split speaks of positions in the population, not of places in the cluster that is split."""
-    group = [3, 0, 2, 1, 0, 3, 1, 2, 2, 0]
-    directions = {0: [1.0, 0, 0.1], 1: [0.9, 0.2, -0.3], 2: [-1.0, 0.1, 0.3], 3: [-0.9, 0.2, -0.4]}
-    algorithm = OneCutARound(LOSS, lr=0.1, **SETTINGS)
-    state = begin(algorithm, [1] * 10, {"w": torch.zeros(3)})
-    random = np.random.RandomState(0)
-    for _ in range(3):
-        noise = torch.from_numpy(0.01 * random.standard_normal((10, 3)))
-        state = told(algorithm, state, torch.tensor([directions[g] for g in group]).double() + noise)
-    assert len(state.splits) == 3 and len(state.models["w"]) == len(state.finished) == 4
-    for cut in state.splits:
-        assert cut.members.tolist() == sorted(cut.members.tolist())
-        assert (state.assignment[cut.members[cut.part == 1]] != cut.model).all()
-        alpha, side, m = cut.similarity, cut.part.tolist(), range(len(cut.part))
-        within = min(float(alpha[i, j]) for i in m for j in m if side[i] == side[j])
-        across = max(float(alpha[i, j]) for i in m for j in m if side[i] != side[j])
-        assert (cut.objective, cut.gap) == (across, within - across) and cut.gap > 0
-    assert (state.assignment[:, None] == state.assignment).tolist() == [[a == b for b in group] for a in group]
 
 
 @pytest.mark.parametrize(("settings", "cohort", "warned"), [({}, 9, False), ({}, 8, True), ({"eps1": 0}, 8, False)])

@@ -1,11 +1,11 @@
-"""FedAvg and local training against the slow reference, in float64, over five rounds."""
+"""FedAvg against the slow reference, in float64, over five rounds."""
 
 from functools import partial
 
 import pytest
 import torch
-from reference import averaged, cohort, trained
-from twins import SEED, fit, largest_difference, rows_differ, twin
+from reference import averaged, cohort
+from twins import SEED, fit, largest_difference, twin
 
 import fedlib
 
@@ -24,14 +24,3 @@ def test_fedavg_equals_the_reference(network, optimizer, size, clients):
         server = averaged(module, server, clients, cohort(clients, size, key), key, lr=LR, optimizer=optimizer)
     assert largest_difference(models, server) <= 1e-10
     assert largest_difference(models, params) > 1e-3  # it did train
-
-
-@pytest.mark.parametrize(("network", "optimizer", "size"), CASES)
-def test_local_only_equals_the_reference(network, optimizer, size, clients):
-    params, _, module = twin(network)
-    _, result = fit(fedlib.algorithms.LocalOnly, clients, network, ROUNDS, size, lr=LR, optimizer=optimizer)
-    own = dict.fromkeys(clients, params)
-    for key in KEYS:
-        for k in cohort(clients, size, key):
-            own[k] = trained(module, own[k], clients[k], k, key, lr=LR, optimizer=optimizer)
-    assert rows_differ(result.state.local, own.values()) <= 1e-10

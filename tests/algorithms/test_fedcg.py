@@ -155,17 +155,6 @@ def test_only_the_network_has_the_optimizer_of_the_user():
 
 
 @pytest.mark.parametrize("gcn", [fedlib.server.domain_graph.DomainGCN(), None], ids=["graph", "no graph"])
-def test_one_domain(gcn):
-    """All samples have it, and it needs no other: A = 1."""
-    one = {"domains": 1, "classifier": DomainClassifier((1, 6, 6), 1, "flatten", (2, 3), (2, 1)), "gcn": gcn}
-    mended = known(teacher=lambda data, key: by_brightness(data, key).sum(-1, keepdim=True), **one)
-    for algorithm in (make("MLP", **one), mended):
-        state = run(algorithm, small_data(), rounds=1).state
-        assert state.adjacency.tolist() == [[1]] and state.share.tolist() == [1]
-    close(state.prior, torch.ones_like(state.prior), 1e-12)
-
-
-@pytest.mark.parametrize("gcn", [fedlib.server.domain_graph.DomainGCN(), None], ids=["graph", "no graph"])
 def test_the_graph_computed_beforehand_is_that_of_the_loss(gcn):
     """The loss before the first step, which has the graph in it, is that of what clients hold for their answers."""
     algorithm, data = known(gcn=gcn), small_data()

@@ -160,8 +160,6 @@ def test_new_clients_train_with_the_prototypes_as_they_are(rounds):
             train(module, x, y, known, k, fedlib.Key(9, t), 1.0, SGD)
         for name, p in module.named_parameters():
             assert (served.state.local[f"{k % 2}.{name}"][i] - p).abs().max() <= 1e-10
-    scores = fedlib.evaluate(algorithm, served, client_data(new))
-    assert scores["id"].tolist() == list(new) and scores["accuracy"].between(0, 1).all()
 
 
 def test_costs():

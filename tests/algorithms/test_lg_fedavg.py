@@ -8,7 +8,7 @@ import pytest
 import torch
 from reference import batches, descend
 from test_mmd import slow_mmd2
-from twins import assert_same, client_data, close, largest_difference, regression_loss, start_of
+from twins import client_data, close, largest_difference, regression_loss, start_of
 
 import fedlib
 from fedlib import Key
@@ -162,29 +162,6 @@ def test_a_subclass_says_what_is_compared_and_how():
         assert (state.local["dense1.bias"][k] - wanted).abs().max() < 1e-12
 
 
-def test_new_clients_compare_with_what_a_subclass_says():
-    """Half the MMD, counted twice; and, of all who were trained, those of the cluster that is tried."""
-
-    class Twice(LGFedAvg):
-        def comparison(self, state, clients):
-            members = state.assignment[: len(state.embeddings)] == state.assignment[clients][:, None]
-            seen.append(members.sum(1).tolist())
-            return *super().comparison(state, clients), torch.full((len(clients),), 2.0).double()
-
-        def discrepancy(self, q, w, centroid, times):
-            return times * super().discrepancy(q, w, centroid)
-
-    seen, settings = [], {"assignment": CLUSTERS, "pool": 9}
-    state, new = fit(2, mmd=0.5, **settings).state, padded(narrow_clients(seed=1))
-    ours, theirs = (
-        kind(loss, lr=0.05, mmd=mmd, **settings).new_clients(state, new, Key(0), rounds=2)
-        for kind, mmd in ((Twice, 0.25), (LGFedAvg, 0.5))
-    )
-    assert_same(ours, theirs)
-    sizes = torch.bincount(torch.tensor(CLUSTERS)).tolist()
-    assert seen == [[size for size in sizes for _ in range(len(new))]]
-
-
 # --- cohorts ----------------------------------------------------------------------------------------------------------
 
 
@@ -198,22 +175,6 @@ def test_cohorts_within_clusters():
         clients = algorithm.cohort(state, ids, n, Key(0, 1))
         assert clients.tolist() == sorted(set(clients.tolist()))
         assert torch.bincount(assignment[clients], minlength=5).tolist() == sizes
-
-
-# --- costs ------------------------------------------------------------------------------------------------------------
-
-
-def test_bytes_are_those_of_the_messages():
-    settings = {"assignment": CLUSTERS, "mmd": 0.5, "pool": 9}
-    result, algorithm = fit(3, 3, **settings), make(**settings)
-    shared, one = 8 * (4 * 6 + 4 + 4 + 1), 8 * 6  # the layers after the first; one embedding
-    expected = {0: [7, sum(SIZES) * one, sum(SIZES) * one, 0, 0]}  # the first embeddings
-    for t in (1, 2, 3):
-        clients = algorithm.cohort(result.state, DATA.id, 3, Key(SEED, t)).tolist()
-        c, up = len(clients), sum(SIZES[k] for k in clients) * one
-        expected[t] = [c, up + c * (shared + 8), up, c * (9 * one + shared), c * 9 * one]  # 8: the weight of a model
-    columns = ["clients", "bytes_up", "bytes_up (mmd)", "bytes_down", "bytes_down (mmd)"]
-    assert result.history.set_index("round")[columns].fillna(0).T.to_dict("list") == expected
 
 
 # --- new clients ------------------------------------------------------------------------------------------------------

@@ -81,15 +81,9 @@ def test_fine_tuning(network, size, rate, clients):
     assert never or size == len(clients)
     for t, key in enumerate(KEYS[T : T + 2], T + 1):
         v = {k: trained(module, v[k], clients[k], k, key, epochs=3, lr=rate or LOCAL["lr"]) for k in clients}
-        settings = {"eval_data": client_data(clients), "finetune_lr": rate, **TUNED}
-        algorithm, result = fit(FineTunedFedAvg, clients, network, t, size, **settings)
+        algorithm, result = fit(FineTunedFedAvg, clients, network, t, size, finetune_lr=rate, **TUNED)
         assert rows_differ(result.state.models, [w]) <= 1e-10
         assert rows_differ(held(algorithm, result), v.values()) <= 1e-10
-    right = 0
-    for k, (x, y) in clients.items():
-        module.load_state_dict(v[k])
-        right += int((module(x).argmax(1) == y).sum())
-    assert result.history["test_accuracy"].iloc[-1] == pytest.approx(right / sum(SIZES))
     assert result.history["clients"].tolist() == [size] * T + [len(clients)] * 2
 
 

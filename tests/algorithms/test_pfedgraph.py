@@ -12,9 +12,6 @@ import fedlib
 from fedlib.algorithms.pfedgraph import PFedGraph, project_to_simplex
 from fedlib.params import row
 
-COHORT = 5
-
-
 # --- the quadratic programme ------------------------------------------------------------------------------------------
 
 
@@ -79,7 +76,7 @@ def slow(clients, network, size, alpha, lam, rounds):
     return models, graph
 
 
-CASES = [("MLP", 8, 0.8, 0.0, 4), ("MLP", 3, 0.3, 0.5, 3), ("CNN", COHORT, 0.8, 0.2, 4)]
+CASES = [("MLP", 8, 0.8, 0.0, 4), ("MLP", 3, 0.3, 0.5, 3), ("CNN", 5, 0.8, 0.2, 4)]
 
 
 @pytest.mark.parametrize(("network", "size", "alpha", "lam", "rounds"), CASES)
@@ -124,8 +121,6 @@ def test_new_clients(size, rounds, clients):
         assert np.abs(placed.graph[i].numpy() - expected).max() <= 1e-10
         assert 0.01 < w[-1] < 0.99
     assert len(known) == size and placed.assignment.tolist() == [0, 1]
-    held = algorithm.client_params(placed, torch.tensor([1, 0]))
-    assert largest_difference(row(held, 0), row(placed.models, 1)) == 0
 
 
 def test_new_clients_of_a_federation_in_which_all_were_lost(clients):
@@ -149,16 +144,3 @@ def test_from_which_alpha_on_nobody_else_counts():
     rules = (make(PFedGraph, alpha=limit * by) for by in (0.999, 1.001))
     alone, others = (rule.weights(cosines, n)[0, 0] for rule in rules)
     assert alone == 1 > others > 0.99
-
-
-# --- costs and mistakes -----------------------------------------------------------------------------------------------
-
-
-def test_a_client_that_did_not_move_weighs_by_size():
-    """Its update has no direction, so its cosines are 0, also with itself."""
-    algorithm = make(PFedGraph, alpha=0.5)
-    data = client_data(ragged_clients((3, 1)))
-    state = algorithm.init({"w": torch.tensor([1.0, 2.0]).double()}, data, fedlib.Key(0))
-    trained = {"w": torch.tensor([[1.0, 2.0], [1.0, 3.0]]).double()}
-    new = algorithm.aggregate(state, fedlib.algorithm.Update(torch.arange(2), per_client={"model": trained}))
-    assert new.graph.tolist() == [[0.75, 0.25], [0.25, 0.75]]

@@ -3,10 +3,8 @@
 import json
 import re
 import shutil
-import struct
 import subprocess
 import sys
-from importlib.metadata import version
 
 import pytest
 import yaml
@@ -16,11 +14,6 @@ from book.experiments import running
 from tools import badges, notebooks
 
 ROOT = notebooks.ROOT
-STATIC = ROOT / "book/_static"
-
-
-def test_jupyter_book_is_version_one():
-    assert version("jupyter-book").startswith("1.")
 
 
 def test_every_page_stands_in_the_contents():
@@ -103,24 +96,9 @@ def test_the_page_on_set_up_has_every_command():
     assert sorted(listed) == sorted(set(targets) - {"help"})
 
 
-def test_the_preview_has_the_size_that_other_sites_ask_for():
-    preview = (STATIC / "preview.png").read_bytes()
-    assert struct.unpack(">II", preview[16:24]) == (1200, 630)
-    assert all((STATIC / name).stat().st_size < 200_000 for name in ("logo.svg", "readme.svg"))
-
-
-def test_the_picture_of_the_readme_comes_from_a_chapter():
-    picture = (STATIC / "readme.svg").read_text(encoding="utf8")
-    chapter, cell = re.search(r"<!-- notebooks/(\w+)\.ipynb, cell (\S+) -->", picture).groups()
-    (drawn,) = [c for c in notebooks.read(ROOT / f"notebooks/{chapter}.ipynb").cells if c.id == cell]
-    assert "plt.show()" in drawn.source
-    alt = re.search(r"!\[([^]]*)\]\(book/_static/readme\.svg\)", (ROOT / "README.md").read_text(encoding="utf8"))[1]
-    assert len(alt) > 40
-
-
 @pytest.mark.parametrize("path", sorted((ROOT / "book/results").glob("*.json")), ids=lambda p: p.stem)
 def test_results_carry_their_provenance(path):
-    record = json.loads(path.read_text(encoding="utf8"))
+    record = json.loads(path.read_text(encoding="utf8"), parse_constant=pytest.fail)
     assert record["figures"] and record["settings"] and record["data"]
     assert {"seconds", "date", "device", "versions", "threads"} <= set(record["provenance"])
     assert record["probe"], "without a probe nobody can say whether the code still does the same"

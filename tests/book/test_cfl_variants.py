@@ -1,15 +1,11 @@
-"""The rules that experiments compare CFL with: relative lengths against plain loops, replays, a schedule."""
+"""A rule that experiments compare CFL with: relative lengths against plain loops, and replays."""
 
-from dataclasses import replace
-
-import pytest
 import torch
 from cfl_worlds import assert_ends, conflicting, recursion, weakest_cut
 from reference import flat
-from twins import LOCAL, fit, ragged_clients, twin
+from twins import LOCAL, fit, twin
 
-from book.experiments.cfl_variants import RelativeCFL, ScheduledCFL, SteppedSplitHalfCFL, replay
-from fedlib.extensions import SplitHalfCFL
+from book.experiments.cfl_variants import RelativeCFL, replay
 
 LENGTHS = {"eps1": 0.8, "eps2": 0.1, "rest": 3, "min_size": 2}
 
@@ -58,19 +54,3 @@ def test_replay_finds_the_first_decision_that_differs():
     assert seen == {True, False}
     often, state = run(eps1=2.0, eps2=0.0, min_size=1)  # split whenever the clusters have rested
     assert len(state.splits) > 4 and replay(often, state) is None
-
-
-def test_a_schedule_splits_one_cluster_at_a_time():
-    _, result = fit(ScheduledCFL, conflicting(), rounds=5, schedule=(1, 2, 4), min_size=1)
-    assert [cut.round for cut in result.state.splits] == [1, 2, 4]
-
-
-@pytest.mark.filterwarnings("ignore:CFL tested no cluster")
-def test_steps_cost_eight_bytes_and_change_nothing_else():
-    kinds, settings = (SplitHalfCFL, SteppedSplitHalfCFL), {"rounds": 3, "every": 2, "test_epochs": 1}
-    ends = [fit(kind, ragged_clients(), **settings)[1] for kind in kinds]
-    plain, stepped = (end.history["bytes_up"].to_numpy() for end in ends)
-    assert (stepped - plain == 8 * len(ragged_clients())).all()
-    a, b = (replace(end.state, norms=None) for end in ends)
-    assert torch.equal(a.halves, b.halves) and torch.equal(ends[0].state.norms[:, :4], ends[1].state.norms[:, :4])
-    assert all(torch.equal(p, b.models[name]) for name, p in a.models.items())

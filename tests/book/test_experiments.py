@@ -3,7 +3,6 @@
 import dataclasses
 import importlib
 import itertools
-import json
 import re
 import sys
 from types import SimpleNamespace
@@ -149,9 +148,3 @@ def test_the_command_runs_one_experiment_or_all(monkeypatch, capsys):
             command.main()
         assert (ran, ended.value.code) == (expected, end), words
     assert "there is no preset 'wide'; there are full, longer, paper" in capsys.readouterr().err
-
-
-def test_a_stored_result_is_json_of_plain_numbers():
-    for path in (running.ROOT / "book/results").glob("*.json"):
-        text = path.read_text(encoding="utf8")
-        json.loads(text, parse_constant=lambda name: pytest.fail(f"{path.name} holds {name}"))

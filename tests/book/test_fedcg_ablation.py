@@ -92,32 +92,25 @@ def test_late_is_the_mean_of_the_last_three(monkeypatch):
 
 
 def test_each_arm_is_scored_at_the_rate_that_was_best_for_it():
-    """Invented runs: an arm's accuracy falls with the distance of its rate from one of its own, which halves by 600."""
+    """Invented runs: an arm's accuracy falls with the distance of its rate from the best, which halves after 300."""
     settings = chapter.RATES | {"regimes": ["turned"], "seeds": [100, 101]}
-    rates = settings["rates"]
-    own = {arm: rates[1 + i % 3] for i, arm in enumerate(settings["arms"])}
+    best = [{arm: settings["rates"][late + i % 3] for i, arm in enumerate(settings["arms"])} for late in (1, 0)]
     asked = []
 
     def keep(part, function, how, regime, place, who, seed, names):
-        assert (function, who, how["conflict"]["lr"]) == (chapter.curves, "known", how["scarce"]["lr"])
         rate = how["conflict"]["lr"]
+        assert (function, who, rate) == (chapter.curves, "known", how["scarce"]["lr"])
         asked.append((rate, seed, list(names)))
-        rows = {}
-        for i, arm in enumerate(names):
-            for t in range(20, 601, 20):
-                best = own[arm] if t <= 300 else rates[rates.index(own[arm]) - 1]
-                score = 0.9 - abs(rate - best) - 0.01 * i * (len(names) == 9) + seed / 1e4
-                rows.setdefault(arm, {})[f"accuracy, {t}"] = score
-        return rows
+        gaps = {arm: {t: abs(rate - best[t > 300][arm]) for t in range(20, 601, 20)} for arm in names}
+        return {arm: {f"accuracy, {t}": 0.9 - gap + seed / 1e4 for t, gap in gaps[arm].items()} for arm in names}
 
     found = chapter.measure_rates(settings, keep)["turned, last convolution"]
-    for arm, rate in own.items():
-        before = rates[rates.index(rate) - 1]
-        assert (found[arm]["rate, 300"], found[arm]["rate, 600"]) == (rate, before)
+    for arm in settings["arms"]:
+        assert [found[arm][f"rate, {horizon}"] for horizon in (300, 600)] == [rates[arm] for rates in best]
         for horizon in (300, 600):
             assert found[arm][f"accuracy, {horizon}"] == {"100": 0.91, "101": 0.9101}
     trials = [names for _, seed, names in asked if seed in settings["seeds of rates"]]
     assert trials == [settings["arms"]] * 8
     for rate, seed, names in asked[8:]:
         assert seed in settings["seeds"]
-        assert names == [arm for arm in own if rate in (own[arm], rates[rates.index(own[arm]) - 1])]
+        assert names == [arm for arm in settings["arms"] if rate in (best[0][arm], best[1][arm])]

@@ -9,18 +9,14 @@ from book.experiments import fedcg_codes as chapter
 from book.experiments.worlds import EXACT, loss_of
 
 
-def clients():
-    draw = np.random.RandomState(3)
-    xs = [draw.randint(0, 256, (n, 1, 14, 14)).astype(np.uint8) for n in (9, 6, 3, 8, 5)]
-    some = fedlib.stack_clients(xs, [draw.randint(10, size=len(x)) for x in xs], classes=10, pixels=True)
-    w = F.one_hot(torch.as_tensor(draw.randint(chapter.D, size=(5, 9))), chapter.D) * some.real[..., None]
-    return some.with_columns(w_d=w.float())
-
-
 def test_separate_networks_are_federations_of_their_own():
     """With one batch of all rows a client's images of other domains have no part in it."""
-    data, settings = clients(), chapter.SETTINGS | {"rounds": 2, "cohort": 5, "batch_size": 9, "rates": [0.2]}
-    w = data.columns["w_d"]
+    settings = chapter.SETTINGS | {"rounds": 2, "cohort": 5, "batch_size": 9, "rates": [0.2]}
+    draw = np.random.RandomState(3)
+    xs = [draw.randint(0, 256, (n, 1, 14, 14)).astype(np.uint8) for n in (9, 6, 3, 8, 5)]
+    data = fedlib.stack_clients(xs, [draw.randint(10, size=len(x)) for x in xs], classes=10, pixels=True)
+    w = F.one_hot(torch.as_tensor(draw.randint(chapter.D, size=(5, 9))), chapter.D) * data.real[..., None]
+    data = data.with_columns(w_d=w.float())
     stack = chapter.train(settings, data, chapter.separate(settings, data, 2, torch.float64), 2, dtype=torch.float64)
     start, seen = chapter.NETWORK.init(2), 0
     for d in range(chapter.D):

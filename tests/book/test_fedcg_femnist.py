@@ -1,6 +1,5 @@
 """FedCG on FEMNIST: the network in one convolution, who is scored on what, the paper's settings, choice of a rate."""
 
-import weakref
 from dataclasses import replace
 
 import numpy as np
@@ -91,17 +90,3 @@ def test_rates_are_chosen_by_validation_writers(here, monkeypatch):
     del asked[:]
     one = chapter.measure(chapter.FULL | {"methods": ["FedAvg"], "rates": [0.001], "seeds": [0]}, at_once)
     assert one["rates"] == {"FedAvg": 0.001} and len(asked) == 1 and asked[0][4] == "test"
-
-
-def test_a_run_that_diverged_leaves_its_memory_to_the_next(monkeypatch):
-    states = []
-
-    def run(settings, name, seed, rate, rounds):
-        if not states:
-            state = torch.zeros(1)
-            states.append(weakref.ref(state))
-            raise FloatingPointError
-        return {"rate": rate, "left": float(states[0]() is not None)}
-
-    monkeypatch.setattr(chapter, "run", run)
-    assert chapter.finished(chapter.FULL, "FedAvg", 0, 0.1) == {"rate": 0.06, "left": 0}

@@ -22,19 +22,12 @@ OWN = ("apfl.py", "test_apfl.py", "compare.py")
 
 FOLLOW_ALONE = """
 import importlib.util, json, runpy
-import pytest, torch
+import pytest
 others = [name for name in ("book", "benchmarks", "tools", "twins") if importlib.util.find_spec(name)]
 code = pytest.main(["-q", "-p", "no:cacheprovider", "-W", "error", "test_apfl.py"])
 names = runpy.run_path("compare.py")
 import fedlib
 ends = {name: [float(h["test_accuracy"].iloc[-1]) for h in histories] for name, histories in names["runs"].items()}
-
-# "all of fedlib works with your class"
-apfl, start, clients = names["APFL"](names["loss"], predict=names["model"]), names["model"].init(0), names["train"]
-run = lambda rounds, **more: fedlib.fit(apfl, start, clients, rounds, 5, device="cpu", progress=False, **more)
-run(2, checkpoint=fedlib.Checkpoint("run.safetensors"))
-longer, whole = run(3, checkpoint=fedlib.Checkpoint("run.safetensors")).state.own, run(3).state.own
-assert all(torch.equal(longer[name], whole[name]) for name in whole), "a resumed run ends as an uninterrupted one"
 print(json.dumps({"code": int(code), "fedlib": fedlib.__file__, "others": others, "ends": ends}))
 """
 

@@ -15,9 +15,8 @@ def in_torch(params, norm):
     for n, (inputs, channels) in enumerate(zip((1, *CHANNELS), CHANNELS, strict=False), 1):
         conv = nn.Conv2d(inputs, channels, 3, 2, 1).double()
         conv.load_state_dict({name: params[f"conv{n}.{name}"] for name in ("weight", "bias")})
-        layer = {"none": nn.Identity(), "group": nn.GroupNorm(4, channels, EPS)}.get(
-            norm, nn.BatchNorm2d(channels, EPS, momentum=1.0).double()
-        )
+        batch = nn.BatchNorm2d(channels, EPS, momentum=1.0).double()
+        layer = {"none": nn.Identity(), "group": nn.GroupNorm(4, channels, EPS)}.get(norm, batch)
         if norm != "none":
             layer.weight.data, layer.bias.data = params[f"norm{n}.gamma"], params[f"norm{n}.beta"]
         if norm == "batch":

@@ -30,18 +30,6 @@ def test_programs_run(tmp_path, run_python):
     assert {path.name for path in tmp_path.iterdir()} >= {"server.pt", "run.safetensors"}
 
 
-def test_what_is_cited_is_in_the_bibliography():
-    """Else the book's build says so, minutes later."""
-    keys = set(re.findall(r"^@\w+\{([^,]+),", (ROOT / "book/references.bib").read_text(encoding="utf8"), re.M))
-    cited = set()
-    for path in [*(ROOT / "book").rglob("*.md"), *notebooks.paths(), *(ROOT / "fedlib").rglob("*.py")]:
-        roles = re.findall(r"\{cite(?::\w+)?\}`([^`]+)`|:cite(?::\w+)?:`([^`]+)`", path.read_text(encoding="utf8"))
-        there = {key.strip() for role in roles for key in "".join(role).split(",")}
-        assert there <= keys, f"{path.relative_to(ROOT)} cites {sorted(there - keys)}: enter it in book/references.bib"
-        cited |= there
-    assert len(cited) > 20
-
-
 def test_the_first_page_and_the_readme_show_the_same_numbers():
     shown = re.findall(r"<dt>(.+?)</dt><dd>(.+?) \(<a .+?</dd>", text("index"))
     listed = re.findall(r"^- \*\*(.+?)\*\* (.+)$", (ROOT / "README.md").read_text(encoding="utf8"), re.M)

@@ -8,29 +8,11 @@ import torch
 from twins import close, normal
 
 from book.experiments import pair_predictors as chapter
-from fedlib.server.transfer import all_pairs
 
 
 def test_distances_by_double_loops():
     flat = normal(7, 5)
     close(chapter.l2_distance(flat), torch.stack([torch.stack([(a - b).norm() for b in flat]) for a in flat]))
-
-
-@pytest.mark.parametrize("features", [5, 200])
-def test_learned_distances_know_unseen_clients(features):
-    """There are two kinds of clients, seen in half of the features; pairs of different kinds lose."""
-    f, kind, pairs = normal(20, features) * 3 + 10, torch.arange(20) % 2, all_pairs(20)
-    f[:, : features // 2] += 12 * kind[:, None]  # a direction for principal components to find
-    across = kind[pairs[:, 0]] != kind[pairs[:, 1]]
-    gain = np.where(across, -1, 1) + 0.3 * np.random.RandomState(0).standard_normal(len(pairs))
-    mine, test = chapter.between(pairs, torch.arange(12)), chapter.between(pairs, torch.arange(12, 20))
-    distance, other = (chapter.ridge_pairs(x, pairs[mine], gain[mine]) for x in (f, 3 * f + 1))
-    d = distance(f)
-    assert d.dtype == torch.float64 and torch.equal(d, d.T) and not d.diagonal().any()
-    assert d.min() >= 0 and d.max() <= 1
-    close(distance(f[12:]), d[12:, 12:])
-    assert chapter.auc(gain[test] <= 0, d[tuple(pairs[test].T)].numpy()) > 0.95
-    close(other(3 * f[12:] + 1), distance(f[12:]), 1e-6)
 
 
 def test_threshold_by_trying_all():

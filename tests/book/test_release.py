@@ -19,18 +19,13 @@ SCHEMAS = {
 ROW = re.compile(r"^\| \[([\w.-]+)\]\(https://\S+\) \| ([\w, ]+) \| \w[^|]+ \|$", re.M)
 
 
-def check(schema, *files):
-    """Compare files with a schema that check-jsonschema brings along."""
-    command = (sys.executable, "-m", "check_jsonschema", "--default-filetype", "yaml", "--builtin-schema")
-    arguments = [*command, f"vendor.{schema}", *map(str, files)]
-    return subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=ROOT)
-
-
 @pytest.mark.parametrize(("schema", "patterns"), SCHEMAS.items(), ids=SCHEMAS)
 def test_files_have_the_form_that_their_readers_expect(schema, patterns):
     files = [file.relative_to(ROOT) for pattern in patterns for file in ROOT.glob(pattern)]
     assert files
-    run = check(schema, *files)
+    command = (sys.executable, "-m", "check_jsonschema", "--default-filetype", "yaml", "--builtin-schema")
+    arguments = [*command, f"vendor.{schema}", *map(str, files)]  # a schema that check-jsonschema brings along
+    run = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=ROOT)
     assert run.returncode == 0, run.stdout + run.stderr
 
 

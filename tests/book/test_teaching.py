@@ -9,13 +9,12 @@ import pytest
 
 from tools import exercises, notebooks, slides, teaching
 
-PAGES = notebooks.ROOT / "book/teaching"
 PATHS = notebooks.paths()
 NUMBERS = [int(p.stem[:2]) for p in PATHS]  # of the chapters
 
 
 def text(page):
-    return (PAGES / f"{page}.md").read_text(encoding="utf8")
+    return (notebooks.ROOT / f"book/teaching/{page}.md").read_text(encoding="utf8")
 
 
 def of_chapters(page):
@@ -26,11 +25,6 @@ def of_chapters(page):
 def asked():
     """Each exercise of the book, by its number such as 3.2."""
     return {teaching.number(p, e): e for p in PATHS for e in exercises.of(notebooks.read(p))}
-
-
-def weeks(page):
-    """Rows of a syllabus, without the head."""
-    return [row for row in text(page).splitlines() if re.match(r"\| \d+ \| .*notebooks/", row)]
 
 
 def set_in(row):
@@ -77,7 +71,7 @@ def test_numbers_in_the_text():
 
 @pytest.mark.parametrize("page", ["six_weeks", "twelve_weeks"])
 def test_syllabi(page):
-    rows = weeks(page)
+    rows = [row for row in text(page).splitlines() if re.match(r"\| \d+ \| .*notebooks/", row)]  # without the head
     assert len(rows) == {"six_weeks": 6, "twelve_weeks": 12}[page]
     given = [n for row in rows for n in set_in(row)]
     points = [int(re.search(r" \| (\d+) \| ", row)[1]) for row in rows]

@@ -10,9 +10,7 @@ import pandas as pd
 import pytest
 from refusals import refusals
 
-from book.experiments import tabular, verdicts
-from book.experiments.fedsgcnn_side_by_side import task_of
-from book.experiments.tabular import SETTINGS
+from book.experiments import verdicts
 from tools.notebooks import ROOT
 
 # Digits that are no figures: where something stands, and a name.
@@ -33,12 +31,6 @@ def copies(tmp_path, monkeypatch):
         shutil.copytree(folder, tmp_path / folder.name)
     verdicts._load.cache_clear()
     yield tmp_path
-    verdicts._load.cache_clear()
-
-
-def write(path, record):
-    """A stored result, which is read anew."""
-    path.write_text(json.dumps(record), encoding="utf8")
     verdicts._load.cache_clear()
 
 
@@ -88,7 +80,8 @@ def test_ours_is_read_from_the_result_file(copies):
     record = json.loads(path.read_text(encoding="utf8"))
     scores = record["figures"]["Wine"]["Standalone"]["each cluster, own rows"]
     scores |= dict.fromkeys(scores, 0.125)
-    write(path, record)
+    path.write_text(json.dumps(record), encoding="utf8")
+    verdicts._load.cache_clear()  # it is read anew
     after = verdicts.table()
     (place,) = np.flatnonzero(before["ours"] != after["ours"])
     cell = ["Wine", "random features", "Standalone", "12.50 ± 0.00"]
@@ -199,13 +192,6 @@ def test_how_many_seeds_would_decide(monkeypatch, cell, ours, seeds):
     if seeds.isdigit():
         found = [verdicts.judge(rows, cell, n)[0] for n in (int(seeds) - 1, int(seeds))]
         assert found[0] == "undecided" != found[1]
-
-
-def test_the_samples_of_a_client_are_not_all_for_training(rows):
-    used = rows[rows["metric"] == "samples_per_client"]
-    assert len(used) == 3 and used["reason"].str.contains("four fifths").all()
-    boston = task_of(SETTINGS["boston"], tabular.table("boston"), False, 0, 50)
-    assert boston.clients.train.n.unique().tolist() == [16] and SETTINGS["boston"].rows == 20
 
 
 def test_readings_of_table_5(rows):

@@ -73,15 +73,6 @@ def planted(ids, seed, n=30):
     return client_data(clients)
 
 
-def test_planted_clusters_are_found_and_new_clients_join_them():
-    algorithm = OneCut(loss, **PLANTED)
-    result = fit(algorithm, planted(range(8), 0), 30, START)
-    found = result.state.assignment
-    assert len(result.state.splits) == 1 and ((found == found[0]) == (torch.arange(8) % 2 == 0)).all()
-    new = fedlib.new_clients(algorithm, result, planted(range(20, 26), 1), rounds=10).state
-    assert ((new.assignment == found[0]) == (torch.arange(6) % 2 == 0)).all()
-
-
 START_LOCAL = {name: START[name] for name in ("dense1.weight", "dense1.bias")}
 
 

@@ -10,10 +10,10 @@ import torch
 from cfl_worlds import LOSS, assert_ends, begin, conflicting, recursion, train_one
 from reference import flat
 from scipy import stats
-from twins import LOCAL, classification_loss, client_data, count, fit, ragged_clients, twin
+from twins import LOCAL, client_data, fit, ragged_clients, twin
 
 import fedlib
-from fedlib import Key, datasets, partition
+from fedlib import Key
 from fedlib.data import halves
 from fedlib.extensions.split_half_cfl import SplitHalfCFL, chance_of_shared_cut, cosines_of_halves
 
@@ -93,18 +93,20 @@ WHOLE = "every={} rounds and needs all clients of a cluster of 4 or more"
 
 
 SHORT = [
-    ({}, 9, WHOLE.format(20)),  # too short for the default
-    ({"every": 1}, 3, WHOLE.format(1)),  # three clients are too few for halves
-    ({"every": 1}, 5, WHOLE.format(1)),  # never all clients
-    ({"every": 4}, 9, ""),
-    ({"level": 0}, 9, ""),  # FedAvg on purpose
+    ({}, 9, WHOLE.format(20), 0),  # too short for the default
+    ({"every": 1}, 3, WHOLE.format(1), 3),  # three clients are too few for halves
+    ({"every": 1}, 5, WHOLE.format(1), 0),  # never all clients
+    ({"every": 4}, 9, "", 9),
+    ({"level": 0}, 9, "", 0),  # FedAvg on purpose
 ]
 
 
-@pytest.mark.parametrize(("settings", "cohort", "said"), SHORT)
-def test_a_run_that_could_test_nothing_says_so_at_its_end(settings, cohort, said, recwarn):
+@pytest.mark.parametrize(("settings", "cohort", "said", "sums"), SHORT)
+def test_a_run_that_could_test_nothing_says_so_at_its_end(settings, cohort, said, sums, recwarn):
+    """And has no sums of halves, 3 K^2 numbers in each checkpoint, before all clients of a cluster had some."""
     clients = conflicting(1) if cohort == 3 else conflicting()
-    fit(SplitHalfCFL, clients, rounds=6, cohort=cohort, test_epochs=1, **settings)
+    state = fit(SplitHalfCFL, clients, rounds=6, cohort=cohort, test_epochs=1, **settings)[1].state
+    assert state.halves.shape == (3, sums, sums)
     assert len(recwarn) == bool(said) and all(said in str(w.message) and "round 6" in str(w.message) for w in recwarn)
 
 
@@ -117,15 +119,6 @@ def test_a_round_without_halves_is_no_test():
         assert bool(algorithm.unreached(seen, 6)) == told
 
 
-def test_sums_of_halves_are_made_by_the_first_test():
-    """3 K^2 numbers, in each checkpoint too: not before a whole cluster has been tested."""
-    settings = {"every": 3, "test_epochs": 2, "level": 0.2}
-    for rounds, cohort in ((2, None), (3, 8)):
-        with pytest.warns(UserWarning, match="CFL tested no cluster"):
-            _, result = fit(SplitHalfCFL, conflicting(), rounds=rounds, cohort=cohort, **settings)
-        assert result.state.halves.shape == (3, 0, 0)
-
-
 def test_halves_of_a_client_that_stands_still_say_nothing_of_it_and_all_of_the_others():
     first, second = updates(np.random.RandomState(0), 9, in_turn(9) * torch.ones(30).double())
     gone, rest = summed([first.index_fill(0, torch.tensor([2]), 0), second]), [k for k in range(9) if k != 2]
@@ -135,24 +128,16 @@ def test_halves_of_a_client_that_stands_still_say_nothing_of_it_and_all_of_the_o
 
 
 def test_halves_part_the_rows_and_have_one_size():
+    """Every second row in an order that the seed draws; some left out, or repeated in turn. A single row is in both."""
     data = client_data(ragged_clients((1, 2, 5, 33)))
-    data = data.with_columns(weight=torch.rand(*data.y.shape, 2))
-    pair, again, other = (halves(data, key, 17) for key in (Key(3, 1), Key(3, 9), Key(4)))
-    assert [p.n.tolist() for p in pair] == [[17] * 4] * 2 and pair[0].index.shape == (4, 17)
-    assert torch.equal(pair[0].index, again[0].index) and not torch.equal(pair[0].index, other[0].index)
-    for k, n in enumerate(data.n.tolist()):
-        rows = data.index[k, :n].tolist()
-        own = [set(part.index[k].tolist()) for part in pair]
-        assert own[0] | own[1] == set(rows)
-        assert (own[0].isdisjoint(own[1]) and len(own[0]) - len(own[1]) == n % 2) or n == 1
-        for part in pair:
-            times = torch.unique(part.index[k], return_counts=True)[1]
-            assert times.max() - times.min() <= 1  # repeated in turn
-            place = [rows.index(i) for i in part.index[k].tolist()]
-            assert torch.equal(part.y[k], data.y[k, place])
-            assert torch.equal(part.columns["weight"][k], data.columns["weight"][k, place])
-    few = halves(data, Key(3, 1), 2)  # some of the same
-    assert all(torch.equal(part.index, whole.index[:, :2]) for part, whole in zip(few, pair, strict=True))
+    for size in (2, 17):
+        pair = halves(data, Key(3, 1), size)
+        for k, n in enumerate(data.n.tolist()):
+            order = Key(3).permutations(data.id[[k]], "halves", data.n[[k]], 1, n)[0, 0]
+            for part, half in zip(pair, (order[::2], order[n > 1 :: 2]), strict=True):
+                place = half[torch.arange(size) % len(half)]
+                assert part.n[k] == size and torch.equal(part.index[k], data.index[k, place])
+                assert torch.equal(part.y[k], data.y[k, place])
 
 
 def shared(first, second):
@@ -250,10 +235,10 @@ def test_the_test_at_its_ends():
     assert chance_of_shared_cut(torch.zeros(3, 4, 4).double()) == 1
 
 
-def told(n, halves, update=None):
+def told(n, halves):
     """One round of CFL, with a test, of clients with n examples whose halves have these updates."""
-    names, parts = ("update", "first half", "second half"), (halves[0] if update is None else update, *halves)
-    entry = {name: {"w": part} for name, part in zip(names, parts, strict=True)} | {"n": torch.as_tensor(n)}
+    first, second = ({"w": half} for half in halves)
+    entry = {"update": first, "first half": first, "second half": second, "n": torch.as_tensor(n)}
     algorithm = SplitHalfCFL(LOSS, every=1)
     start = begin(algorithm, n, {"w": torch.zeros(halves[0].shape[1])})
     return algorithm.aggregate(start, fedlib.algorithm.Update(torch.arange(len(n)), per_client=entry))
@@ -271,15 +256,6 @@ def test_a_client_with_one_example_is_not_tested():
     assert alone < 1e-3 and ends[0].assignment.tolist() == [0, 1] * 5
 
 
-@pytest.mark.filterwarnings("ignore:CFL tested no cluster")
-def test_halves_are_trained_in_rounds_of_a_test_only():
-    clients, size = ragged_clients(), 8 * count(twin("MLP")[0])
-    for settings, tests in (({"every": 2}, [2, 4]), ({"every": 1}, [1, 2, 3, 4]), ({"level": 0}, [])):
-        history = fit(SplitHalfCFL, clients, **settings)[1].history
-        up = history.get("bytes_up (clustering)", history["round"] * 0.0).fillna(0)
-        assert up.tolist() == [2 * len(clients) * size * (t in tests) for t in range(1, 5)]
-
-
 def test_halves_know_no_stragglers():
     """Slow clients that stopped early in both halves would look like a group."""
     settings = {"rounds": 1, "every": 1}
@@ -290,17 +266,6 @@ def test_halves_know_no_stragglers():
 def test_groups_with_a_common_direction_are_parted():
     """The rule asks whether clients differ in groups, not whether they are far from a common model."""
     random = np.random.RandomState(0)
-    side = in_turn(8) * torch.tensor([1.0, 0, 0, 0]).double()
-    common = torch.tensor([0.0, 3, 0, 0]).double()
-    update, *halves = (side + common + torch.from_numpy(0.1 * random.standard_normal((8, 4))) for _ in range(3))
-    (cut,) = told([9] * 8, halves, update).splits
+    shift = in_turn(8) * torch.tensor([1.0, 0, 0, 0]).double() + torch.tensor([0.0, 3, 0, 0]).double()
+    (cut,) = told([9] * 8, [shift + torch.from_numpy(0.1 * random.standard_normal((8, 4))) for _ in range(2)]).splits
     assert cut.part.tolist() == [0, 1] * 4 and cut.similarity.min() > 0
-
-
-def test_permuted_labels_are_told_apart():
-    digits, order = datasets.load("mnist5k"), np.random.RandomState(0).permutation(5000)[:1200]
-    x, y = digits.x[order].reshape(-1, 14, 2, 14, 2).mean((2, 4)).astype("uint8"), digits.y[order]
-    dealt, model = partition.label_permutation(partition.iid(y, 8), groups=2), fedlib.models.MLP((196, 32, 10))
-    algorithm = SplitHalfCFL(classification_loss(model), lr=0.1, batch_size=50, epochs=3)
-    (cut,) = fedlib.fit(algorithm, model.init(0), dealt.clients(x, y), 60, progress=False).state.splits
-    assert torch.equal(cut.part ^ cut.part[0], torch.from_numpy(dealt.group ^ dealt.group[0])) and cut.gap > 0

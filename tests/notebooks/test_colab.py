@@ -65,9 +65,8 @@ for cell in (typed, setup, "import fedlib.data; print(fedlib.__file__)"):
 
 
 def python(*command, cwd, env=None):
-    return subprocess.run(
-        [sys.executable, "-P", *command], cwd=cwd, env=env, capture_output=True, text=True, check=False
-    )
+    words = [sys.executable, "-P", *command]
+    return subprocess.run(words, cwd=cwd, env=env, capture_output=True, text=True, check=False)
 
 
 def on_colab(setup, machine, folder, then=""):

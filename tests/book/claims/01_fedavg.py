@@ -52,8 +52,7 @@ CLAIMS = {
         lambda read: len(read(NAME)[SGD][IID]) == 10,
     ),
     "if each may use its best learning rate": the_cells_rates,
-    "Label skew slows FedAvg down and makes its curve zigzag. With all forty clients in each round, the zigzag is "
-    "gone.": every(
+    "slows FedAvg down and makes its curve zigzag. With all forty clients in each round, the zigzag is gone.": every(
         holds(EVEN, SKEW, "first rounds"), holds(SKEW, (EVEN, ALL), "step"), ratio(0, 1.5, NAME, ALL, EVEN, "step")
     ),
     "they train a network that recognises most examples of all ten": between(0.7, 1, NAME, SKEW, "last rounds"),

@@ -85,12 +85,6 @@ in_one_domain_with_bytes = every(  # all but three, which have styles and separa
     so_many(97, 100, lambda read: (v >= 0.95 for v in in_bytes(read, LARGEST))),
     so_many(3, 25, lambda read: (v > 0.5 for v in in_bytes(read, "NMI", (STYLES,)))),
 )
-keeps_more_on_photos_only = every(
-    printed(PHOTOS_FLAT, {LAST: "0.72"}, LARGEST),
-    says(HOLDS, PHOTOS_FLAT, FIRST, LAST, LARGEST),
-    says(UNDECIDED, OTHERS_FLAT, FIRST, LAST, LARGEST),
-    lambda read: all(max(some.values()) > 0.8 for some in claiming.parts(read, OTHERS_FLAT, LAST, LARGEST)),
-)
 
 
 def no_more_than_chance(read):
@@ -159,19 +153,6 @@ def costs_in_every_seed(score, *texts):
 OWN = "fedcg_ablation_rates"
 OWN_TURNED, OWN_STYLES = CHOSEN = [(OWN, f"{regime}, last convolution") for regime in ("turned", "styles")]
 WITH_A = ["A", "A + ReLU", "A + W", WHOLE]
-all_but_one_chose_it = every(  # for 300 rounds
-    average(0.1, 0.1, CHOSEN, WITHOUT, "rate, 300"),
-    so_many(7, 8, lambda read: (rate == 0.1 for rate in claiming.parts(read, CHOSEN, WITH_A, "rate, 300"))),
-)
-diverged_twice = every(  # at the horizon of 600 rounds
-    average(0.3, 0.3, OWN_TURNED, "A + W", "rate, 600"),
-    so_many(2, 5, lambda read: (v < 0.15 for v in claiming.each_seed(read, OWN_TURNED, "A + W", "accuracy, 600"))),
-)
-level_in_the_end = every(
-    says(UNDECIDED, CHOSEN, ("A", "ReLU", "A + ReLU", WHOLE), WITHOUT, "accuracy, 600", within=0.015),
-    says(UNDECIDED, OWN_TURNED, "W", WITHOUT, "accuracy, 600", within=0.015),
-    beats(OWN_STYLES, "W", WITHOUT, "accuracy, 600", points="1.4"),
-)
 
 
 def rarest_style(word, *arms, **more):
@@ -208,11 +189,6 @@ def pairs_of(counts, first, second, **points):
 
 beside_no_graph = verdicts([1, 14, 1], [(arm, NO_GRAPH) for arm in GRAPHS], **{HOLDS: "1.8", OPPOSITE: "-0.8"})
 w_in_gcn = verdicts([2, 2, 0], [(f"GCN {a} W", f"GCN {a}") for a in "UH"])
-added_beat_alone = every(
-    *(claiming.ahead(CODES, f"FedCG {a}", f"GCN {a}", "accuracy") for a in "UH"),
-    *(claiming.apart(0.45, 0.5, DIGITS, f"FedCG {a}", f"GCN {a}", "accuracy") for a in "UH"),
-    *(claiming.apart(0.125, 0.2, CLOTHES, f"FedCG {a}", f"GCN {a}", "accuracy") for a in "UH"),
-)
 GCNS = ["GCN U", "GCN H", "GCN U W", "GCN H W"]
 hardly_begun = so_many(4, 20, lambda read: (v < 0.2 for v in claiming.each_seed(read, DIGITS, GCNS, "accuracy")))
 
@@ -355,7 +331,12 @@ CLAIMS = {
     ),
     "one domain ends with nearly all images in 589 of 600 runs": in_one_domain,
     "one domain has all of them in every run, with any head": after_few_steps,
-    "With a rate of 0.1 the largest domain of the photos then has 0.72 of the images": keeps_more_on_photos_only,
+    "With a rate of 0.1 the largest domain of the photos then has 0.72 of the images": every(
+        printed(PHOTOS_FLAT, {LAST: "0.72"}, LARGEST),
+        says(HOLDS, PHOTOS_FLAT, FIRST, LAST, LARGEST),
+        says(UNDECIDED, OTHERS_FLAT, FIRST, LAST, LARGEST),
+        lambda read: all(max(some.values()) > 0.8 for some in claiming.parts(read, OTHERS_FLAT, LAST, LARGEST)),
+    ),
     "the last student repeats its teacher in at least 0.98 of the images": between(
         0.98, 1, "fedcg_collapse", "photos, turned, flatten", "rate 0.1, T = 100", "agreement"
     ),
@@ -395,15 +376,25 @@ CLAIMS = {
     "in the last layer, with rotated images, it costs 1.6 points": every(
         average(-1, 0, KNOWN, "effect of ReLU", LATE), effect(OPPOSITE, "ReLU", TURNED[1:], points="-1.6")
     ),
-    "the arms with $A$ chose the rate 0.1, as did modules without a graph, in all cases but one": all_but_one_chose_it,
+    "the arms with $A$ chose the rate 0.1, as did modules without a graph, in all cases but one": every(
+        average(0.1, 0.1, CHOSEN, WITHOUT, "rate, 300"),
+        so_many(7, 8, lambda read: (rate == 0.1 for rate in claiming.parts(read, CHOSEN, WITH_A, "rate, 300"))),
+    ),
     "$A$ alone is then 1.8 points behind no graph and the whole graph 1.9, and neither is ahead in any seed.": every(
         says(HOLDS, OWN_TURNED, WITHOUT, "A", "accuracy, 300", points="1.8"),
         says(HOLDS, OWN_TURNED, WITHOUT, WHOLE, "accuracy, 300", points="1.9"),
         claiming.ahead(OWN_TURNED, WITHOUT, ("A", WHOLE), "accuracy, 300", by=-1e-9),  # or the same, in a seed
     ),
     "No part of the graph in the tables, nor the whole, can then be distinguished from modules without a "
-    "graph, except for $W$ alone with styles, which is 1.4 points above them.": level_in_the_end,
-    "chose the rate 0.3 for 600 rounds, at which training diverged in two of the five seeds": diverged_twice,
+    "graph, except for $W$ alone with styles, which is 1.4 points above them.": every(
+        says(UNDECIDED, CHOSEN, ("A", "ReLU", "A + ReLU", WHOLE), WITHOUT, "accuracy, 600", within=0.015),
+        says(UNDECIDED, OWN_TURNED, "W", WITHOUT, "accuracy, 600", within=0.015),
+        beats(OWN_STYLES, "W", WITHOUT, "accuracy, 600", points="1.4"),
+    ),
+    "chose the rate 0.3 for 600 rounds, at which training diverged in two of the five seeds": every(
+        average(0.3, 0.3, OWN_TURNED, "A + W", "rate, 600"),
+        so_many(2, 5, lambda read: (v < 0.15 for v in claiming.each_seed(read, OWN_TURNED, "A + W", "accuracy, 600"))),
+    ),
     "$A$ adds in none of four comparisons": every(
         helps(0, "A", places("found"), 0, 0), average(-1, 0, places("found"), "effect of A", LATE)
     ),
@@ -421,7 +412,11 @@ CLAIMS = {
         beats(DIGITS, "FedAvg", "separate", "accuracy", points="30"),
         beats(CLOTHES, "FedAvg", "separate", "accuracy", points="23"),
     ),
-    "FedCG is above GCN by 45 points or more on digits and 13 or more on photos, in every seed.": added_beat_alone,
+    "FedCG is above GCN by 45 points or more on digits and 13 or more on photos, in every seed.": every(
+        *(claiming.ahead(CODES, f"FedCG {a}", f"GCN {a}", "accuracy") for a in "UH"),
+        *(claiming.apart(0.45, 0.5, DIGITS, f"FedCG {a}", f"GCN {a}", "accuracy") for a in "UH"),
+        *(claiming.apart(0.125, 0.2, CLOTHES, f"FedCG {a}", f"GCN {a}", "accuracy") for a in "UH"),
+    ),
     "$W$ helps GCN in two of four comparisons; the others are undecided, and in some runs GCN has hardly "
     "begun to learn.": every(w_in_gcn, hardly_begun),
     "undecided for FedCG in seven of eight comparisons": pairs_of([1, 7, 0], " H", " U"),
@@ -481,9 +476,6 @@ CLAIMS = {
     "FedProx, SCAFFOLD, FedAvgM and IFCA cannot be distinguished from FedAvg.": level(
         WRITERS, ("FedProx", "SCAFFOLD", "FedAvgM", "IFCA"), "FedAvg", "accuracy"
     ),
-}
-
-CLAIMS |= {
     "$A$ alone changes nothing measurable, and the whole graph is 1.4 points above modules after 100 rounds and "
     "undecided after 50.": every(
         rare(unsure, "A", "modules", "twins", {50: "", 100: ""}),
