@@ -5,13 +5,13 @@ thirty digits, mostly of three classes (experiment 1); with ``few``, two images 
 2). The learning rate is 0.3 for all. Each client is scored on the test images of its own classes.
 
 The controls are in ``few`` alone, after its first number of rounds. The first three differ from FedProto only in the
-clients whose class means pull a client: itself, those of its architecture, or those of the other one. With "FedProto,
-frozen", FedProto's last prototypes are the targets of a second training from round 1 on. With "frozen, digits swapped"
-each digit has the target of the next, and with "frozen, turned" a random rotation about their mean moves all targets
-and keeps their distances. "Equidistant targets" are all equally far apart, with the mean and the mean square of
-FedProto's distances from it. "Drawn alone" are such targets that differ from client to client and come from no other,
-with a mean of 0 and one length. Clients alone also train at half and at twice the rate. That preset takes ten minutes
-on one core.
+clients whose class means pull a client: itself, those of its architecture, or those of the other one. A client's own
+means are also "spread", which moves them to a mean of 0 and stretches each to a length of 1. With "FedProto, frozen",
+FedProto's last prototypes are the targets of a second training from round 1 on. With "frozen, digits swapped" each
+digit has the target of the next, and with "frozen, turned" a random rotation about their mean moves all targets and
+keeps their distances. "Equidistant targets" are all equally far apart, with the mean and the mean square of FedProto's
+distances from it. "Drawn alone" are such targets that differ from client to client and come from no other, with a mean
+of 0 and one length. Clients alone also train at half and at twice the rate. That preset takes ten minutes on one core.
 """
 
 from collections.abc import Sequence
@@ -39,7 +39,8 @@ EQUIDISTANT = "equidistant targets"
 FIXED = FROZEN, SWAPPED, TURNED, EQUIDISTANT
 DRAWN = {f"drawn alone, length {n}": n for n in (1, 2, 4)}
 RATES = {"alone, half the rate": 0.15, "alone, twice the rate": 0.6}
-CONTROLS = "own prototypes", "own design", "other design", *FIXED, *DRAWN, *RATES
+SPREAD = "own prototypes, spread"
+CONTROLS = "own prototypes", SPREAD, "own design", "other design", *FIXED, *DRAWN, *RATES
 TRAINING = {"lr": 0.3, "epochs": 2, "batch_size": 10}
 SETTINGS = {"clients": 20, "digits": 30, "test": 400, "rounds": [20, 60], "seed": 100, "seeds": 10}
 FEW = {"clients": 20, "each": 2, "test": 400, "rounds": [60, 120], "seed": 100, "seeds": 10}
@@ -49,12 +50,14 @@ FEW = {"clients": 20, "each": 2, "test": 400, "rounds": [60, 120], "seed": 100, 
 class Pulled(FedProto):
     """FedProto in which each client has targets of its own, which are given (K, Y, h), or the means of some clients.
 
-    With ``of[k, i]`` 1, the means of client i pull client k. All clients take part in each round, so what they sent in
-    the last one is what their networks say now.
+    With ``of[k, i]`` 1, the means of client i pull client k. With `spread`, the targets of a client, which has all
+    classes, are moved to a mean of 0 and stretched to a length of 1. All clients take part in each round, so what they
+    sent in the last one is what their networks say now.
     """
 
     of: Tensor | None = None
     given: Tensor | None = None
+    spread: bool = False
 
     def targets(self, local: Params, prototypes: Params, data: ClientData) -> tuple[Tensor, Tensor]:
         """Targets (K, Y, h), and 1 for those that pull (K, Y)."""
@@ -63,7 +66,10 @@ class Pulled(FedProto):
         mean, count = self.local_prototypes(local, data)
         count = self.of.to(count)[:, :, None] * count * prototypes["known"].amax()  # (K, K, Y); round 1 has none
         total = count.sum(1)
-        return torch.einsum("kiy,iyh->kyh", count, mean) / total.clamp(min=1)[..., None], (total > 0).to(mean)
+        target = torch.einsum("kiy,iyh->kyh", count, mean) / total.clamp(min=1)[..., None]
+        if self.spread:
+            target = torch.nn.functional.normalize(target - target.mean(1, keepdim=True), dim=2)
+        return target, (total > 0).to(mean)
 
     def train_networks(self, local: Params, prototypes: Params, data: ClientData, key: Key) -> tuple[Params, Tensor]:
         """As in FedProto."""
@@ -108,7 +114,7 @@ def who_pulls(method: str, clients: int) -> Tensor:
     """For each client, 1 for those whose class means pull it (K, K); none pulls a client alone."""
     kind = torch.arange(clients) % 2
     same = kind[:, None] == kind
-    some = {"own prototypes": torch.eye(clients), "own design": same, "other design": ~same}
+    some = {"own prototypes": torch.eye(clients), SPREAD: torch.eye(clients), "own design": same, "other design": ~same}
     return some.get(method, torch.full((clients, clients), float(method == "FedProto")))
 
 
@@ -130,7 +136,8 @@ def predictions(method: str, data: ClientData, x: Tensor, rounds: int, seed: int
     """What each client's network says of the images, of shape (K, images, 10)."""
     both = PrototypeNet(networks())
     training = {"net": both, "architecture": (0, 1), **TRAINING, "lr": RATES.get(method, TRAINING["lr"])}
-    start, pulled = both.init(seed), {"of": who_pulls("FedProto" if method in FIXED else method, len(data))}
+    start = both.init(seed)
+    pulled = {"of": who_pulls("FedProto" if method in FIXED else method, len(data)), "spread": method == SPREAD}
     if method not in DRAWN:
         rule = Pulled(loss_of(both), **pulled, **training)
         end = fedlib.fit(rule, start, data, rounds, seed=seed, **how)

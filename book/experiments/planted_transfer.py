@@ -355,7 +355,7 @@ def of_notebook(settings: Settings, world: Any, seed: int, epochs: int = 1000) -
     for name, (algorithm, some) in ends.items():
         table[name] = table.get(name, {}) | scored(world, federate(settings, world, algorithm, seed), some)
     whole = with_all_rows(world)
-    for name in [n for n in ("alone", "true kinds") if n in ends]:
+    for name in [n for n in ("alone", "true kinds", "cosine") if n in ends]:
         end = federate(settings, whole, ends[name][0], seed)
         table[f"{name}, all rows"] = {"R2": float(end.history["test_r2"].iloc[-1])}  # nothing chooses a round
     return table

@@ -97,14 +97,15 @@ def test_equidistant_targets_have_the_mean_and_spread_of_the_last_or_one_length(
     assert torch.pdist(common).std() < 1e-9
 
 
-def test_targets_drawn_alone_differ_from_client_to_client(monkeypatch):
+def test_targets_drawn_alone_differ_from_client_to_client_and_own_ones_are_spread(monkeypatch):
     data, x, *_ = experiment.deal(FEW, 2)
-    given, targets = [], experiment.Pulled.targets
-    monkeypatch.setattr(
-        experiment.Pulled, "targets", lambda self, *now: given.append(self.given) or targets(self, *now)
-    )
+    sent, targets = [], experiment.Pulled.targets
+    monkeypatch.setattr(experiment.Pulled, "targets", lambda *now: sent.append(targets(*now)) or sent[-1])
     experiment.predictions("drawn alone, length 1", data, x.double(), 2, 1, **EXACT)
-    assert len(given) == 2 and (torch.pdist(given[0].flatten(1)) > 0.1).all()
+    experiment.predictions(experiment.SPREAD, data, x.double(), 2, 1, **EXACT)
+    (drawn, known), _, (_, unknown), (spread, _) = sent
+    assert (torch.pdist(drawn.flatten(1)) > 0.1).all() and known.min() == 1 and unknown.max() == 0
+    assert torch.allclose(spread.norm(dim=2), torch.ones(()).double()) and torch.pdist(spread.flatten(1)).min() > 1e-6
 
 
 def test_few_images_of_each_digit():

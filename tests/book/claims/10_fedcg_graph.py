@@ -4,18 +4,16 @@ from functools import partial
 
 from book.claiming import UNDECIDED, beats, every, says
 from book.claims import reproduction_fedcg as fedcg
-from book.claims.reproduction_fedcg import PACED, UNIFORM, lag, rare, unsure
+from book.claims.reproduction_fedcg import FULL, PACED, SLOW, UNIFORM, lag, rare, unsure
 
 PAGE = "notebooks/10_fedcg_graph.ipynb"
 ALWAYS = {50: "", 100: ""}
 OWN_CLIENTS = "modules, own clients"
-PACE = "pace of A"
-WITH_MODULES = "modules", OWN_CLIENTS, "A", PACED, UNIFORM, PACE, "ReLU", "FedCG"
+WITH_MODULES = "modules", OWN_CLIENTS, "A", PACED, UNIFORM, SLOW, FULL, "ReLU", "FedCG"
 LONGER = "rare_domains_longer"
 OWN_MODEL = rare(beats, "own model", "modules", "strangers", {50: "28.6", 100: ""})
 OWN_OF_TWINS = rare(beats, "modules", "own model", "twins", {50: "4.0", 100: ""})
 REMAINS = rare(beats, "own model", OWN_CLIENTS, "strangers", {50: "20.1", 100: ""})
-FOR_TWINS = rare(beats, PACED, "modules", "twins", {50: "2.7", 100: "1.9"})
 
 CLAIMS = {
     "**Rare twins are best served in pairs**, 6.8 points above modules.": every(
@@ -30,8 +28,8 @@ CLAIMS = {
         UNDECIDED, LONGER, "modules", "FedAvg", "rare twins: rare, 200", within=0.02, half=0.03
     ),
     "Modules are 4.0 above their own model.": OWN_OF_TWINS,
-    "**Rare strangers need their own model**, 28.6 points above modules, 20.1 above modules averaged over own "
-    "clients.": every(
+    "**Rare strangers need their own model**, 28.6 points above modules, and 20.1 if own clients alone average "
+    "these.": every(
         OWN_MODEL, REMAINS, rare(beats, "own model", (*WITH_MODULES, "pair model", "FedAvg"), "strangers", ALWAYS)
     ),
     "More rounds bring modules nearer, but 9.5 points remain after 200.": beats(
@@ -43,34 +41,28 @@ CLAIMS = {
         REMAINS,
         rare(partial(says, UNDECIDED, within=0.02, half=0.025), OWN_CLIENTS, "modules", "twins", {50: ""}),
     ),
-    "After 50 rounds, this has cost strangers 12 points, and gives twins nothing.": every(
+    "After 50 rounds, strangers are 12 points worse off, and twins no better.": every(
         rare(lag, "A", "modules", "strangers", {50: "-12.1"}), rare(unsure, "A", "modules", "twins", ALWAYS)
     ),
-    "At full pace strangers lose 3.6 points instead of 12.1, so most of their loss is pace.": every(
-        fedcg.pace_of_strangers, rare(beats, PACED, "A", "strangers", ALWAYS)
+    "Slow steps alone cost them 6.6 points, and mixing brings 7.3.": fedcg.mixing_for_twins,
+    "Strangers lose by both, 5.4 points by slow steps and 6.6 more by mixing.": fedcg.mixing_for_strangers,
+    "**Mixing helps twins and harms strangers**, by 7.3 and 6.6 points at the slow pace of $A$.": every(
+        fedcg.mixing_for_twins, fedcg.mixing_for_strangers
     ),
-    "Without a mixture they lose nothing measurable": every(
-        rare(unsure, PACE, "modules", "strangers", ALWAYS), rare(beats, PACE, PACED, "strangers", {50: "4.4"})
+    "**The slow pace harms both**, by 6.6 and 5.4 points. At full pace, mixed twins are 2.7 above modules": every(
+        fedcg.mixing_for_twins, fedcg.mixing_for_strangers, fedcg.paced_for_twins
     ),
-    "Twins gain 2.7 points. This is 2.2 more than with a uniform $A$": every(
-        FOR_TWINS, rare(beats, PACED, UNIFORM, "twins", {50: "2.2"})
+    "At full pace, mixed twins are 2.7 points above modules without a graph, and 2.2 above the same with a *uniform* "
+    "$A$": every(fedcg.paced_for_twins, fedcg.uniform_behind),
+    "Mixing brings less here, 2.1 points, which is not significant.": rare(
+        partial(says, UNDECIDED, half=0.025), PACED, FULL, "twins", {50: "2.1"}
     ),
-    "It is also 2.1 more than by the pace alone, which is not quite significant.": rare(
-        partial(says, UNDECIDED, half=0.025), PACED, PACE, "twins", {50: "2.1"}
-    ),
-    "Its pace alone, without a mixture, does neither harm nor good.": every(
-        *(rare(unsure, PACE, "modules", kind, ALWAYS) for kind in ("twins", "strangers"))
-    ),
-    "**What $A$ costs strangers is mostly pace**, 12.1 points, but 3.6 at full pace.": fedcg.pace_of_strangers,
-    "**At full pace, the graph helps twins**, by 2.7 points. A uniform $A$ does not.": every(
-        FOR_TWINS, fedcg.uniform_gains_nothing, fedcg.uniform_behind
+    "After 100 rounds, strangers lose nothing measurable at full pace, and twins still gain 1.9.": every(
+        fedcg.pace_of_strangers, fedcg.paced_for_twins
     ),
     "since modules gained 4.0 points for a twin and lost 28.6 for a stranger": every(OWN_OF_TWINS, OWN_MODEL),
     "**FedCG as printed** brings twins nothing certain, and costs strangers 13.0 points.": every(
         rare(partial(unsure, half=0.025), "FedCG", "modules", "twins", {50: ""}),
         rare(lag, "FedCG", "modules", "strangers", {50: "-13.0", 100: "-8.5"}),
-    ),
-    "After 100 rounds, twins gain 1.9 points at full pace, and 1.4 with FedCG as printed.": every(
-        FOR_TWINS, fedcg.graph_for_twins
     ),
 }

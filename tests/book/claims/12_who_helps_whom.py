@@ -14,13 +14,14 @@ def finds(often, way):
 
 
 CLAIMS = {
-    "Alone beats *all together* in every seed, and true kinds add 0.21.": every(
+    "Alone beats *all together* in every seed. Clusters by cosine add 0.18 to alone, also in every seed.": every(
         beats(HILLS, ALONE, "all together", "R2", seeds=10),
-        says(HOLDS, HILLS, TRUE, ALONE, "R2", seeds=9, points="21"),
+        beats(HILLS, TRUE, ALONE, "R2", seeds=9),
+        beats(HILLS, COSINE, ALONE, "R2", seeds=10, points="18"),
     ),
-    "A hundred more rows add 0.35 to alone, and then true kinds only 0.07.": every(
-        says(HOLDS, HILLS, f"{ALONE}, all rows", ALONE, "R2", seeds=10, points="35"),
-        says(HOLDS, HILLS, f"{TRUE}, all rows", f"{ALONE}, all rows", "R2", seeds=8, points="7"),
+    "A hundred more rows for training would add 0.35, and clusters then still 0.06.": every(
+        beats(HILLS, f"{ALONE}, all rows", ALONE, "R2", seeds=10, points="35"),
+        beats(HILLS, f"{COSINE}, all rows", f"{ALONE}, all rows", "R2", seeds=7, points="6"),
     ),
     "It foresees harm (AUC 0.75) about as well as measuring again (0.78).": every(
         printed(HILLS, {COSINE: "0.75", "measured again": "0.78"}, LOSSES),
@@ -30,18 +31,18 @@ CLAIMS = {
         printed(HILLS, {LEARNED: "0.68"}, LOSSES),
         says(UNDECIDED, HILLS, COSINE, LEARNED, LOSSES, within=0.1, half=0.15),
     ),
-    "Its clusters beat alone in every seed.": beats(HILLS, COSINE, ALONE, "R2", seeds=10),
-    "the predictor (0.51) and even measuring again (0.55) are not significantly better than guessing": every(
+    "Even measuring again reaches only 0.55, so two measurements hardly agree on which pairs lose, and the predictor "
+    "0.51.": every(
         printed(BOWLS, {LEARNED: "0.51", "measured again": "0.55"}, LOSSES),
         says(UNDECIDED, BOWLS, ("measured again", LEARNED), 0.5, LOSSES, within=0.1, half=0.15),
     ),
-    "The score alone says a little (0.59).": every(
+    "The score alone says a little (0.59)": every(
         printed(BOWLS, {"score alone": "0.59"}, LOSSES),
         says(HOLDS, HILLS, "score alone", 0.5, LOSSES),
         says(HOLDS, BOWLS, "score alone", 0.5, LOSSES),
     ),
-    "The cosine is worse than guessing (0.39), and neither scores nor shared columns (0.52) told us why.": every(
-        printed(BOWLS, {COSINE: "0.39", "shared columns": "0.52"}, LOSSES), says(OPPOSITE, BOWLS, COSINE, 0.5, LOSSES)
+    "The cosine is worse than guessing (0.39), and we do not know why.": every(
+        printed(BOWLS, {COSINE: "0.39"}, LOSSES), says(OPPOSITE, BOWLS, COSINE, 0.5, LOSSES)
     ),
     "all together beat alone ($R^2$ 0.58 against 0.35).": every(
         printed(BOWLS, {"all together": "0.58", ALONE: "0.35"}, "R2"),

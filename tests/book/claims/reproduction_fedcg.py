@@ -277,6 +277,7 @@ more_with_one_domain = every(
 # ---- rare domains ----
 
 RARE, PACED, UNIFORM = "rare_domains", "A, full pace", "uniform A, full pace"
+SLOW, FULL = "not mixed, slow pace", "not mixed, full pace"
 lag, unsure = partial(says, OPPOSITE), partial(says, UNDECIDED, half=0.02)
 
 
@@ -296,9 +297,22 @@ pace_of_strangers = every(
     rare(lag, PACED, "modules", "strangers", {50: "-3.6"}),
     rare(unsure, PACED, "modules", "strangers", {100: ""}),
 )
+mixing_for_twins = every(
+    rare(lag, SLOW, "modules", "twins", {50: "-6.6", 100: ""}), rare(beats, "A", SLOW, "twins", {50: "7.3", 100: ""})
+)
+mixing_for_strangers = every(
+    rare(lag, SLOW, "modules", "strangers", {50: "-5.4", 100: ""}), rare(lag, "A", SLOW, "strangers", {50: "-6.6"})
+)
 
 
 CLAIMS = {
+    "lose 6.6 points where rare domains resemble common ones, and 5.4 where they resemble none": every(
+        mixing_for_twins, mixing_for_strangers
+    ),
+    "mixing brings the former 7.3 points and costs the latter 6.6": every(mixing_for_twins, mixing_for_strangers),
+    "With the steps of full pace, but no mixture, nothing measurable changes.": every(
+        *(rare(unsure, FULL, "modules", kind, {50: "", 100: ""}) for kind in ("twins", "strangers"))
+    ),
     "its entries off the diagonal range from 0.11 to 0.23 for digits in four styles": preferences,
     "272 of 3,550 writers": clients,
     "FedAvg ends at 0.47, and all curves still rise": every(paper_scores(FedAvg="0.47"), still_rise),
