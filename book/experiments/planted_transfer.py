@@ -12,8 +12,8 @@ beside true groups, random ones, one federation of all, and clients alone.
 Preset ``chapter``. The federation of chapter 12's notebook with ten other seeds: bowls and hills, no slope, columns as
 they are. The cosine and the Siamese network both look at networks after the same epochs. Beside it the same clients
 with one target for all, who differ in columns and rows only. Unseen pairs are measured once more from another start,
-which says how well any prediction of their gains could do. The scores of a pair alone, and the number of columns that
-it shares, are controls of distances. With "all rows", clients also train on their validation rows.
+which says how well any prediction of their gains could do. The scores of a pair alone are a control of distances. With
+"all rows", clients also train on their validation rows.
 """
 
 from collections.abc import Mapping
@@ -310,9 +310,6 @@ def foretold(settings: Settings, world: Any, seed: int, epochs: int = 1000) -> t
     train, unseen, loses = (pairs < trainers).all(1), (pairs >= trainers).all(1), gain <= 0
     again = chapter.gains(often, second, seed, pairs[unseen]).gain[0]
 
-    has = torch.zeros(clients, 1 + max(map(max, world.clients.columns)), dtype=torch.float64)
-    for mine, columns in zip(has, world.clients.columns, strict=True):
-        mine[columns] = 1
     shots, everybody = chapter.looks(settings, world, seed), transfer.all_pairs(clients)
     plain, graphs = plain_distances(settings, shots), [model_graph.model_graph(shots[last], SHARED)]
     predictor = model_graph.train_siamese(graphs, pairs[train], gain[train], seed, epochs)
@@ -321,7 +318,6 @@ def foretold(settings: Settings, world: Any, seed: int, epochs: int = 1000) -> t
         **{name: plain[f"{name}, {last} epochs"] for name in ("cosine", "length")},
         "measured again": square(clients, pairs[unseen], -again),
         "score alone": local[:, None] + local,  # of both clients
-        "shared columns": -has @ has.T,
         "predictor": predictor.distance(graphs).double(),
     }
     score = square(clients, everybody, predictor.score(graphs, everybody))  # many distances are rounded to 0 or 1

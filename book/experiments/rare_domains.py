@@ -3,7 +3,7 @@
 The federations of chapter 10: forty clients with a hundred small digits each, all turned by one angle. "four turns" has
 four equally common angles, and is the chapter's alone. Otherwise two angles have eighteen clients each and two others
 two: "rare twins" differ from the common angles by ten degrees, "rare strangers" by ninety. Arms have the same local
-training. The graph's A is the identity for 25 rounds, as in the chapter. "A" and "ReLU" are parts of the graph alone,
+training. The graph's A is the identity for 25 rounds, as in the chapter. "A" is the graph without W and ReLU,
 "A, full pace" has steps for V that make up for the slower pace that A brings, and "uniform A, full pace" mixes all
 domains alike. Modules that are "not mixed" take the same steps, those of "A" at "slow pace" and those of "A, full
 pace" at "full pace". With "modules, own clients" the server averages a module over the clients that have its domain. A
@@ -53,70 +53,46 @@ class OwnClients(FedCGKnownDomains):
         return d_hat.sum(1)
 
 
-class WithoutW(DomainGCN):
-    """The graph with W = I, which no client trains."""
+@dataclass(frozen=True)
+class Pace(DomainGCN):
+    """The graph with W = I, which no client trains; or modules that are not `mixed` and take the same steps.
+
+    Modules in use are A V, so their steps are A A^T times their gradient. If all modules are equally far apart, A
+    leaves s of their differences, and A A^T leaves s^2; s is 1/3 for four domains and beta = 1/2, and 1 for A = I. At
+    `full` pace the steps of differences between the rows of V are 1/s^2 times as long. Their mean, which A does not
+    slow down, has the usual steps. A `uniform` A takes equally of all other domains.
+    """
+
+    relu: bool = False
+    mixed: bool = True
+    full: bool = False
+    uniform: bool = False
 
     def init(self, q: int, seed: int, layer: str = "") -> Params:
         """No parameters."""
         return {}
 
     def propagate(self, params: Params, V: Tensor, A: Tensor) -> Tensor:
-        """A V."""
-        return A @ V
-
-
-class AtFullPace(WithoutW):
-    """A that does not slow down what modules learn apart from each other.
-
-    If all modules are equally far apart, A leaves s of their differences on the way forward, and s of their gradients
-    on the way back, so they learn at s^2 of the pace; s is 1/3 for four domains and beta = 1/2, and 1 for A = I. Here
-    the steps of V's differences are 1/s^2 times as long. The mean, which A does not slow down, has the usual steps.
-    """
-
-    def propagate(self, params: Params, V: Tensor, A: Tensor) -> Tensor:
-        """A V, with another gradient."""
-        s = (A.trace() - 1) / (len(A) - 1)
-        apart = V - V.mean(0)
-        return A @ (V + (s**-2 - 1) * (apart - apart.detach()))
-
-
-class Uniform(AtFullPace):
-    """The same with an A that takes equally of all other domains, near or far."""
-
-    def propagate(self, params: Params, V: Tensor, A: Tensor) -> Tensor:
-        """A V, where A has its diagonal alone from Equation 6."""
-        other = (1 - A.diagonal()) / (len(A) - 1)
-        return super().propagate(params, V, other[:, None] + torch.diag(A.diagonal() - other))
-
-
-@dataclass(frozen=True)
-class NotMixed(WithoutW):
-    """Modules that are not mixed, and take the steps that the modules in use take with A, or with A at full pace.
-
-    These use A V, and their steps are A B A^T times their gradient, where B = I, or at full pace makes the steps of
-    differences 1/s^2 times as long.
-    """
-
-    full: bool = False
-
-    def propagate(self, params: Params, V: Tensor, A: Tensor) -> Tensor:
-        """V, with another gradient."""
+        """A V, or V with the gradient that A V would have."""
         one, even, s = torch.eye(len(A)).to(A), torch.full_like(A, 1 / len(A)), (A.trace() - 1) / (len(A) - 1)
-        steps = A @ (even + s**-2 * (one - even) if self.full else one) @ A.T
-        return V + (steps - one) @ (V - V.detach())
+        if self.uniform:
+            A = A * one + (1 - A.diagonal())[:, None] * (1 - one) / (len(A) - 1)
+        steps = even + s**-2 * (one - even) if self.full else one
+        if self.mixed:
+            return A @ (V + (steps - one) @ (V - V.detach()))
+        return V + (A @ steps @ A.T - one) @ (V - V.detach())
 
 
 OWN_CLIENTS = "modules, own clients"
 GRAPHS: dict[str, dict[str, Any]] = {
     "modules": {"gcn": None},
     OWN_CLIENTS: {"gcn": None},
-    "A": {"gcn": WithoutW(relu=False)},
-    "ReLU": {"gcn": WithoutW(), "beta": 1.0},  # A stays the identity
+    "A": {"gcn": Pace()},
     "FedCG": {},
-    "A, full pace": {"gcn": AtFullPace(relu=False)},
-    "uniform A, full pace": {"gcn": Uniform(relu=False)},
-    "not mixed, slow pace": {"gcn": NotMixed(relu=False)},
-    "not mixed, full pace": {"gcn": NotMixed(relu=False, full=True)},
+    "A, full pace": {"gcn": Pace(full=True)},
+    "uniform A, full pace": {"gcn": Pace(full=True, uniform=True)},
+    "not mixed, slow pace": {"gcn": Pace(mixed=False)},
+    "not mixed, full pace": {"gcn": Pace(mixed=False, full=True)},
 }
 OWN = {"own model": 1, "pair model": 2}  # domains that share a model
 METHODS = "FedAvg", *OWN, *GRAPHS

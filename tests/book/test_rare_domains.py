@@ -38,9 +38,9 @@ def moved(gcn, V, A, target):
 def test_modules_that_are_not_mixed_move_as_mixed_ones_do(seed):
     V, target = torch.randn(2, 5, 7, generator=torch.Generator().manual_seed(seed)).double()
     A = domain_adjacency(V)
-    plain = moved(experiment.WithoutW(relu=False), V, torch.eye(5).double(), target)
-    for full, mixing in ((False, experiment.WithoutW(relu=False)), (True, experiment.AtFullPace(relu=False))):
-        mixed = moved(mixing, torch.linalg.solve(A, V), A, target)
-        alike = moved(experiment.NotMixed(relu=False, full=full), V, A, target)
+    plain = moved(experiment.Pace(), V, torch.eye(5).double(), target)
+    for full in (False, True):
+        mixed = moved(experiment.Pace(full=full), torch.linalg.solve(A, V), A, target)
+        alike = moved(experiment.Pace(mixed=False, full=full), V, A, target)
         torch.testing.assert_close(mixed, alike)
         assert (alike[1] - plain[1]).norm() > 0.1 * (plain[1] - plain[0]).norm()

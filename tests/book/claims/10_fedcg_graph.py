@@ -9,7 +9,7 @@ from book.claims.reproduction_fedcg import FULL, PACED, SLOW, UNIFORM, lag, rare
 PAGE = "notebooks/10_fedcg_graph.ipynb"
 ALWAYS = {50: "", 100: ""}
 OWN_CLIENTS = "modules, own clients"
-WITH_MODULES = "modules", OWN_CLIENTS, "A", PACED, UNIFORM, SLOW, FULL, "ReLU", "FedCG"
+WITH_MODULES = "modules", OWN_CLIENTS, "A", PACED, UNIFORM, SLOW, FULL, "FedCG"
 LONGER = "rare_domains_longer"
 OWN_MODEL = rare(beats, "own model", "modules", "strangers", {50: "28.6", 100: ""})
 OWN_OF_TWINS = rare(beats, "modules", "own model", "twins", {50: "4.0", 100: ""})
