@@ -62,7 +62,7 @@ CLAIMS = {
     "bring convolutional networks 6.8 points, to which the right arrangement adds nothing certain": ENOUGH_FOR_CONV,
     "To dense networks they bring 1.5 points": gains("1.5", DENSE, a=EQUIDISTANT, seeds=9),
     "that is *which digit is near which*, 1.4 more": ARRANGED,
-    "With swapped targets both do worse than with equidistant ones, by 2.7 and 4.3 points.": SWAPPED_BEHIND,
+    "A wrong arrangement costs 2.7 and 4.3 points compared with equidistant targets.": SWAPPED_BEHIND,
     "FedProto helps**, by 7.2 and 2.4 points, and as much after 120 rounds": every(GAINS, AS_MUCH_LATER),
     "No learning rate that we tried lifts clients alone as far": beats(
         FEW, "FedProto", ["alone", *RATES], CONV, DENSE, seeds=10
@@ -74,7 +74,7 @@ CLAIMS = {
         gains("1.5", DENSE, a="drawn alone, length 2"),
         gains("1.4", DENSE, a="drawn alone, length 4"),
     ),
-    "To these, FedProto adds 0.8 points for dense networks and nothing certain for convolutional ones.": SHARED,
+    "FedProto is 0.8 points above them for dense networks, and not certainly above for convolutional ones.": SHARED,
     "Own means bring 6.1 and 1.6 points once they are *spread*.": SPREAD,
     "A client's own means, spread, bring 6.1 and 1.6 points, fixed ones drawn alone 6.8 and 1.7.": every(SPREAD, ALONE),
     "sharing adds 0.8 for dense networks, and nothing certain for convolutional ones": every(SHARED, ARRANGED),
