@@ -38,5 +38,5 @@ def test_without_hills_no_pair_has_two_kinds():
     few = chapter.CHAPTER | {"clients": 6, "trainers": 4, "validation": 10, "rounds": 1, "pair_rounds": 1, "every": 1}
     few |= {"snapshots": [1], "clusters": [2]}
     some = chapter.of_target(few, "bowls only", 3)
-    assert {"LG-FedAvg", "standalone", "cosine", "Siamese GCN", "measured again"} < set(some)
+    assert {"all together", "alone", "cosine", "predictor", "measured again"} < set(some)
     assert not any("AUC, groups" in row for row in some.values()) and "R2" not in some["cosine"]
