@@ -39,8 +39,8 @@ CLAIMS = {
         UNDECIDED, LONGER, "modules", "FedAvg", "rare twins: rare, 200", within=0.02, half=0.03
     ),
     "Modules are 4.0 above a separate model.": OWN_OF_TWINS,
-    "**Rare strangers need their own model**, 28.6 points above modules, and 20.1 if own clients alone average "
-    "these.": every(
+    "**Rare strangers need their own model**, 28.6 points above modules, and 20.1 if only own clients are "
+    "averaged.": every(
         OWN_MODEL, REMAINS, rare(beats, "own model", (*WITH_MODULES, "pair model", "FedAvg"), "strangers", ALWAYS)
     ),
     "More rounds bring modules nearer, but 9.5 points remain after 200.": beats(
