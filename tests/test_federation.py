@@ -1,4 +1,4 @@
-"""The loop of rounds: slow and lost clients, clients never seen, runs that end early."""
+"""The loop of rounds: devices, slow and lost clients, clients never seen, runs that end early."""
 
 import builtins
 import math
@@ -11,7 +11,7 @@ from twins import client_data, fit, largest_difference, ragged_clients, twin
 
 import fedlib
 from fedlib.algorithms import FedAdam, FedAvg, FedAvgM, LocalOnly, Scaffold
-from fedlib.federation import new_clients
+from fedlib.federation import choose_device, new_clients
 
 DATA = client_data(ragged_clients())
 
@@ -23,6 +23,14 @@ def run(kind=FedAvg, rounds=4, clients_per_round=None, data=DATA, **settings):
 def equal(state, other):
     """Whether two states are the same to the bit."""
     return all(torch.equal(*pair) for pair in zip(numbers(state), numbers(other), strict=True))
+
+
+def test_dtype_and_device_are_explicit():
+    models = run(dtype=torch.float32, device="cpu").state.models
+    assert {p.dtype for p in models.values()} == {torch.float32}
+    assert largest_difference(models, run().state.models) <= 1e-5
+    expected = "cuda" if torch.cuda.is_available() else "cpu"
+    assert choose_device("auto").type == expected and choose_device("cpu").type == "cpu"
 
 
 def test_heavy_packages_wait_until_they_are_needed(run_python):

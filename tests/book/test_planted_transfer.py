@@ -40,3 +40,11 @@ def test_without_hills_no_pair_has_two_kinds():
     some = chapter.of_target(few, "bowls only", 3)
     assert {"all together", "alone", "cosine", "predictor", "measured again"} < set(some)
     assert not any("AUC, groups" in row for row in some.values()) and "R2" not in some["cosine"]
+
+
+def test_all_rows_are_those_of_training_and_then_those_of_validation():
+    world = chapter.notebook_world(FEW, 1.0, 3)
+    whole = chapter.with_all_rows(world).clients.train
+    parts = world.clients.train, world.clients.validation
+    torch.testing.assert_close(whole.y, torch.cat([d.y for d in parts], 1))
+    torch.testing.assert_close(whole.x[whole.index], torch.cat([d.x[d.index] for d in parts], 1))
