@@ -108,12 +108,12 @@ def outputs_for(y, outputs, test=None):
     return call
 
 
-def siamese(fill=1.0, pairs=((0, 1), (1, 2)), **settings):
-    """Training on the graphs of three models that hold this number."""
+def siamese(times=1.0, pairs=((0, 1), (1, 2)), gain=(1.0, 1.0), **settings):
+    """Training on the graphs of three models, so many times as large."""
 
     def call():
-        graphs = model_graph.model_graph({"a.weight": torch.full((3, 2, 4), fill), "a.bias": torch.ones(3, 2)}, ["a"])
-        return model_graph.train_siamese([graphs], torch.tensor(pairs), torch.ones(2), **settings)
+        graphs = model_graph.model_graph({name: times * p for name, p in STACK.items()}, ["dense2"])
+        return model_graph.train_siamese([graphs], torch.tensor(pairs), torch.tensor(gain), **settings)
 
     return call
 
@@ -133,6 +133,8 @@ class Plain(FedAvg):
 
 
 MIXED, HALF = FedEM(any_y, predict=Mixture(ONE)), FedEM(LOSS, predict=Mixture(MODEL))  # whose loss goes around it
+STACK = fedlib.params.broadcast(MLP((3, 4, 5, 2)).init(0), 3)
+GRAPH = model_graph.model_graph(STACK, ["dense2"])
 IMAGES, PIXELS = CNN((1, 6, 6), (2, 3), (5, 4), kernel=3, padding=1), torch.zeros(2, 1, 6, 6)
 UPDATES = {"weight": torch.ones(13, 3, 2), "scale": torch.ones(13), "none": torch.ones(13, 0)}
 domains_of = partial(mixture.em_domains, key=fedlib.Key(0), domains=2, classes=2, features=lambda x: x)
@@ -288,6 +290,12 @@ REFUSED = {
         "epochs must be .* of at least 1; got 0": siamese(epochs=0),
         "NaN or infinite": siamese(torch.nan),
         "two different clients": siamese(pairs=((0, 1), (2, 2))),
+        "one finite gain for each pair": siamese(gain=[1.0] * 3),
+        "one finite gain for each": siamese(pairs=np.zeros((0, 2), int), gain=[]),
+        "one finite gain for": siamese(gain=[1.0, np.nan]),
+        "shorter than|longer than": lambda: siamese(epochs=1)().score([GRAPH] * 2, torch.tensor([[0, 1]])),  # from zip
+        "at least one; got": lambda: model_graph.model_graph(STACK, ()),
+        "follow one another, .* got .'dense1', 'dense3'": lambda: model_graph.model_graph(STACK, ("dense1", "dense3")),
         "must be finite": lambda: clusters.nearest(torch.zeros(2, 2), torch.full((3, 2), torch.nan)),
         "must give 3 clients clusters from 0 to 2": lambda: fit(LGFedAvg(LOSS, local=(), assignment=[0, 1, 10**6])),
         "same seeds": lambda: statistics.compare({0: 1.0}, {1: 1.0}),
@@ -345,6 +353,7 @@ REFUSED = {
     NotImplementedError: {
         "Plain does not say how .*never seen.*: define new_clients": lambda: new_clients(Plain(LOSS), fit(), OTHERS)
     },
+    KeyError: {"dense9.weight": lambda: model_graph.model_graph(STACK, ("dense2", "dense9"))},
     RuntimeError: {"Expected one of cpu, cuda, .*gpuu": lambda: fit(device="gpuu")},
 }
 

@@ -7,7 +7,7 @@ import torch
 from reference import batches, cohort, mean_by_examples
 from torch import nn
 from torch.nn.functional import cross_entropy
-from twins import PlainCNN, client_data, ragged_clients, start_of
+from twins import PlainCNN, classification_loss, client_data, ragged_clients, start_of
 
 import fedlib
 from fedlib.client.prototype_net import PrototypeNet
@@ -29,18 +29,14 @@ def few_classes(sizes=SIZES, first=0, seed=0):
     return clients
 
 
-def make(nets=(DENSE, IMAGES), nearest=True, **settings):
+def make(nets=(DENSE, IMAGES), **settings):
     net = PrototypeNet(nets)
-
-    def loss(params, batch, h=None):
-        return fedlib.losses.cross_entropy(net(params, batch[0], h), *batch[1:])
-
     settings = LOCAL | {"architecture": range(len(nets)), "optimizer": SGD} | settings
-    return fedlib.algorithms.FedProto(loss, net=net, predict=net.nearest if nearest else net, **settings)
+    return fedlib.algorithms.FedProto(classification_loss(net), net=net, predict=net.nearest, **settings)
 
 
-def fit(algorithm, rounds=ROUNDS, size=None, clients=None, **settings):
-    data = client_data(clients or few_classes())
+def fit(algorithm, rounds=ROUNDS, size=None, **settings):
+    data = client_data(few_classes())
     settings = {"seed": SEED, "eval_data": data, "progress": False} | settings
     return fedlib.fit(algorithm, start_of(algorithm.net), data, rounds, size, **settings)
 

@@ -2,7 +2,6 @@
 
 import os
 import re
-from functools import cache
 from importlib import metadata
 
 import papermill
@@ -68,17 +67,12 @@ def installed_by(setup):
     return set(re.findall(r'"pip", "install", "-q", "([\w-]+)"', setup))
 
 
-@cache
-def _packages():
-    return metadata.packages_distributions()
-
-
 def missing(installed):
     """Importable names that this machine has and Colab lacks."""
     there = with_needs({*VERSIONS, *installed})
     ours = {"fedlib", "pip", "setuptools", "pkg_resources", "_distutils_hack"}
     return {
         package
-        for package, distributions in _packages().items()
+        for package, distributions in metadata.packages_distributions().items()
         if package not in ours and not package.startswith("_") and not {normal(d) for d in distributions} & there
     }

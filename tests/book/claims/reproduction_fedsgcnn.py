@@ -205,10 +205,8 @@ CLAIMS = {
         beats(WITHOUT, "space: centroid, weight 20", "R2"),
     ),
     "On Boston Housing, the paper's own table, the effect is not significant either.": every(
-        *(
-            undecided(f"{who}: {LG} + MMD", f"{who}: {LG}", "pooled", "cut", "median")
-            for who in ("groups", "random columns")
-        )
+        undecided(f"groups: {LG} + MMD", f"groups: {LG}", "pooled", "cut", "median"),
+        undecided(f"random columns: {LG} + MMD", f"random columns: {LG}", "pooled", "cut", "median"),
     ),
     "On breast cancer LG-FedAvg without MMD classifies 0.839 of the test rows correctly, standalone training "
     "0.802, and FedAvg by name 0.717 and rising.": every(
