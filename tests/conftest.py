@@ -37,7 +37,7 @@ def run_python():
         command = [sys.executable, *map(str, arguments)]
         known = os.environ | here | environment
         done = subprocess.run(command, env=known, cwd=cwd, capture_output=True, text=True, timeout=600)
-        assert done.returncode == 0, done.stderr[-3000:]
+        assert done.returncode == 0, (done.stdout + done.stderr)[-3000:]
         return done.stdout
 
     return run

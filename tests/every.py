@@ -11,8 +11,10 @@ from twins import classification_loss, client_data, ragged_clients, regression_l
 import fedlib
 from book.experiments import tabular
 from book.experiments.pair_predictors import train_on_gains
-from fedlib import algorithms, extensions, losses, models
+from fedlib import algorithms, extensions, models
+from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.extensions.mixture import em_domains
+from fedlib.server.distance_clusters import linkage
 
 SIZES = (3, 2, 5, 7, 20, 33)
 DATA = client_data(ragged_clients(SIZES))
@@ -42,21 +44,12 @@ PAIRS = TRAINING | {"batch_size": None, "trainers": 4, "pair_rounds": 2, "snapsh
 
 def domains(known=True):
     """FedCG in small, with domains found by EM before round 1, or as printed."""
-    domains, classes = 3, 4
-    net = fedlib.client.domain_net.DomainNet(
-        models.CNN((1, 6, 6), (3, 2), (4,), kernel=3, padding=1),
-        domains,
-        ("conv2", "dense1"),
-        fedlib.client.domain_net.DomainClassifier((1, 6, 6), domains, "flatten", (2, 3), (2, 1)),
-    )
-
-    def loss(params, batch, w_d=None):
-        return losses.cross_entropy(net(params, batch[0], w_d), *batch[1:])
-
-    settings = {"net": net, "predict": net, "warm_up": 1, **TRAINING}
+    student = DomainClassifier((1, 6, 6), 3, "flatten", (2, 3), (2, 1))
+    net = DomainNet(models.CNN((1, 6, 6), (3, 2), (4,), 3, 1), 3, ("conv2", "dense1"), student)
+    loss, settings = classification_loss(net), {"net": net, "predict": net, "warm_up": 1, **TRAINING}
     if not known:
         return algorithms.FedCG(loss, refresh=2, **settings), net.init(0), DATA
-    teacher = partial(em_domains, domains=domains, classes=classes, features=lambda x: x.flatten(1)[:, :8])
+    teacher = partial(em_domains, domains=3, classes=4, features=lambda x: x.flatten(1)[:, :8])
     return extensions.FedCGKnownDomains(loss, teacher=teacher, student_lr=0.2, **settings), net.init(0), DATA
 
 
@@ -65,10 +58,7 @@ def columns():
     deal = tabular.deal(tabular.table("diabetes"), 6, 8, 4, seed=0)
     model = models.MLP((deal.train.x.shape[1], 8, 4, 1))
 
-    book = {
-        "learn": train_on_gains,
-        "cluster": lambda distance: [fedlib.server.distance_clusters.linkage(distance, m) for m in (1, 2)],
-    }
+    book = {"learn": train_on_gains, "cluster": lambda distance: [linkage(distance, m) for m in (1, 2)]}
     return algorithms.FedSGCNN(regression_loss(model), predict=model, **book, **PAIRS), model.init(0), deal.train
 
 
@@ -76,12 +66,8 @@ def prototypes():
     """FedProto with two architectures, which clients have in turn."""
     images = models.CNN((1, 6, 6), (3, 2), (8, 4), kernel=3, padding=1)
     net = fedlib.client.prototype_net.PrototypeNet((models.MLP((36, 8, 4)), images))
-
-    def loss(params, batch, h=None):
-        return losses.cross_entropy(net(params, batch[0], h), *batch[1:])
-
     settings = {"net": net, "predict": net.nearest, "architecture": (0, 1), **TRAINING}
-    return algorithms.FedProto(loss, **settings), net.init(0), DATA
+    return algorithms.FedProto(classification_loss(net), **settings), net.init(0), DATA
 
 
 def kind_of(name):

@@ -313,18 +313,6 @@ def test_y_of_any_shape_goes_with_its_rows(shape, real):
     assert torch.equal(stacked.y, data.y) and torch.equal(same.y[1], torch.from_numpy(plain))
 
 
-LABELS = {
-    "has the label -1": [[0, -1]],
-    "has the label 3; .* from 0 to 2": [[0, 3]],
-    r"leaves out all labels of row 0 \(-100\): drop": [[-100, -100]],
-    "has the label -100": [-100],
-    r"shape \(R,\) or \(R, ...\); got \(1, 0\)": np.zeros((1, 0), int),
-}
-test_other_negative_labels_are_refused = refusals(
-    {ValueError: LABELS}, lambda wrong: fedlib.stack_rows(np.zeros((1, 1)), np.array(wrong), [[0]], classes=3)
-)
-
-
 def test_left_out_labels_stay():
     y = np.array([[1, -100, 2], [-100, 0, -100]])
     assert fedlib.stack_rows(np.zeros((2, 1)), y, [[1, 0]], classes=3).y.tolist() == [[[-100, 0, -100], [1, -100, 2]]]

@@ -5,7 +5,6 @@ from functools import partial
 import pytest
 import torch
 import torch.nn.functional as F
-from refusals import refusals
 from torch import nn
 from twins import close, normal
 
@@ -90,23 +89,6 @@ def test_weights_by_hand():
     close(net.weights(params | {"prior": 7 * torch.ones(D)}, x), found, 1e-12)
     close(net(params, x), net(params, x, found), 0)
     close(net(params | {"prior": prior}, x), slow(net, params, x, with_prior))
-
-
-def build(**change):
-    return DomainNet(**{"net": NETS["CNN"], "domains": D, "layers": ("conv2",), **change})
-
-
-MISTAKES = {
-    r"layers must name some of \['conv1', 'conv2', 'dense1', 'dense2'\]; got \(\)": lambda: build(layers=()),
-    "got .*'dense9'": lambda: build(layers=("conv2", "dense9")),
-    "domains must be a whole number of at least 1; got 0": lambda: build(domains=0),
-    "domains=4; got 3": lambda: build(domains=4, classifier=STUDENT),
-    "each call needs w_d": lambda: build()(build().init(0), torch.zeros(2, 1, 6, 6)),  # there is no student
-    "head must be 'pooled' or 'flatten', got 'mean'": lambda: DomainClassifier((1, 6, 6), D, "mean"),
-}
-
-
-test_mistakes_are_told = refusals({ValueError: MISTAKES})
 
 
 # ---- the classifier ----

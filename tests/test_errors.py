@@ -1,5 +1,6 @@
 """A user's mistake gets a message that names the value and says what to do."""
 
+import re
 from dataclasses import replace
 from functools import partial
 
@@ -12,16 +13,18 @@ from scipy.sparse import csr_array
 from twins import classification_loss
 
 import fedlib
-from fedlib import Checkpoint, losses, partition, plotting, same_rows, stack_clients, stack_rows, statistics
+from fedlib import losses, new_clients, partition, plotting, same_rows, stack_clients, stack_rows, statistics
 from fedlib.algorithm import held
 from fedlib.algorithms import IFCA, FedAvg, FedEM, FedProto, FedSGCNN, LGFedAvg, LocalOnly
 from fedlib.algorithms.fedem import Mixture
+from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.client.mmd import mmd2
 from fedlib.client.prototype_net import PrototypeNet
 from fedlib.extensions import mixture
-from fedlib.federation import new_clients
 from fedlib.models import CNN, MLP, Model
 from fedlib.server import clusters, model_graph
+from fedlib.server.clusters import bipartition, cosine_similarity
+from fedlib.server.domain_graph import DomainGCN, domain_adjacency
 
 MODEL, ONE, NET = MLP((3, 4, 2)), MLP((3, 4, 1)), PrototypeNet((MLP((3, 4, 2)),))
 LOSS = classification_loss(MODEL)
@@ -37,6 +40,7 @@ OTHERS = replace(DATA, id=DATA.id + 100)
 MARKED, BYTES = (stack_rows(np.uint8(X), Y, [[0, 1]], ids=[4], pixels=marked) for marked in (True, False))
 SEVERAL, REAL = (stack_rows(X, y, [[0, 1], [2, 3]]) for y in (np.stack([Y, Y], 1), Y.astype("float32")))
 FOUR, NARROW = stack_rows(X, Y + 4, [[0]], ids=[4]), stack_rows(X[:, :2], Y, [[0, 1], [2, 3]], ids=[4, 5])
+RELU = Model(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))
 ROWS = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
 EVEN, ZEROS = partition.iid(Y, 2), torch.zeros(3)
 TURNED = partition.rotation(EVEN, (0, 180))
@@ -104,14 +108,24 @@ def outputs_for(y, outputs, test=None):
     return call
 
 
-def siamese(fill=1.0, pairs=((0, 1), (1, 2)), **settings):
-    """Training on the graphs of three models that hold this number."""
+def siamese(times=1.0, pairs=((0, 1), (1, 2)), gain=(1.0, 1.0), **settings):
+    """Training on the graphs of three models, so many times as large."""
 
     def call():
-        graphs = model_graph.model_graph({"a.weight": torch.full((3, 2, 4), fill), "a.bias": torch.ones(3, 2)}, ["a"])
-        return model_graph.train_siamese([graphs], torch.tensor(pairs), torch.ones(2), **settings)
+        graphs = model_graph.model_graph({name: times * p for name, p in STACK.items()}, ["dense2"])
+        return model_graph.train_siamese([graphs], torch.tensor(pairs), torch.tensor(gain), **settings)
 
     return call
+
+
+def mirrored(above, below):
+    """Similarities of three clients, of which only two differ from 0."""
+    return np.eye(3) + [[0, 0, above], [0] * 3, [below, 0, 0]]
+
+
+def updates(value, *clients):
+    """Updates of thirteen clients, of which some hold only this value."""
+    return {name: p.index_fill(0, torch.tensor(clients), value) for name, p in UPDATES.items()}
 
 
 class Plain(FedAvg):
@@ -119,6 +133,10 @@ class Plain(FedAvg):
 
 
 MIXED, HALF = FedEM(any_y, predict=Mixture(ONE)), FedEM(LOSS, predict=Mixture(MODEL))  # whose loss goes around it
+STACK = fedlib.params.broadcast(MLP((3, 4, 5, 2)).init(0), 3)
+GRAPH = model_graph.model_graph(STACK, ["dense2"])
+IMAGES, PIXELS = CNN((1, 6, 6), (2, 3), (5, 4), kernel=3, padding=1), torch.zeros(2, 1, 6, 6)
+UPDATES = {"weight": torch.ones(13, 3, 2), "scale": torch.ones(13), "none": torch.ones(13, 0)}
 domains_of = partial(mixture.em_domains, key=fedlib.Key(0), domains=2, classes=2, features=lambda x: x)
 LABELS = "needs class labels, whole numbers, one per row; y holds"
 REFUSED = {
@@ -159,6 +177,11 @@ REFUSED = {
         "rows=list": lambda: stack_rows(X, Y, {3: [0]}),
         # labels and targets
         "label -1": lambda: stack_rows(X, Y - 1, [[0]]),
+        "has the label -1": lambda: stack_rows(X[:1], [[0, -1]], [[0]], classes=3),
+        "has the label 3; .* from 0 to 2": lambda: stack_rows(X[:1], [[0, 3]], [[0]], classes=3),
+        r"leaves out all labels of row 0 \(-100\): drop": lambda: stack_rows(X[:1], [[-100, -100]], [[0]], classes=3),
+        "has the label -100": lambda: stack_rows(X[:1], [-100], [[0]], classes=3),
+        r"shape \(R,\) or \(R, ...\); got \(1, 0\)": lambda: stack_rows(X[:1], np.zeros((1, 0), int), [[0]], classes=3),
         "label 1; .* 0 to 0": lambda: stack_rows(X, Y, [[0]], classes=1),
         r"a label or target per row.*got \(\)": lambda: stack_rows(X, 3, [[0]]),
         r"predictions of shape \(3,\) do not fit y of shape \(3, 1\)": lambda: losses.mse(ZEROS, ZEROS[:, None], ZEROS),
@@ -191,8 +214,8 @@ REFUSED = {
         "LBFGS.* does not run on a stack of clients": rule(optimizer=torch.optim.LBFGS),
         "lost must be .* and below 1; got 1.0": lambda: fit(lost=1.0),
         "whole number of 64 bits": lambda: fit(seed=2**64 + 3),
-        "is a folder; give a file": lambda: fit(checkpoint=Checkpoint("/")),
-        "every_seconds .* got nan": lambda: Checkpoint("a", every_seconds=float("nan")),
+        "is a folder; give a file": lambda: fit(checkpoint=fedlib.Checkpoint("/")),
+        "every_seconds .* got nan": lambda: fedlib.Checkpoint("a", every_seconds=float("nan")),
         # partitions
         r"channels first: x.transpose\(0, 3, 1, 2\)": lambda: TURNED.clients(np.zeros((6, 5, 5, 3)), Y),
         "alpha must be a number above 0; got 0": lambda: partition.dirichlet(Y, 2, 0),
@@ -215,7 +238,49 @@ REFUSED = {
         "inputs and the outputs": lambda: MLP((784,)),
         r"not the module's parameters: \['bias'\]": lambda: Model(torch.nn.Linear(3, 2))({"weight": X}, X),
         "layer '0' is a Mine, .*give a plain nn.LSTM": lambda: Model(torch.nn.Sequential(Mine(3, 4))),
+        # networks with modules, and their graph
+        r"layers must name some of \['conv1', 'conv2', 'dense1', 'dense2'\]; got": lambda: DomainNet(IMAGES, 3, ()),
+        "got .*'dense9'": lambda: DomainNet(IMAGES, 3, ("conv2", "dense9")),
+        "domains must be a whole number of at least 1; got 0": lambda: DomainNet(IMAGES, 0, ("conv2",)),
+        "domains=4; got 3": lambda: DomainNet(IMAGES, 4, ("conv2",), DomainClassifier((1, 6, 6), 3)),
+        "each call needs w_d": lambda: (net := DomainNet(IMAGES, 3, ("conv2",)))(net.init(0), PIXELS),  # no student
+        "head must be 'pooled' or 'flatten', got 'mean'": lambda: DomainClassifier((1, 6, 6), 3, "mean"),
+        "weights must be .full. or .bottleneck.; got 'W'": lambda: DomainGCN(weights="W"),
+        "weights must be .full. or .bottleneck.; got None": lambda: DomainGCN(weights=None),
+        "factor must be": lambda: DomainGCN(factor=0),
+        "beta must be from 0 to 1; got -0.1": lambda: domain_adjacency(torch.zeros(2, 3), -0.1),
+        "beta must be from 0 to 1; got 1.1": lambda: domain_adjacency(torch.zeros(2, 3), 1.1),
+        "beta must be from 0 to 1; got nan": lambda: domain_adjacency(torch.zeros(2, 3), np.nan),
+        # clusters and domains of clients
+        r"positions \[2, 4\] hold NaN .* learning rate, or leave": partial(cosine_similarity, updates(np.nan, 2, 4)),
+        r"positions \[3\] hold NaN or infinite": partial(cosine_similarity, updates(-np.inf, 3)),
+        r"positions \[0, 5\] hold zeros only.* leave them out": partial(cosine_similarity, updates(0, 0, 5)),
+        r"positions \[0, 1, 2, 3, 4, 5, 6, 7, 8, 9\] and 3 more": partial(cosine_similarity, torch.zeros(13, 2)),
+        "zeros only": partial(cosine_similarity, {"none": torch.zeros(3, 0)}),
+        "at least two clients; got 1": partial(cosine_similarity, torch.ones(1, 4)),
+        "at least two clients; got 0": partial(cosine_similarity, torch.ones(0, 4)),
+        **{
+            f"square matrix of at least two clients; got shape {re.escape(str(s))}": partial(bipartition, np.zeros(s))
+            for s in ((2, 3), (4,), (1, 1), (0, 0), (2, 2, 2))
+        },
+        "must be finite; did the training of a client diverge": lambda: bipartition(mirrored(np.nan, np.nan)),
+        "similarity.* must be finite": lambda: bipartition(mirrored(np.inf, np.inf)),
+        "symmetric; mirrored entries differ by up to 0.0001": lambda: bipartition(mirrored(0.5, 0.4999)),
+        r"one of \['exact', 'complete', 'average'\]; got 'single'": lambda: bipartition(np.eye(3), "single"),
+        "from 1 to the number of clients, 13; got 0": lambda: clusters.kmeans(UPDATES, 0, 0),
+        "from 1 to the number of clients, 13; got 14": lambda: clusters.kmeans(UPDATES, 14, 0),
+        r"positions \[4\] hold NaN": lambda: clusters.kmeans(updates(np.nan, 4), 2, 0),
+        "1 to the number of clients, 3": lambda: domains_of(DATA, domains=7),
+        "iterations must be a whole number": lambda: domains_of(DATA, iterations=0),
+        "give 8 numbers, fewer than size=64": lambda: mixture.RandomFeatures((1, 4, 4), 0)(torch.ones(2, 1, 4, 4)),
+        "one domain for each": lambda: mixture.nmi([np.array([0, 1, 1])], torch.zeros(2, 3, 3)),
         # algorithms and their parts
+        r"architecture must number some of 1 nets; got \(0, 1\)": lambda: FedProto(any_y, net=NET, architecture=(0, 1)),
+        r"architecture must number some of 1 nets; got \(\)": lambda: FedProto(any_y, net=NET, architecture=()),
+        "last layers must have one shape": lambda: PrototypeNet((MODEL, MLP((3, 9, 2)))),
+        "must be a tuple of Model of a torch.nn.Seq": lambda: PrototypeNet(()),
+        "must be a tuple of Model of a torch.nn.Sequential": lambda: PrototypeNet((RELU,)),
+        "of Model of a torch.nn.Sequential that ends with": lambda: PrototypeNet((Model(torch.nn.Linear(3, 2)),)),
         "held must be one of": lambda: held("clients"),
         "all models start equal": lambda: fit(IFCA(LOSS), {n: 0 * p for n, p in MODEL.init(0).items()}),
         "snapshots must be .* got 0": lambda: FedSGCNN(LOSS, snapshots=()),
@@ -225,6 +290,12 @@ REFUSED = {
         "epochs must be .* of at least 1; got 0": siamese(epochs=0),
         "NaN or infinite": siamese(torch.nan),
         "two different clients": siamese(pairs=((0, 1), (2, 2))),
+        "one finite gain for each pair": siamese(gain=[1.0] * 3),
+        "one finite gain for each": siamese(pairs=np.zeros((0, 2), int), gain=[]),
+        "one finite gain for": siamese(gain=[1.0, np.nan]),
+        "shorter than|longer than": lambda: siamese(epochs=1)().score([GRAPH] * 2, torch.tensor([[0, 1]])),  # from zip
+        "at least one; got": lambda: model_graph.model_graph(STACK, ()),
+        "follow one another, .* got .'dense1', 'dense3'": lambda: model_graph.model_graph(STACK, ("dense1", "dense3")),
         "must be finite": lambda: clusters.nearest(torch.zeros(2, 2), torch.full((3, 2), torch.nan)),
         "must give 3 clients clusters from 0 to 2": lambda: fit(LGFedAvg(LOSS, local=(), assignment=[0, 1, 10**6])),
         "same seeds": lambda: statistics.compare({0: 1.0}, {1: 1.0}),
@@ -282,6 +353,7 @@ REFUSED = {
     NotImplementedError: {
         "Plain does not say how .*never seen.*: define new_clients": lambda: new_clients(Plain(LOSS), fit(), OTHERS)
     },
+    KeyError: {"dense9.weight": lambda: model_graph.model_graph(STACK, ("dense2", "dense9"))},
     RuntimeError: {"Expected one of cpu, cuda, .*gpuu": lambda: fit(device="gpuu")},
 }
 

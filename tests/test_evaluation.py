@@ -27,7 +27,6 @@ KINDS = {  # what y is, the shape of a row of it
     "numbers": ("targets", (3,)),
 }
 both = pytest.mark.parametrize("algorithm", [FedAvg, LocalOnly])
-one_answer_a_row = pytest.mark.parametrize("kind", ["a class", "a number"])
 
 
 def torchs_mean(kind, output, y):
@@ -158,7 +157,7 @@ def test_r2_of_constant_targets_is_not_a_number(value, dtype):
     assert np.isfinite(evaluation.pooled(other)["r2"])
 
 
-@one_answer_a_row
+@pytest.mark.parametrize("kind", ["a class", "a number"])
 @both
 def test_shared_test_rows_score_as_separate_ones(algorithm, kind):
     trainer, result, clients, _ = trained(kind, algorithm)

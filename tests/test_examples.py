@@ -12,9 +12,8 @@ SETTINGS = """--data digits --partition label_permutation --deal groups=2 --algo
 TORCHRUN = ["-m", "torch.distributed.run", "--standalone", "--local-addr", "127.0.0.1", "--nproc-per-node", "2"]
 
 
-@pytest.fixture
-def federate(run_python, tmp_path):
-    def run(name, *options, launcher=()):
+def test_federate(run_python, tmp_path):
+    def federate(name, *options, launcher=()):
         """The history of a run, without times."""
         program = ROOT / "examples/federate.py"
         settings = (*SETTINGS.split(), "--out", name, *options)
@@ -22,10 +21,6 @@ def federate(run_python, tmp_path):
         history = pd.read_csv(tmp_path / name)
         return history[[c for c in history if "seconds" not in c]]
 
-    return run
-
-
-def test_federate(federate):
     whole = federate("whole.csv", "--rounds", "3")
     assert whole["round"].tolist() == [1, 2, 3] and (whole["clients"] == 5).all()
     assert whole["test_accuracy"].between(0, 1).all() and whole["test_accuracy"].nunique() > 1

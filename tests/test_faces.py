@@ -29,9 +29,7 @@ def made(request, monkeypatch, tmp_path):
         pixels = random.randint(0, 128, (height, width, 3))
         pixels[2 * height // 3 :] += 100 * known[NAMES.index("Smiling")]
         PIL_Image.fromarray(pixels.astype(np.uint8)).save(folder / "img_align_celeba" / photo, quality=95)
-    known = [
-        photo + "".join(f" {2 * value - 1:2}" for value in row) for photo, row in zip(photos, attributes, strict=True)
-    ]
+    known = [photo + "".join(f" {2 * v - 1:2}" for v in row) for photo, row in zip(photos, attributes, strict=True)]
     files = {"identity_CelebA.txt": [f"{photo} {person}" for photo, person in zip(photos, persons, strict=True)]}
     # The published file has a blank after the names, and pads numbers.
     files["list_attr_celeba.txt"] = [str(len(photos)), " ".join(NAMES) + " ", *known]

@@ -7,7 +7,6 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from refusals import refusals
 from sklearn.metrics import normalized_mutual_info_score
 from torch import nn
 from twins import close, normal
@@ -192,14 +191,3 @@ def test_random_features_are_a_frozen_projection_of_a_convolution():
     conv.load_state_dict({"weight": weight / 3})
     h = nn.functional.avg_pool2d(conv(x).relu(), 2).flatten(1).detach()
     torch.testing.assert_close(whole(x).norm(dim=1), h.norm(dim=1))
-
-
-REFUSED = {
-    "1 to the number of clients, 6": lambda: fit(planted()[0], domains=7),
-    "iterations must be a whole number": lambda: fit(planted()[0], iterations=0),
-    "give 8 numbers, fewer than size=64": lambda: RandomFeatures((1, 4, 4), 0)(normal(2, 1, 4, 4)),
-    "one domain for each": lambda: nmi([np.array([0, 1, 1])], torch.zeros(2, 3, 3)),
-}
-
-
-test_em_refuses = refusals({ValueError: REFUSED})

@@ -29,13 +29,13 @@ def slow_median(x, y):
     return statistics.median_low(float((z[i] - z[j]).square().sum()) for i in range(len(z)) for j in range(i))
 
 
-def slow_mmd2(x, y, kernel="rbf", bandwidth=None, wx=None):
+def slow_mmd2(x, y, kernel="rbf", bandwidth=None):
     """By the kernel of each pair of rows, which autograd differentiates, but not through the width of the Gaussians."""
-    wx, z = torch.ones(len(x)).to(x) if wx is None else wx.to(x), torch.cat([x, y])
+    z = torch.cat([x, y])
     bandwidth = slow_median(x.detach(), y.detach()) if bandwidth is None else bandwidth
     d2 = (z[:, None] - z).square().sum(-1)
     gaussians = sum(torch.exp(-d2 / (f * bandwidth)) for f in (0.25, 0.5, 1, 2, 4)) / 5
-    c = torch.cat([wx / wx.sum(), -torch.ones(len(y)).to(x) / len(y)])
+    c = torch.cat([torch.ones(len(x)).to(x) / len(x), -torch.ones(len(y)).to(x) / len(y)])
     return c @ (gaussians if kernel == "rbf" else z @ z.T) @ c
 
 

@@ -7,7 +7,6 @@ from itertools import product
 import numpy as np
 import pytest
 import torch
-from refusals import refusals
 from sklearn.metrics import roc_auc_score
 from twins import close
 
@@ -186,27 +185,3 @@ def test_one_pair_has_no_deviation_to_divide_by(recipe):
         if recipe == "book":
             others = distance[~torch.eye(6, dtype=torch.bool)]
             assert predictor.networks[0].unit == 1 and 1e-4 < others.min() < others.max() < 1 - 1e-4
-
-
-STACK, THREE = networks(3), torch.combinations(torch.arange(3))
-GRAPHS = [model_graph(STACK, LAYERS)]
-ERRORS = {
-    ValueError: {
-        "at least one; got": lambda: model_graph(STACK, ()),
-        "follow one another, .* got .'dense2', 'dense4'": lambda: model_graph(STACK, ("dense2", "dense4")),
-        "one finite gain for each pair": lambda: train_siamese(GRAPHS, THREE, torch.ones(2)),
-        "one finite gain for each": lambda: train_siamese(GRAPHS, THREE[:0], torch.ones(0)),
-        "one finite gain for": lambda: train_siamese(GRAPHS, THREE, torch.tensor([1, torch.nan, 0])),
-        # of zip: one snapshot was learned, two are given
-        "shorter than|longer than": lambda: learned().score(GRAPHS * 2, THREE),
-    },
-    KeyError: {"dense9.weight": lambda: model_graph(STACK, ("dense2", "dense9"))},
-}
-
-
-def learned():
-    """No training while tests are collected: torch's engine would not see the second device, which comes later."""
-    return train_siamese(GRAPHS, THREE, torch.ones(3), epochs=1)
-
-
-test_errors_name_what_is_wrong = refusals(ERRORS)

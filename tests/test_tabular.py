@@ -45,19 +45,14 @@ def features(data):
 # ---- tables ----
 
 
-@pytest.fixture
-def obesity(monkeypatch):
-    """A small table with the columns of Obesity."""
+def test_raw_columns_are_left_out(monkeypatch):
+    """Of a small table with the columns of Obesity. A one-hot block is one raw column."""
     columns = ("Gender=Female", "Gender=Male", "Age", "Height", "FAVC", "MTRANS=Bike", "MTRANS=Bus", "MTRANS=Walking")
     x = np.random.default_rng(0).uniform(15, 60, (42, 8)).astype(np.float32)
     x[:, :2], x[:, 5:] = np.eye(2)[np.arange(42) % 2], np.eye(3)[np.arange(42) % 3]
     arrays = datasets.Arrays(x, np.arange(42) % 7, columns=columns, stats=datasets.stats("obesity"))
     monkeypatch.setattr(datasets, "load", lambda *_: arrays)
-    return table("obesity")
-
-
-def test_raw_columns_are_left_out(obesity):
-    """A one-hot block is one raw column."""
+    obesity = table("obesity")
     assert obesity.blocks == ((0, 1), (2,), (3,), (4,), (5, 6, 7)) and obesity.classes == 7
     t = table("obesity", without=("Gender", "Height"))
     assert t.columns[:2] == ("Age", "FAVC") and t.blocks == ((0,), (1,), (2, 3, 4))

@@ -70,7 +70,8 @@ def regression_loss(predict):
 
 
 def classification_loss(predict):
-    return lambda params, batch: fedlib.losses.cross_entropy(predict(params, batch[0]), batch[1], batch[2])
+    """What comes after the batch, such as FedCG's weights, goes to the network."""
+    return lambda params, batch, *more: fedlib.losses.cross_entropy(predict(params, batch[0], *more), *batch[1:3])
 
 
 SIZES = (1, 2, 5, 7, 20, 21, 40, 97)  # ragged clients

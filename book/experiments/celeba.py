@@ -10,9 +10,8 @@ import torch.nn.functional as F
 from torch import Tensor
 
 import fedlib
-from fedlib import ClientData, Params, evaluation
+from fedlib import ClientData, Key, Params, evaluation
 from fedlib.client.domain_net import DomainNet, part
-from fedlib.keys import Key
 from fedlib.losses import weighted_mean
 
 EPS = 1e-3  # of LEAF's batch normalisation

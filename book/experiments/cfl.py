@@ -15,9 +15,7 @@ from torch import Tensor, nn
 
 import fedlib
 from book.experiments import running
-from book.experiments.running import Experiment, Keep
-from book.experiments.worlds import Rows, by_seed, loss_of, rounded
-from book.experiments.worlds import small_digits as shrunk
+from book.experiments.worlds import Rows, by_seed, loss_of, rounded, small_digits
 from fedlib import models, partition, statistics
 from fedlib.algorithms import IFCA, PACFL, ClusteredKMeans, FedAvg, FedEM, FedGroup, FeSEM, LocalOnly
 from fedlib.algorithms.fedem import Mixture
@@ -47,7 +45,7 @@ class Digits:
 
 def digits(seed: int, examples: int) -> Digits:
     """Shuffled digits: `examples` for the clients, and of those that are left 1,000 for the test."""
-    x, y = shrunk()
+    x, y = small_digits()
     order = np.random.RandomState(seed).permutation(len(x))
     return Digits(*((x[r], y[r]) for r in (order[:examples], order[examples + 400 : examples + 1400])))
 
@@ -179,7 +177,7 @@ def finite_data(settings: Mapping[str, Any], seed: int) -> Rows:
     return rounded(found)
 
 
-def measure(settings: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
+def measure(settings: Mapping[str, Any], keep: running.Keep) -> dict[str, Any]:
     """Setting -> score -> seed -> number."""
     figures = by_seed(settings, keep, "finite data", finite_data, settings)
     for name in contenders(np.zeros(1, int), 0):
@@ -228,4 +226,4 @@ def probe() -> running.Probe:
 
 
 SETTINGS = {"examples": 3600, "clients": 20, "rounds": 160, "small": 110, "seeds": 5, "seed": 0}
-PRESETS = {"full": Experiment("cfl", SETTINGS, measure, probe, ("mnist5k",))}
+PRESETS = {"full": running.Experiment("cfl", SETTINGS, measure, probe, ("mnist5k",))}

@@ -25,10 +25,8 @@ from torch import Tensor
 
 import fedlib
 from book.experiments import running
-from book.experiments.running import Experiment, Keep
 from book.experiments.worlds import EXACT, checkpoints, seeds_of
-from fedlib import augment, datasets, losses, partition, statistics
-from fedlib.engines.checkpoint import Checkpoint
+from fedlib import Checkpoint, augment, datasets, losses, partition, statistics
 
 from . import cfl as digits
 from .cfl_photos import NETWORKS, WatchedSchedule, made_photos, watched
@@ -113,13 +111,13 @@ def over_rounds(arm: str, photos: datasets.Arrays, settings: Mapping[str, Any], 
     return figures
 
 
-def measure(settings: Mapping[str, Any], keep: Keep, arms: Sequence[str]) -> dict[str, Any]:
+def measure(settings: Mapping[str, Any], keep: running.Keep, arms: Sequence[str]) -> dict[str, Any]:
     """Arm -> seed -> accuracy over rounds, splits, groups found."""
     photos = datasets.load(settings["data"])  # before anything is trained
     return by_seed(settings, keep, arms, lambda arm, seed: over_rounds(arm, photos, settings, seed))
 
 
-def by_seed(settings: Mapping[str, Any], keep: Keep, arms: Sequence[str], function: Callable[..., Any]) -> Any:
+def by_seed(settings: Mapping[str, Any], keep: running.Keep, arms: Sequence[str], function: Callable[..., Any]) -> Any:
     """Arm -> seed -> what the function gives for both."""
     seeds = seeds_of(settings)
     return {arm: {str(s): keep(f"{arm}, seed {s}", function, arm, s, arms=[arm]) for s in seeds} for arm in arms}
@@ -135,7 +133,7 @@ def on_digits(next: str, settings: Mapping[str, Any], seed: int) -> tuple[Any, A
     return algorithm, digits.run(algorithm, drawn, dealt, settings["rounds"], seed)
 
 
-def measure_digits(settings: Mapping[str, Any], keep: Keep, arms: Sequence[str]) -> dict[str, Any]:
+def measure_digits(settings: Mapping[str, Any], keep: running.Keep, arms: Sequence[str]) -> dict[str, Any]:
     """Which cluster is split next -> seed -> how far the groups are found."""
     found = lambda arm, seed: {"ARI": on_digits(arm, settings, seed)[1].history["ari"].iloc[-1]}  # noqa: E731
     return by_seed(settings, keep, arms, found)
@@ -180,8 +178,8 @@ def probe_group() -> running.Probe:
 
 PHOTOS = ("cifar10_jpeg",)
 PRESETS = {
-    "full": Experiment("cfl_figure3", SETTINGS, measure, probe, PHOTOS, by_arm=True),
-    "torn": Experiment("cfl_figure3_torn", ONE_SEED, measure, probe_torn, PHOTOS, by_arm=True),
-    "digits": Experiment("cfl_figure3_digits", DIGITS, measure_digits, probe_digits, ("mnist5k",), by_arm=True),
-    "group": Experiment("cfl_figure3_group", GROUP, measure, probe_group, PHOTOS, by_arm=True),
+    "full": running.Experiment("cfl_figure3", SETTINGS, measure, probe, PHOTOS, by_arm=True),
+    "torn": running.Experiment("cfl_figure3_torn", ONE_SEED, measure, probe_torn, PHOTOS, by_arm=True),
+    "digits": running.Experiment("cfl_figure3_digits", DIGITS, measure_digits, probe_digits, ("mnist5k",), by_arm=True),
+    "group": running.Experiment("cfl_figure3_group", GROUP, measure, probe_group, PHOTOS, by_arm=True),
 }

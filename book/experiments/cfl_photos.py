@@ -20,10 +20,8 @@ import numpy as np
 import fedlib
 from book.experiments import running
 from book.experiments.cfl_variants import OURS, ScheduledCFL, Watched
-from book.experiments.running import Experiment, Keep
 from book.experiments.worlds import EXACT, checkpoints, loss_of
-from fedlib import datasets, models, statistics
-from fedlib.engines.checkpoint import Checkpoint
+from fedlib import Checkpoint, datasets, models, statistics
 
 from . import cfl as digits  # the same experiment with digits
 
@@ -98,7 +96,7 @@ def over_rounds(arm: str, photos: datasets.Arrays, settings: Mapping[str, Any]) 
     return figures
 
 
-def measure(settings: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
+def measure(settings: Mapping[str, Any], keep: running.Keep) -> dict[str, Any]:
     """Figure 3's run, and beside it the mean accuracy of the other arms."""
     photos = datasets.load(settings["data"])  # before anything is trained
     found = {arm: keep(arm, over_rounds, arm, photos, settings) for arm in settings["arms"]}
@@ -138,4 +136,4 @@ def probe() -> running.Probe:
     return {arm: probe_arm(arm) for arm in ARMS}
 
 
-PRESETS = {"some": Experiment("cfl_photos", SETTINGS, measure, probe, ("cifar10_jpeg",))}
+PRESETS = {"some": running.Experiment("cfl_photos", SETTINGS, measure, probe, ("cifar10_jpeg",))}

@@ -33,7 +33,7 @@ from torch import Tensor
 import fedlib
 from book.experiments import running
 from book.experiments.cfl_variants import SteppedSplitHalfCFL
-from book.experiments.worlds import EXACT, enter, femnist, loss_of, seeds_of
+from book.experiments.worlds import EXACT, enter, femnist, loss_of, seeds_of, shrunk
 from fedlib import datasets, models, partition, statistics
 from fedlib.data import ClientData, Pixels
 from fedlib.extensions.split_half_cfl import SplitHalfCFLState
@@ -72,8 +72,7 @@ def rows_of(data: str) -> tuple[np.ndarray, np.ndarray, np.ndarray | None]:
         if data in PHOTOS:
             some = np.random.RandomState(0).permutation(len(x))[PHOTOS[data]]
             x, y = x[some], y[some]
-    side = x.shape[-1] // 2
-    return x.reshape(len(x), -1, side, 2, side, 2).mean((3, 5)).astype(np.uint8), y, writer
+    return shrunk(x), y, writer
 
 
 @cache

@@ -19,12 +19,10 @@ from torch import Tensor
 import fedlib
 from book.experiments import running, tabular
 from book.experiments.worlds import ON_CPU, Rows, by_seed, loss_and_predict
-from fedlib import Key, evaluation, models, statistics
-from fedlib.algorithm import Algorithm
+from fedlib import Algorithm, ClientData, Key, evaluation, models, statistics
 from fedlib.algorithms import FedAvg, LGFedAvg, LocalOnly
 from fedlib.algorithms.lg_fedavg import LGFedAvgState, first_layer
 from fedlib.client import mmd
-from fedlib.data import ClientData
 from fedlib.params import Params, broadcast, take
 
 Settings = Mapping[str, Any]
@@ -109,12 +107,6 @@ def matched(sets: Mapping[str, ClientData], owned: Iterable[np.ndarray], columns
     return {n: widen(d) for n, d in sets.items()}
 
 
-def within(data: ClientData, train: ClientData) -> ClientData:
-    """Features cut off at the least and largest value among a client's training rows."""
-    seen = by_client(train)
-    return with_features(data, by_client(data).clamp(seen.amin(1, keepdim=True), seen.amax(1, keepdim=True)))
-
-
 def world_of(
     settings: Settings, name: str, seed: int, codes: str = "as dealt", by_name: bool = False, **how: Any
 ) -> World:
@@ -129,11 +121,16 @@ def world_of(
 
 
 def paper_world(settings: Settings, seed: int, groups: int, name: str = "boston") -> World:
-    """The paper's first setting: 20 rows and 5 of 13 columns a client, 106 rows held out."""
+    """The paper's first setting: 20 rows and 5 of 13 columns a client, 106 rows held out.
+
+    Of these there is a second version, cut off at the least and largest value among a client's training rows.
+    """
     paper = tabular.SETTINGS["boston"]
     dealt = tabular.deal(tabular.table(name), settings["clients"], paper.rows, paper.features, groups=groups, seed=seed)
-    sets = parts_of(dealt) | {"cut": within(dealt.test, dealt.train)}
-    return World(sets, dealt.group, models.MLP((paper.features, *paper.hidden, 1)), None, settings["boston"])
+    sets, seen = parts_of(dealt), by_client(dealt.train)
+    cut = by_client(dealt.test).clamp(seen.amin(1, keepdim=True), seen.amax(1, keepdim=True))
+    sets["cut"], net = with_features(dealt.test, cut), models.MLP((paper.features, *paper.hidden, 1))
+    return World(sets, dealt.group, net, None, settings["boston"])
 
 
 # ---- ways to train ----

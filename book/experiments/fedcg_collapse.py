@@ -28,7 +28,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import fedlib
-from book.experiments import worlds
+from book.experiments import running, worlds
 from book.experiments.worlds import by_seed, femnist, loss_of, quiet
 from fedlib import ClientData, Key, Params, datasets, models
 from fedlib.algorithms import FedAvg, FedCG
@@ -41,7 +41,6 @@ from fedlib.losses import weighted_mean
 from fedlib.params import broadcast, row
 
 from . import fedcg_graph as graph  # how images are dealt
-from . import running
 
 D, SIDE = 4, 16
 KINDS = ("digits, turned", "digits, styles", "photos, turned", "FEMNIST")
@@ -79,7 +78,7 @@ def small(x: np.ndarray, edge: int) -> np.ndarray:
     """Images of 16 x 16 pixels: a border of `edge` up to 32, then means of 2 x 2."""
     pad = (2 * SIDE - x.shape[-1]) // 2
     wide = np.pad(x, ((0, 0), (0, 0), (pad, pad), (pad, pad)), constant_values=edge)
-    return wide.reshape(len(x), -1, SIDE, 2, SIDE, 2).mean((3, 5)).astype(np.uint8).view(Pixels)
+    return worlds.shrunk(wide).view(Pixels)
 
 
 def standardised(train: ClientData, test: ClientData) -> tuple[ClientData, ClientData]:
@@ -327,13 +326,11 @@ def probe() -> running.Probe:
             sums = [float((p * torch.arange(1, 1 + p[0].numel()).view(p[0].shape)).mean()) for p in students.values()]
             found[f"{kind}, {head}"] = sums + [float(p.square().mean()) for p in teachers.values()]
         x, y, real = here.train.all_rows(torch.float64)
-        numbers = [float(x.mean()), float((x * y[:, :, None, None, None]).mean()), float(real.sum())]
+        held = here.test.all_rows(torch.float64)[0]
+        seen = x.mean(), (x * y[:, :, None, None, None]).mean(), real.sum(), held.square().mean()
         scores = scores_of(here, (y.long() + torch.arange(8)[:, None]) % D)
-        found[f"world: {kind}"] = [*numbers, float(here.test.all_rows(torch.float64)[0].square().mean())] + [
-            *scores.values(),
-            by_chance(here, 0),
-            float(np.concatenate(here.truth) @ np.arange(int(real.sum()))),
-        ]
+        truth = np.concatenate(here.truth) @ np.arange(int(real.sum()))
+        found[f"world: {kind}"] = [*map(float, seen), *scores.values(), by_chance(here, 0), float(truth)]
     return found
 
 

@@ -177,19 +177,15 @@ def first_updates(data: ClientData, seed: int, dtype: torch.dtype = torch.float3
     return warm_up.first_updates(start, data, Key(seed))
 
 
-def by_clients(data: ClientData, seed: int) -> Tensor:
-    """k-means on the clients' first updates: all samples of a client get its cluster."""
-    cluster = kmeans(first_updates(data, seed), D, seed).assignment
-    return graph.one_hot([np.full(n, m) for n, m in zip(data.n.tolist(), cluster.tolist(), strict=True)], data)
-
-
 def mends(here: graph.World, rounds: int, seed: int) -> Rows:
     """Of each way to find domains: largest share, entropy, NMI with turn and digit."""
     data, found = here.train, {}
     for teacher, kind in TEACHERS.items():
         rule = fedcg(classifier("flatten"), kind, refresh=max(1, rounds // 10), student_lr=0.1)
         found[teacher] = teacher_says(rule, run(rule, data, rounds, max(1, len(data) // 8), seed).state, here)
-    found["k-means on clients, linear"] = by_clients(data, seed)
+    cluster = kmeans(first_updates(data, seed), D, seed).assignment.tolist()  # all samples of a client get its own
+    same = [np.full(n, m) for n, m in zip(data.n.tolist(), cluster, strict=True)]
+    found["k-means on clients, linear"] = graph.one_hot(same, data)
     found["federated EM"] = federated_em(data, D, CLASSES, seed).r
     main = [np.full(len(turn), np.bincount(turn).argmax()) for turn in here.domains]  # that of most of their samples
     found["perfect clustering of clients"] = graph.one_hot(main, data)

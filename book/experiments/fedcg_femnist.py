@@ -49,13 +49,11 @@ from torch.func import functional_call
 import fedlib
 from book.experiments import faces, running
 from book.experiments.cfl_variants import RELATIVE, RelativeCFL
-from book.experiments.worlds import EXACT, EqualStart, LowRank, by_seed, checkpoints, enter, loss_of, quiet
-from book.experiments.worlds import femnist as characters
-from fedlib import Algorithm, ClientData, Key, Params, Result, evaluation, models, partition
+from book.experiments.worlds import EXACT, EqualStart, LowRank, by_seed, checkpoints, enter, femnist, loss_of, quiet
+from fedlib import Algorithm, Checkpoint, ClientData, Key, Params, Result, evaluation, models, partition
 from fedlib.algorithms import IFCA, FedAvg, FedAvgM, FedCG, FedProx, Scaffold
 from fedlib.client.domain_net import DomainClassifier, DomainNet, part
 from fedlib.data import Pixels
-from fedlib.engines.checkpoint import Checkpoint
 from fedlib.extensions import FedCGKnownDomains
 from fedlib.extensions.mixture import em_domains
 from fedlib.server.domain_graph import DomainGCN
@@ -93,9 +91,6 @@ PRINTED = PAPER | {"methods": ["FedCG, paper, D = 4"], "width": 3204}  # a sixte
 PROGRAM = PAPER | {"methods": ["more rounds", "padding", "order", "all three"], "more rounds": 1383}  # 227 / 164 images
 PARTS = {"more rounds": ("rounds",), "padding": ("padding",), "order": ("order",)}
 PARTS["all three"] = tuple(part for (part,) in PARTS.values())
-MU = 0.1  # of FedProx
-CLUSTERS = 3  # of IFCA
-SPLITS = {"eps1": 0.15, "eps2": 0.4, "rest": 3}  # of CFL with relative lengths: halves need three times the memory
 
 Settings = dict[str, Any]
 Scores = dict[str, float]
@@ -177,7 +172,7 @@ class World:
 
 def world(settings: Settings, network: models.CNN | None = None) -> World:
     """The groups of writers, the same for all seeds."""
-    x, y, writer = characters()
+    x, y, writer = femnist()
     groups = faces.split_users(writer, settings["fraction"], MIN_ROWS, seed=0)
     statistics = faces.client_statistics(writer, MIN_ROWS) | {"classes": float(len(np.unique(y)))}
     return world_of(x, y, writer, groups, settings["joining"], statistics, network or models.femnist_cnn())
@@ -231,17 +226,17 @@ def method(settings: Settings, here: World, name: str, rate: float, rounds: int)
     if "FedCG" in name:
         return fedcg(settings, here, name, rounds, local), rounds, settings["cohort"]
     plain = {"loss": loss_of(here.network), "predict": here.network, **local}
-    if name == RELATIVE:  # all clients, so many visits
+    if name == RELATIVE:  # all clients, so as many visits; split-half CFL would need three times the memory
         fewer = max(1, round(rounds * settings["cohort"] / len(here.train)))
-        return RelativeCFL(chunk_size=5, **SPLITS, **plain), fewer, len(here.train)
+        return RelativeCFL(chunk_size=5, eps1=0.15, eps2=0.4, rest=3, **plain), fewer, len(here.train)
     if name == "FedAvgM":  # a step of the momentum is ten updates long
         plain["lr"] = rate / 10
     kinds: dict[str, Callable[..., Algorithm]] = {
         "FedAvg": FedAvg,
-        "FedProx": partial(FedProx, mu=MU),
+        "FedProx": partial(FedProx, mu=0.1),
         "FedAvgM": FedAvgM,
         "SCAFFOLD": Scaffold,
-        "IFCA": partial(IFCA, clusters=CLUSTERS),
+        "IFCA": partial(IFCA, clusters=3),
         **{name: Unshuffled if "order" in parts else FedAvg for name, parts in PARTS.items()},
     }
     return kinds[name](**plain), rounds, settings["cohort"]

@@ -11,10 +11,9 @@ FEMNIST lies in the folder that the environment variable FEDLIB_DATA names; it w
 folder FEDLIB_CHECKPOINTS, by default _build/experiments.
 """
 
-import functools
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
+from functools import cache, partial
 from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -27,12 +26,11 @@ import fedlib
 from book.experiments import faces, running
 from book.experiments.celeba import CelebACNN, CelebANet, scores_by_client
 from book.experiments.worlds import EXACT, EqualStart, checkpoints, enter, loss_of, quiet, seeds_of
-from fedlib import ClientData, Params, datasets, evaluation, models, partition
+from fedlib import Checkpoint, ClientData, Params, datasets, evaluation, models, partition
 from fedlib.algorithms import FedAvg, FedCG
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.data import Pixels
 from fedlib.datasets.registry import data_folder
-from fedlib.engines.checkpoint import Checkpoint
 from fedlib.extensions import FedCGKnownDomains
 from fedlib.extensions.mixture import RandomFeatures, em_domains
 from fedlib.losses import cross_entropy
@@ -100,7 +98,7 @@ class World:
         return min(10, len(self.train) // 2)
 
 
-@functools.cache
+@cache
 def images_of(kind: str) -> Images:
     """The images of a kind, from which each seed takes some."""
     arrays = datasets.load(KINDS[kind])
@@ -414,11 +412,8 @@ def sums_of(data: ClientData, domains: Iterable[np.ndarray]) -> list[float]:
     place = real * torch.linspace(0, 1, real.numel(), dtype=torch.float64).reshape(real.shape)
     pixel = torch.linspace(0, 1, x[0, 0].numel(), dtype=torch.float64)
     mixed = np.concatenate(list(domains))
-    return [
-        float(((x.flatten(2) @ pixel) * place).mean()),
-        float((y * place).mean()),
-        float((mixed * np.linspace(0, 1, len(mixed))).mean()),
-    ]
+    means = ((x.flatten(2) @ pixel) * place).mean(), (y * place).mean(), (mixed * np.linspace(0, 1, len(mixed))).mean()
+    return [float(mean) for mean in means]
 
 
 def uneven(world: World) -> World:

@@ -13,11 +13,10 @@ from torch import Tensor
 from book.experiments import tabular
 from book.experiments.pair_predictors import Scores
 from book.experiments.worlds import loss_and_predict
-from fedlib import ClientData, Key, evaluation, models
+from fedlib import ClientData, Key, Params, evaluation, models
 from fedlib.algorithms import LGFedAvg
 from fedlib.costs import Costs
 from fedlib.local import Trained
-from fedlib.params import Params
 from fedlib.round import one_round
 from fedlib.server import transfer
 from fedlib.server.clusters import shuffle_within

@@ -24,14 +24,11 @@ from torch import Tensor
 
 import fedlib
 from book.experiments import running
-from book.experiments.running import Experiment, Keep
-from book.experiments.worlds import EXACT, Rows, by_seed, rounded
+from book.experiments.worlds import EXACT, Rows, by_seed, rounded, small_digits
 from fedlib import ClientData, Key, Params, models, partition
 from fedlib.algorithms import FedAvg, LGFedAvg
 from fedlib.local import Trained
 from fedlib.losses import cross_entropy
-
-from . import cfl as digits
 
 CHANNELS, SIDE, EPS = (8, 16), 14, 1e-5
 ARMS = {  # normalisation, and whether it stays with the client
@@ -149,7 +146,7 @@ def accuracy(algorithm: FedAvg | LGFedAvg, state: Any, data: ClientData) -> floa
 
 def run(arm: str, kind: str, settings: Mapping[str, Any], rate: float, seed: int) -> Rows:
     """The scores of a run; 0 where it diverges."""
-    here = world(kind, settings["clients"], seed, *digits.shrunk())
+    here = world(kind, settings["clients"], seed, *small_digits())
     algorithm = method(arm, rate, settings["local"])
     start = Network(ARMS[arm][0]).init(seed)
     try:
@@ -160,7 +157,7 @@ def run(arm: str, kind: str, settings: Mapping[str, Any], rate: float, seed: int
     return rounded({f"{kind}: {arm}": {name: accuracy(algorithm, end.state, data) for name, data in sets.items()}})
 
 
-def measure(settings: Mapping[str, Any], keep: Keep, arms: list[str]) -> dict[str, Any]:
+def measure(settings: Mapping[str, Any], keep: running.Keep, arms: list[str]) -> dict[str, Any]:
     """Kind and arm -> score -> seed, and the rate."""
     figures: dict[str, Any] = {}
     for kind, arm in product(KINDS, arms):
@@ -174,7 +171,7 @@ def measure(settings: Mapping[str, Any], keep: Keep, arms: list[str]) -> dict[st
 
 def probe() -> running.Probe:
     """Two rounds of every arm with eight clients with styles, and their scores."""
-    here, found = world("styles", 8, 0, *(part[:200] for part in digits.shrunk())), {}
+    here, found = world("styles", 8, 0, *(part[:200] for part in small_digits())), {}
     for arm, (norm, _) in ARMS.items():
         algorithm = method(arm, 0.1, SETTINGS["local"])
         end = fedlib.fit(algorithm, Network(norm).init(0), here["train"], 2, **EXACT)
@@ -182,4 +179,4 @@ def probe() -> running.Probe:
     return found
 
 
-PRESETS = {"full": Experiment("normalisation", SETTINGS, measure, probe, ("mnist5k",), by_arm=True)}
+PRESETS = {"full": running.Experiment("normalisation", SETTINGS, measure, probe, ("mnist5k",), by_arm=True)}

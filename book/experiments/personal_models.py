@@ -24,13 +24,11 @@ import torch
 import fedlib
 from book.experiments import running
 from book.experiments.cfl_variants import OURS, SteppedSplitHalfCFL
-from book.experiments.worlds import EXACT, enter, loss_of, rounded, small_digits
-from book.experiments.worlds import small_characters as characters
-from fedlib import Algorithm, ClientData, Result, evaluation, models, partition, statistics
+from book.experiments.worlds import EXACT, enter, loss_of, rounded, small_characters, small_digits
+from fedlib import Algorithm, ClientData, Key, Result, evaluation, models, partition, statistics
 from fedlib.algorithms import IFCA, Ditto, FedAvg, FedEM, FedRep, FineTunedFedAvg, LGFedAvg, LocalOnly
 from fedlib.algorithms.fedem import Mixture
 from fedlib.algorithms.local_only import LocalOnlyState
-from fedlib.keys import Key
 from fedlib.params import broadcast
 from fedlib.params import row as row_of
 
@@ -125,7 +123,7 @@ def world_of_writers(settings: Settings, seed: int) -> World:
 
     The seed that chooses rates has people of its own.
     """
-    x, y, writer = characters()
+    x, y, writer = small_characters()
     everybody, written = np.unique(writer, return_counts=True)
     people = np.random.RandomState(0).permutation(everybody[written >= MIN_ROWS])
     mine = settings["clients of the seed that chooses"]
@@ -286,11 +284,6 @@ def validated_at_home(settings: Settings, kind: str, name: str, rate: float) -> 
 # ---- the experiment ----
 
 
-def names_of(kind: str) -> tuple[str, ...]:
-    """The methods; and the true groups, where there are any."""
-    return (*METHODS, "true groups") if kind == "label names" else METHODS
-
-
 def best(rows: Mapping[Any, Scores]) -> Any:
     """The row of the highest accuracy on validation digits."""
     return max(rows, key=lambda row: rows[row]["validation"])
@@ -348,7 +341,7 @@ def measure(settings: Settings, keep: running.Keep, arms: Sequence[str]) -> dict
     figures: dict[str, Any] = {"rates": {}, "rates at home": {}}
     for kind in settings["worlds"]:
         rates, at_home = figures["rates"].setdefault(kind, {}), None
-        for name in names_of(kind):
+        for name in METHODS + ("true groups",) * (kind == "label names"):
             needs = depends_on(kind, name)
             if set(needs) & set(arms):
                 rates[name], second = chosen_rates(settings, keep, kind, name, needs)

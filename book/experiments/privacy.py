@@ -16,16 +16,11 @@ from torch import Tensor
 
 import fedlib
 from book.experiments import running
-from book.experiments.running import Experiment, Keep
-from book.experiments.worlds import by_seed, loss_of
-from fedlib import Key, Params, Update, models, partition
+from book.experiments.worlds import by_seed, loss_of, small_digits
+from fedlib import Key, Params, Update, local_batches, local_update, models, partition
 from fedlib.aggregate import cluster_sums
 from fedlib.algorithms import FedAvg
-from fedlib.data import local_batches
-from fedlib.local import local_update
 from fedlib.params import broadcast, norm, sub
-
-from . import cfl as digits
 
 LIKE = 0.95  # correlation from which an image counts as rebuilt
 WIDTH, IMAGES, STEPS = 64, 8, (1, 10)
@@ -73,7 +68,7 @@ def likeness(a: Tensor, b: Tensor) -> Tensor:
 
 def rebuilt(seed: int, steps: int, clients: int) -> float:
     """The share of images that the server computes from the updates of so many clients."""
-    x, y = digits.shrunk()
+    x, y = small_digits()
     rows = np.random.RandomState(seed).permutation(len(x))[: clients * IMAGES]
     x, y = x[rows].reshape(clients, IMAGES, -1), y[rows].reshape(clients, IMAGES)
     network = models.MLP((x.shape[-1], WIDTH, 10))
@@ -88,7 +83,7 @@ def rebuilt(seed: int, steps: int, clients: int) -> float:
 
 def accuracy(settings: Mapping[str, Any], seed: int, clients: int, algorithm: type = ClippedFedAvg, **more: Any) -> Any:
     """Of a run, on the last 1,000 digits."""
-    x, y = digits.shrunk()
+    x, y = small_digits()
     order = np.random.RandomState(seed).permutation(len(x))
     train, test = order[: settings["examples"]], order[settings["examples"] :]
     network = models.MLP((x[0].size, 10))
@@ -115,14 +110,14 @@ def one_seed(settings: Mapping[str, Any], seed: int) -> dict[str, dict[str, floa
     return found | {f"{CLIENTS[0]} clients, clipped at {SHORT}": short}
 
 
-def measure(settings: Mapping[str, Any], keep: Keep) -> dict[str, Any]:
+def measure(settings: Mapping[str, Any], keep: running.Keep) -> dict[str, Any]:
     """Arm -> what -> seed -> number."""
     return by_seed(settings, keep, "all arms", one_seed, settings)
 
 
 def probe() -> running.Probe:
     """Two clients that are attacked, and two rounds of eight clients with 160 digits."""
-    x, y = (part[:160] for part in digits.shrunk())
+    x, y = (part[:160] for part in small_digits())
     network = models.MLP((x[0].size, 10))
     data = partition.iid(y, 8, 0).clients(x, y, classes=10)
     methods = {
@@ -136,4 +131,4 @@ def probe() -> running.Probe:
 
 SETTINGS = {"examples": 4000, "attacked": 20, "seeds": 5, "seed": 0}
 SETTINGS |= {"rounds": 30, "local": {"lr": 0.5, "epochs": 5, "batch_size": None}}
-PRESETS = {"full": Experiment("privacy", SETTINGS, measure, probe, ("mnist5k",))}
+PRESETS = {"full": running.Experiment("privacy", SETTINGS, measure, probe, ("mnist5k",))}

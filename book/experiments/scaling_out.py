@@ -31,11 +31,9 @@ from benchmarks import flower_run
 from benchmarks.works import WORKS, Work
 from book.experiments.cfl_variants import RELATIVE
 from book.experiments.worlds import loss_and_predict, squared_error
-from fedlib import Key, models
+from fedlib import Key, local_batches, local_update, models
 from fedlib.algorithms import FedAvg
-from fedlib.data import local_batches
 from fedlib.engines.flower import leaves_client
-from fedlib.local import local_update
 from fedlib.params import broadcast
 
 from . import running

@@ -13,10 +13,9 @@ Breast Cancer, nobody was better than the rest, or columns meant the same at any
 Preset ``full`` takes about an hour on one core. FEMNIST's writers, femnist300, must be at hand (see `fedlib.datasets`).
 """
 
-import dataclasses
 import warnings
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property, lru_cache, partial
 from typing import Any
 
@@ -30,11 +29,10 @@ from book.experiments import running, tabular
 from book.experiments.cfl_variants import OURS, SteppedLGCFL, SteppedSplitHalfCFL
 from book.experiments.pair_predictors import train_on_gains
 from book.experiments.worlds import EXACT, enter, loss_of, small_characters, small_digits
-from fedlib import Algorithm, Key, algorithms, evaluation, models, partition, statistics
+from fedlib import Algorithm, ClientData, Key, algorithms, evaluation, models, partition, stack_rows, statistics
 from fedlib.algorithms.fedem import Mixture
 from fedlib.client.domain_net import DomainClassifier, DomainNet
 from fedlib.client.prototype_net import PrototypeNet
-from fedlib.data import ClientData, stack_rows
 from fedlib.extensions import FedCGKnownDomains
 from fedlib.extensions.mixture import em_domains
 from fedlib.server.distance_clusters import linkage
@@ -433,7 +431,7 @@ def probe() -> running.Probe:
     board = Board(SETTINGS | few | {"pair rounds": 1, "epochs": 1})
     worlds = {kind: board.world(kind, 0) for kind in KINDS if kind not in ("writers", "columns without names")}
     table = with_table(8, 0, **TABLE)
-    here = dataclasses.replace(worlds["unequal sizes"], group=np.arange(8) % 4)
+    here = replace(worlds["unequal sizes"], group=np.arange(8) % 4)
     tested: dict[str, Any] = {"level": 0.99, "every": 1, "min_size": 1}  # CFL tests its clusters in each round
     default = SteppedSplitHalfCFL(loss_of(here.nets.mixture))
     found: running.Probe = {f"{OURS}, default": [default.level, default.every, default.test_epochs]}
@@ -443,9 +441,9 @@ def probe() -> running.Probe:
         for world, name in (*runs, *((table, name) for name in (OURS, "LG-FedAvg", "FedSGCNN", *CONTROLS))):
             algorithm, start = board.methods(world, 0, 0.3, 0.1)[name](), world.nets.of(name).init(0)
             if name == "FedCG":
-                algorithm = dataclasses.replace(algorithm, teacher=partial(algorithm.teacher, dtype=torch.float64))
+                algorithm = replace(algorithm, teacher=partial(algorithm.teacher, dtype=torch.float64))
             if name == OURS:
-                algorithm = dataclasses.replace(algorithm, **tested)
+                algorithm = replace(algorithm, **tested)
             rounds, drawn = 2 + (name == "FedAvg, fine-tuned"), 8 if name == OURS or world is table else 4
             end = fedlib.fit(algorithm, start, world.train, rounds, drawn, **EXACT)
             numbers = running.numbers_of(algorithm, end) + running.scores_of(algorithm, end, world.test)

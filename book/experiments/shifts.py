@@ -30,8 +30,7 @@ import fedlib
 from book.experiments import running, scoreboard
 from book.experiments.scoreboard import CONTROLS, METHODS, PARTS, Board, Nets, World, cells
 from book.experiments.worlds import enter, shrunk
-from fedlib import ClientData, datasets, evaluation
-from fedlib.data import stack_rows
+from fedlib import ClientData, datasets, evaluation, stack_rows
 
 SHIFTS = ("P(x)", "P(y)", "P(y given x)", "P(x given y)")
 WITHOUT_LABELS = ("FedAvg", "FedProx", "SCAFFOLD", "FedAdam", "PACFL", "FedCG")  # serve a new client by its images
@@ -57,15 +56,6 @@ def turned(x: np.ndarray, angle: float) -> np.ndarray:
     return rotate(torch.as_tensor(x), angle).numpy() if angle else x
 
 
-def coloured(x: np.ndarray, colour: str) -> np.ndarray:
-    """Images (N, 1, 14, 14) as they are, or with three channels, of which that of the colour is full everywhere."""
-    if colour == "grey":
-        return x
-    found = x.repeat(3, axis=1)
-    found[:, COLOURS.index(colour)] = 255
-    return found
-
-
 def shifted(
     shift: str, grade: int, x: np.ndarray, y: np.ndarray, owner: np.ndarray, part: np.ndarray, seed: int
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -82,7 +72,9 @@ def shifted(
         found = np.empty((len(x), 3 if grade > 4 else 1, 14, 14), np.uint8)
         for client, way in zip(clients, ways[:, 0], strict=True):
             angle, colour = bank[way]
-            found[owner == client] = coloured(shrunk(turned(x[owner == client], angle)), colour)
+            found[owner == client] = shrunk(turned(x[owner == client], angle))
+            if colour != "grey":  # of three channels that of the colour is full everywhere
+                found[owner == client, COLOURS.index(colour)] = 255
         return found, y, distinct(ways)
     if shift == "P(y)":
         bank = [np.sort(rng.choice(10, 11 - grade, replace=False)) for _ in range(BANK)]

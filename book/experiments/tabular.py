@@ -13,9 +13,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from fedlib import datasets
+from fedlib import ClientData, datasets, stack_rows
 from fedlib.checks import check_number, check_whole
-from fedlib.data import ClientData, stack_rows
 from fedlib.partition.groups import feature_subsets
 from fedlib.partition.labels import one_group, random_of
 

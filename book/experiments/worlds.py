@@ -14,10 +14,8 @@ import torch
 from torch import Tensor
 
 from book.experiments.running import ROOT
-from fedlib import ClientData, Key, datasets
+from fedlib import ClientData, Key, datasets, local_batches, local_update
 from fedlib.checks import whole
-from fedlib.data import local_batches
-from fedlib.local import local_update
 from fedlib.losses import cross_entropy, mse
 from fedlib.params import Params, number_of_rows
 from fedlib.server.domain_graph import DomainGCN, glorot
@@ -133,8 +131,8 @@ def loss_and_predict(net: Callable[..., Tensor], classes: int | None) -> dict[st
 
 
 def shrunk(x: np.ndarray) -> np.ndarray:
-    """Images of 14 x 14 pixels, from 28 x 28."""
-    return x.reshape(-1, 1, 14, 2, 14, 2).mean((3, 5)).astype(np.uint8)
+    """Images (N, channels, side / 2, side / 2): means of 2 x 2 pixels."""
+    return x.reshape(len(x), -1, x.shape[-2] // 2, 2, x.shape[-1] // 2, 2).mean((3, 5)).astype(np.uint8)
 
 
 @cache

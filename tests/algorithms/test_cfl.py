@@ -8,7 +8,7 @@ import pytest
 import torch
 from cfl_worlds import LOSS, begin, conflicting, still_loss, train_one, weakest_cut, with_a_still_client
 from reference import flat, mean_by_examples
-from twins import LOCAL, classification_loss, client_data, fit, largest_difference, twin
+from twins import LOCAL, classification_loss, client_data, fit, largest_difference, regression_loss, twin
 
 import fedlib
 from fedlib.algorithms.cfl import CFL
@@ -39,11 +39,6 @@ def clustered_federated_learning(theta, c, world, t=0):
     return {i: (theta, t if stationary else None, tuple(c)) for i in c}
 
 
-def linear_loss(params, batch):
-    x, y, w = batch
-    return fedlib.losses.mse(x @ params["w"] + params["b"], y, w)
-
-
 def world(number):
     """Clients in one to three groups, with thresholds and sizes drawn at random; every fourth has convolutions."""
     random = np.random.RandomState(number)
@@ -58,7 +53,8 @@ def world(number):
         y = x @ truth[k % groups] + 0.2 * random.standard_normal(len(x))
         clients[3 * k + 2] = torch.from_numpy(x), torch.from_numpy(y)
     params = {"w": torch.zeros(5).double(), "b": torch.zeros(()).double()}
-    drawn = {"clients": clients, "loss": linear_loss, "params": params, "rounds": random.randint(8, 20)}
+    linear = regression_loss(lambda p, x: x @ p["w"] + p["b"])
+    drawn = {"clients": clients, "loss": linear, "params": params, "rounds": random.randint(8, 20)}
     return drawn | {"eps1": 10 ** random.uniform(-1.6, -0.5), "eps2": 10 ** random.uniform(-0.5, 0.2)}
 
 

@@ -9,7 +9,7 @@ from reference import batches, cohort, descend, flat, mean_by_examples
 from refusals import refusals
 from test_domain_graph import loop_adjacency as equation_6
 from test_domain_net import slow as equation_4
-from twins import assert_same, client_data, close, ragged_clients, start_of
+from twins import assert_same, classification_loss, client_data, close, ragged_clients, start_of
 
 import fedlib
 from fedlib.client.domain_net import DomainClassifier, DomainNet, part
@@ -39,22 +39,17 @@ def small_data(sizes=SIZES, scale=3):
     return client_data({k: (scale * x, y) for k, (x, y) in ragged_clients(sizes).items()})
 
 
-def make(network="CNN", kind=fedlib.algorithms.FedCG, layers=None, classifier=CLASSIFIER, domains=D, **settings):
-    net = DomainNet(NETS[network], domains, layers or LAYERS[network], classifier)
-
-    def loss(params, batch, w_d=None):
-        return fedlib.losses.cross_entropy(net(params, batch[0], w_d), *batch[1:])
-
-    return kind(loss, **{"net": net, "predict": net, **LOCAL, "warm_up": 1, **settings})
+def make(network="CNN", kind=fedlib.algorithms.FedCG, classifier=CLASSIFIER, **settings):
+    net = DomainNet(NETS[network], D, LAYERS[network], classifier)
+    return kind(classification_loss(net), **{"net": net, "predict": net, **LOCAL, "warm_up": 1, **settings})
 
 
 def known(network="MLP", **settings):
     return make(network, fedlib.extensions.FedCGKnownDomains, **{"teacher": by_brightness, **settings})
 
 
-def run(algorithm, data, rounds=3, size=COHORT, params=None, **settings):
-    params = params or start_of(algorithm.net)
-    return fedlib.fit(algorithm, params, data, rounds, size, seed=SEED, progress=False, **settings)
+def run(algorithm, data, rounds=3, size=COHORT, **settings):
+    return fedlib.fit(algorithm, start_of(algorithm.net), data, rounds, size, seed=SEED, progress=False, **settings)
 
 
 # ---- the paper ----
@@ -74,7 +69,7 @@ def connected(p, a, algorithm):
     return hat
 
 
-def slow(algorithm, data, rounds, size=COHORT):
+def slow(algorithm, data, rounds):
     """All clients' rounds; gives what the state of FedCG holds."""
     begin, one_hot = algorithm.init(start_of(algorithm.net), data, fedlib.Key(SEED)), torch.eye(D, dtype=torch.float64)
     theta = row(begin.models | begin.modules | begin.graph, 0)
@@ -90,7 +85,7 @@ def slow(algorithm, data, rounds, size=COHORT):
         found = {"domains": w, "prior": torch.stack(prior)}
     for t in range(1, rounds + 1):
         key, ends, pupils, targets = fedlib.Key(SEED, t), {}, {}, []
-        for i in cohort(clients, size, key):
+        for i in cohort(clients, COHORT, key):
             (x, y), k = clients[i], list(clients).index(i)
             target = w[k, : n[k]] if mended else one_hot[CLASSIFIER(teacher, x).argmax(1)]
             w_d = one_hot[target.argmax(1)]

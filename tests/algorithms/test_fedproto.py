@@ -5,14 +5,13 @@ from functools import partial
 import pytest
 import torch
 from reference import batches, cohort, mean_by_examples
-from refusals import refusals
 from torch import nn
 from torch.nn.functional import cross_entropy
-from twins import PlainCNN, client_data, ragged_clients, start_of
+from twins import PlainCNN, classification_loss, client_data, ragged_clients, start_of
 
 import fedlib
 from fedlib.client.prototype_net import PrototypeNet
-from fedlib.models import CNN, MLP, Model
+from fedlib.models import CNN, MLP
 
 SEED, ROUNDS, CLASSES, SIZE = 3, 4, 5, 8
 LOCAL = {"lr": 0.1, "batch_size": 6, "epochs": 2}
@@ -30,18 +29,14 @@ def few_classes(sizes=SIZES, first=0, seed=0):
     return clients
 
 
-def make(nets=(DENSE, IMAGES), nearest=True, **settings):
+def make(nets=(DENSE, IMAGES), **settings):
     net = PrototypeNet(nets)
-
-    def loss(params, batch, h=None):
-        return fedlib.losses.cross_entropy(net(params, batch[0], h), *batch[1:])
-
     settings = LOCAL | {"architecture": range(len(nets)), "optimizer": SGD} | settings
-    return fedlib.algorithms.FedProto(loss, net=net, predict=net.nearest if nearest else net, **settings)
+    return fedlib.algorithms.FedProto(classification_loss(net), net=net, predict=net.nearest, **settings)
 
 
-def fit(algorithm, rounds=ROUNDS, size=None, clients=None, **settings):
-    data = client_data(clients or few_classes())
+def fit(algorithm, rounds=ROUNDS, size=None, **settings):
+    data = client_data(few_classes())
     settings = {"seed": SEED, "eval_data": data, "progress": False} | settings
     return fedlib.fit(algorithm, start_of(algorithm.net), data, rounds, size, **settings)
 
@@ -142,7 +137,7 @@ def test_equals_the_slow_loop(case):
         assert score["loss"] == pytest.approx(float(cross_entropy(modules[k].dense2(h), y).detach()), abs=1e-10)
 
 
-# --- new clients, costs, checkpoints, mistakes ------------------------------------------------------------------------
+# --- new clients, costs, checkpoints ------------------------------------------------------------------------
 
 
 @pytest.mark.parametrize("rounds", [1, 3])
@@ -173,15 +168,3 @@ def test_costs():
         assert entry["examples"] == 2 * sum(n) and entry["flops (prototypes)"] == n[0] * embed[0] + n[1] * embed[1]
         trained = sum(2 * n[a] * 3 * (embed[a] + 2 * SIZE * CLASSES) for a in (0, 1))
         assert entry["flops"] - entry["flops (prototypes)"] == trained
-
-
-RELU = Model(nn.Sequential(nn.Linear(2, 2), nn.ReLU()))
-MISTAKES = {
-    r"architecture must number some of 2 nets; got \(0, 2\)": lambda: make(architecture=(0, 2)),
-    r"architecture must number some of 2 nets; got \(\)": lambda: make(architecture=()),
-    "last layers must have one shape": lambda: PrototypeNet((DENSE, MLP((36, 9, CLASSES)))),
-    "must be a tuple of Model of a torch.nn.Seq": lambda: PrototypeNet(()),
-    "must be a tuple of Model of a torch.nn.Sequential": lambda: PrototypeNet((RELU,)),
-    "of Model of a torch.nn.Sequential that ends with": lambda: PrototypeNet((Model(PlainDense()),)),
-}
-test_mistakes_are_told = refusals({ValueError: MISTAKES})

@@ -100,9 +100,14 @@ def gaps(read: Read, where: Where, a: Names, b: Names, *scores: str) -> list[dic
     return found
 
 
+def claim(holds: Callable[..., bool]) -> Callable[..., Claim]:
+    """A maker of claims: with ``@claim``, ``holds(read, *more)`` is called as ``holds(*more)``, and asked later."""
+    return lambda *more, **named: lambda read: holds(read, *more, **named)
+
+
 def every(*claims: Claim) -> Claim:
     """All of them hold."""
-    return lambda read: all(claim(read) for claim in claims)
+    return lambda read: all(one(read) for one in claims)
 
 
 def says(

@@ -37,7 +37,7 @@ def test_who_is_scored_on_what(monkeypatch):
     """60, 20 and 20 % of the writers with enough images, and no image in two places."""
     writer = np.repeat(np.arange(12), [100] * 10 + [99, 120])
     x = np.arange(len(writer)).reshape(-1, 1, 1, 1) % 256
-    monkeypatch.setattr(chapter, "characters", lambda: (x.astype(np.uint8), np.arange(len(writer)) % 62, writer))
+    monkeypatch.setattr(chapter, "femnist", lambda: (x.astype(np.uint8), np.arange(len(writer)) % 62, writer))
     found = chapter.world(chapter.FULL)
     parts = [found.train, *found.validation, *found.test]
     people = [set(p.id.tolist()) for p in parts]

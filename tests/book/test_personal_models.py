@@ -52,7 +52,7 @@ def test_no_writer_is_two_clients(monkeypatch):
     writer = np.repeat(np.arange(70), sizes)
     y = np.arange(len(writer)) % 62
     x = np.repeat(writer, 196).reshape(-1, 1, 14, 14).astype(np.uint8)  # an image shows its writer
-    monkeypatch.setattr(chapter, "characters", lambda: (x, y, writer))
+    monkeypatch.setattr(chapter, "small_characters", lambda: (x, y, writer))
     settings = chapter.WRITERS | {"clients": 20, "new clients": 10, "clients of the seed that chooses": 12}
     chosen = set()
     for seed in (9, 0, 1):

@@ -2,7 +2,6 @@
 
 import re
 import subprocess
-import sys
 
 import pytest
 
@@ -20,13 +19,11 @@ ROW = re.compile(r"^\| \[([\w.-]+)\]\(https://\S+\) \| ([\w, ]+) \| \w[^|]+ \|$"
 
 
 @pytest.mark.parametrize(("schema", "patterns"), SCHEMAS.items(), ids=SCHEMAS)
-def test_files_have_the_form_that_their_readers_expect(schema, patterns):
+def test_files_have_the_form_that_their_readers_expect(schema, patterns, run_python):
     files = [file.relative_to(ROOT) for pattern in patterns for file in ROOT.glob(pattern)]
     assert files
-    command = (sys.executable, "-m", "check_jsonschema", "--default-filetype", "yaml", "--builtin-schema")
-    arguments = [*command, f"vendor.{schema}", *map(str, files)]  # a schema that check-jsonschema brings along
-    run = subprocess.run(arguments, capture_output=True, text=True, check=False, cwd=ROOT)
-    assert run.returncode == 0, run.stdout + run.stderr
+    schema = ("--builtin-schema", f"vendor.{schema}")  # which check-jsonschema brings along
+    run_python("-m", "check_jsonschema", "--default-filetype", "yaml", *schema, *files, cwd=ROOT)
 
 
 def test_workflows_agree_on_their_actions():

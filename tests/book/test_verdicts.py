@@ -109,24 +109,35 @@ def against_old(monkeypatch, new, old, *more, paper=45):
     return judged(monkeypatch, {"new": new, "old": old}, *cells)
 
 
+def points(value):
+    """The row of a difference."""
+    return row(value, metric="accuracy_points")
+
+
 SINGLE = [
-    (50, 3, [0.53, 0.54, 0.55], "reproduced"),
-    (50, 1, [0.53, 0.54, 0.55], "not reproduced"),
-    (50, math.nan, [0.539, 0.54, 0.541], "not reproduced"),
-    (52.5, math.nan, [0.539, 0.54, 0.541], "reproduced"),  # within the slack
-    (50, 3, [0.3, 0.5, 0.7], "undecided"),  # too wide to miss
-    (74, 30.9, [0.46, 0.47, 0.48], "undecided"),  # the published one is
-    (74, 20, [0.46, 0.47, 0.48], "not reproduced"),  # it is, and missed all the same
-    (60, 3, [0.30, 0.35, 0.40], "not reproduced"),  # wide, and missed all the same
-    (50, math.nan, [0.5], "undecided"),  # one run
-    (50, math.nan, [0.545], "undecided"),
-    (50, math.nan, [0.63], "not reproduced"),  # and far from it
+    (row(50, 3), [0.53, 0.54, 0.55], "reproduced"),
+    (row(50, 1), [0.53, 0.54, 0.55], "not reproduced"),
+    (row(50), [0.539, 0.54, 0.541], "not reproduced"),
+    (row(52.5), [0.539, 0.54, 0.541], "reproduced"),  # within the slack
+    (row(50, 3), [0.3, 0.5, 0.7], "undecided"),  # too wide to miss
+    (row(74, 30.9), [0.46, 0.47, 0.48], "undecided"),  # the published one is
+    (row(74, 20), [0.46, 0.47, 0.48], "not reproduced"),  # it is, and missed all the same
+    (row(60, 3), [0.30, 0.35, 0.40], "not reproduced"),  # wide, and missed all the same
+    (row(50), [0.5], "undecided"),  # one run
+    (row(50), [0.545], "undecided"),
+    (row(50), [0.63], "not reproduced"),  # and far from it
+    # a difference needs its sign
+    (points(1.0), [0.010, 0.011, 0.009], "reproduced"),
+    (points(1.0), [0.00, 0.02, 0.01], "undecided"),  # it overlaps, but may as well be nothing
+    (points(20.0), [0.010, 0.011, 0.009], "direction holds"),
+    (points(-20.0), [0.010, 0.011, 0.009], "not reproduced"),
+    (points(25.0), [0.26], "direction holds"),  # one run, but by more than chance
 ]
 
 
-@pytest.mark.parametrize(("value", "half", "ours", "word"), SINGLE)
-def test_a_single_figure(monkeypatch, value, half, ours, word):
-    assert judged(monkeypatch, {"new": ours}, row(value, half))[0] == word
+@pytest.mark.parametrize(("cell", "ours", "word"), SINGLE)
+def test_a_single_figure(monkeypatch, cell, ours, word):
+    assert judged(monkeypatch, {"new": ours}, cell)[0] == word
 
 
 LEVEL = [0.49, 0.50, 0.51]
@@ -157,28 +168,13 @@ def test_the_compared_row_is_that_of_the_same_setting(monkeypatch):
     assert found == "direction holds"
 
 
-DIFFERENCES = [
-    (1.0, [0.010, 0.011, 0.009], "reproduced"),
-    (1.0, [0.00, 0.02, 0.01], "undecided"),  # it overlaps, but may as well be nothing
-    (20.0, [0.010, 0.011, 0.009], "direction holds"),
-    (-20.0, [0.010, 0.011, 0.009], "not reproduced"),
-    (25.0, [0.26], "direction holds"),  # one run, but by more than chance
-]
-
-
-@pytest.mark.parametrize(("value", "ours", "word"), DIFFERENCES)
-def test_a_difference_needs_its_sign(monkeypatch, value, ours, word):
-    assert judged(monkeypatch, {"new": ours}, row(value, metric="accuracy_points"))[0] == word
-
-
-POINT = row(1.0, metric="accuracy_points")
 SEEDS = [
     (row(50, 3), [0.3, 0.5, 0.7], "18"),  # a half width of ten points: 2.11 of 0.2 over the root of 18
-    (POINT, [0.00, 0.02, 0.01], "7"),  # until the sign is certain
-    (POINT, [-0.02, 0.02, 0.0], "more than 1000"),
+    (points(1.0), [0.00, 0.02, 0.01], "7"),  # until the sign is certain
+    (points(1.0), [-0.02, 0.02, 0.0], "more than 1000"),
     (row(50, 3), [0.53, 0.54, 0.55], ""),
     (row(50, 30), [0.53, 0.54, 0.55], ""),  # no seed of ours narrows the published interval
-    (POINT, [0.0], ""),  # one run has no spread
+    (points(1.0), [0.0], ""),  # one run has no spread
 ]
 
 

@@ -1,6 +1,6 @@
 """Split-half CFL with local layers: what split-half CFL is for the shared ones."""
 
-from dataclasses import dataclass, fields, replace
+from dataclasses import fields, replace
 
 import numpy as np
 import torch
@@ -9,6 +9,7 @@ from reference import descend, flat
 from twins import LOCAL, assert_same, client_data, largest_difference, ragged_clients, regression_loss, start_of, twin
 
 import fedlib
+from book.experiments.cfl_variants import OneCut
 from fedlib.extensions import LGCFL, SplitHalfCFL, lg_cfl
 from fedlib.params import number_of_rows, row
 from fedlib.server.split_tree import walk
@@ -16,23 +17,6 @@ from fedlib.server.split_tree import walk
 PARAMS = twin("MLP")[0]
 OFTEN = {"level": 0.9, "every": 3, "test_epochs": 4}
 RAGGED, GROUPS = client_data(ragged_clients()), client_data(conflicting())
-
-
-@dataclass(frozen=True)
-class OneCut(LGCFL):
-    """Cut once, after a given round."""
-
-    level: float = 0.0
-    after: int = 10
-
-    def decide(self, state, c, *evidence):
-        return state.round == self.after, False
-
-    def cut(self, state, update, c, i):
-        return fedlib.algorithms.CFL.cut(self, state, update, c, i)
-
-    def part(self, state, update, i):
-        return fedlib.algorithms.CFL.part(self, state, update, i)
 
 
 def fit(algorithm, data=RAGGED, rounds=8, params=PARAMS, **more):

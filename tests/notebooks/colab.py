@@ -16,6 +16,7 @@ VERSIONS = dict(line.split("==") for line in LINES if line and not line.startswi
 SITE = ROOT / "tests/notebooks/colab_site"
 # As a processor without today's instructions computes.
 OTHER_ROUNDING = {"ATEN_CPU_CAPABILITY": "default", "ONEDNN_MAX_CPU_ISA": "SSE41", "MKL_CBWR": "COMPATIBLE"}
+distributions_of = cache(metadata.packages_distributions)  # takes seconds
 
 
 def executed(notebook, folder, parameters, limit=300):
@@ -68,17 +69,12 @@ def installed_by(setup):
     return set(re.findall(r'"pip", "install", "-q", "([\w-]+)"', setup))
 
 
-@cache
-def _packages():
-    return metadata.packages_distributions()
-
-
 def missing(installed):
     """Importable names that this machine has and Colab lacks."""
     there = with_needs({*VERSIONS, *installed})
     ours = {"fedlib", "pip", "setuptools", "pkg_resources", "_distutils_hack"}
     return {
         package
-        for package, distributions in _packages().items()
+        for package, distributions in distributions_of().items()
         if package not in ours and not package.startswith("_") and not {normal(d) for d in distributions} & there
     }

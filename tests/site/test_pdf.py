@@ -94,9 +94,7 @@ def test_sheets_have_a_size_and_the_number_of_the_book(out):
     book = PdfReader(out / "book.pdf")
     assert {(round(float(s.mediabox.width)), round(float(s.mediabox.height))) for s in book.pages} == {(595, 842)}
     parts = {book.get_destination_page_number(mark) - FRONT + 1 for mark in named(book.outline)[1:-1]}
-    assert numbers(book.pages) == [0] * FRONT + [
-        0 if number in parts else number for number in range(1, len(book.pages) - FRONT + 1)
-    ]
+    assert numbers(book.pages) == [0] * FRONT + [0 if n in parts else n for n in range(1, len(book.pages) - FRONT + 1)]
     for name in ("01_fedavg", "12_who_helps_whom"):
         sheets = PdfReader(out / f"{name}.pdf").pages
         first, *_ = said = numbers(sheets)

@@ -12,15 +12,12 @@ FIRST, SCORE, LAST = "first twenty rounds", "chosen by validation", "last ten ro
 beats, printed = partial(claiming.beats, NAME), partial(claiming.printed, NAME)
 
 
-def undecided(a, b, difference, half_width):
+@claiming.claim
+def undecided(read, a, b, difference, half_width):
     """Five seeds cannot tell, and this is the interval."""
-
-    def ask(read):
-        (found,) = claiming.gaps(read, NAME, a, b, SCORE)
-        told = shows(found["difference"], difference) and shows(found["half_width"], half_width)
-        return told and (found["verdict"], found["seeds"]) == (UNDECIDED, 5)
-
-    return ask
+    (found,) = claiming.gaps(read, NAME, a, b, SCORE)
+    told = shows(found["difference"], difference) and shows(found["half_width"], half_width)
+    return told and (found["verdict"], found["seeds"]) == (UNDECIDED, 5)
 
 
 def a_third_of_the_lead(read):

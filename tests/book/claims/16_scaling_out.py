@@ -2,7 +2,7 @@
 
 from collections import Counter
 
-from book.claiming import RELATIVE, at, every, shows, times_as_long
+from book.claiming import RELATIVE, at, claim, every, shows, times_as_long
 
 PAGE = "notebooks/16_scaling_out.ipynb"
 SPEED, FLOWER = "scaling_out", "scaling_out_flower"
@@ -27,14 +27,11 @@ def convolutions_gain_less(read):
     return all(0 < 4 * convolutions < small for convolutions, small in pairs)
 
 
-def slower(work, libraries, least, most):
+@claim
+def slower(read, work, libraries, least, most):
     """Between how many times as long other libraries take for one work."""
-
-    def ask(read):
-        found = [times_as_long(read, work, name) for name in libraries]
-        return shows(min(found), least) and shows(max(found), most)
-
-    return ask
+    found = [times_as_long(read, work, name) for name in libraries]
+    return shows(min(found), least) and shows(max(found), most)
 
 
 def on_the_card(read):
@@ -60,16 +57,13 @@ def all_came_back(read):
     )
 
 
-def sends(name, **wanted):
+@claim
+def sends(read, name, **wanted):
     """Bytes that a client sends, by kind: in sums, and in rows of its own."""
-
-    def ask(read):
-        found = Counter()
-        for leaf in read(FLOWER)[name]["leaves a client"]:
-            found[leaf["name"].split("/")[0]] += leaf["bytes"]
-        return {kind: found[kind] for kind in wanted} == wanted
-
-    return ask
+    found = Counter()
+    for leaf in read(FLOWER)[name]["leaves a client"]:
+        found[leaf["name"].split("/")[0]] += leaf["bytes"]
+    return {kind: found[kind] for kind in wanted} == wanted
 
 
 def chunks(read, clients):

@@ -5,7 +5,7 @@ import re
 import statistics
 
 import numpy as np
-from book.claiming import OURS, RELATIVE, every, ratio, shows, so_many, values
+from book.claiming import OURS, RELATIVE, claim, every, ratio, shows, so_many, values
 
 from fedlib.extensions import SplitHalfCFL
 
@@ -81,14 +81,11 @@ def default_rule(read):
     return best_and_end(one, "0.50", 45, "0.47") and (one["splits"], one["ARI"]) == ([20, 40, 40], 1) and loses
 
 
-def prepared(how, best, when, end):
+@claim
+def prepared(read, how, best, when, end):
     """A line on one group by itself."""
-
-    def holds(read):
-        ((_, run),) = read("cfl_figure3_group")[f"five layers: {how}"].items()
-        return best_and_end(run, best, when, end) and run["rounds"][-1] == run["lasted"] == 60
-
-    return holds
+    ((_, run),) = read("cfl_figure3_group")[f"five layers: {how}"].items()
+    return best_and_end(run, best, when, end) and run["rounds"][-1] == run["lasted"] == 60
 
 
 SMALLER, WIDER = "five layers: all three", "wider: all three"
@@ -100,15 +97,11 @@ def whole(read, network=SMALLER, seed=0, result="cfl_figure3"):
     return run if run["lasted"] == 200 else {}
 
 
-def in_round(*when, **which):
+@claim
+def in_round(read, *when, **which):
     """The accuracy of such a run after some rounds is as printed."""
-
-    def holds(read):
-        run = whole(read, **which)
-        found = [run["accuracy"][run["rounds"].index(t)] for t, _ in when]
-        return all(shows(score, printed) for score, (_, printed) in zip(found, when, strict=True))
-
-    return holds
+    run = whole(read, **which)
+    return all(shows(run["accuracy"][run["rounds"].index(t)], printed) for t, printed in when)
 
 
 def triples(read):
@@ -241,18 +234,15 @@ def calm(lengths, runs, name):
     return every(split(0, runs, name), by_lengths(lengths, runs, name))
 
 
-def rule_row(rule, *rightly, median):
+@claim
+def rule_row(read, rule, *rightly, median):
     """A rule that splits no clients that agree, and so many runs rightly, at first and aside; the median round."""
-
-    def holds(read):
-        sets = "cfl_rule", "cfl_rule_aside"
-        calm = [cut for name in sets for cut in first_cuts(read, rule, name, planted=False) if cut]
-        first, aside = (first_cuts(read, rule, name, planted=True) for name in sets)
-        right = [(sum(cut is not None and cut[1] for cut in cuts), len(cuts)) for cuts in (first, aside)]
-        waits = statistics.median(cut[0] if cut else math.inf for cut in first)
-        return not calm and right == [*rightly] and all(cut[1] for cut in first if cut) and waits == median
-
-    return holds
+    sets = "cfl_rule", "cfl_rule_aside"
+    calm = [cut for name in sets for cut in first_cuts(read, rule, name, planted=False) if cut]
+    first, aside = (first_cuts(read, rule, name, planted=True) for name in sets)
+    right = [(sum(cut is not None and cut[1] for cut in cuts), len(cuts)) for cuts in (first, aside)]
+    waits = statistics.median(cut[0] if cut else math.inf for cut in first)
+    return not calm and right == [*rightly] and all(cut[1] for cut in first if cut) and waits == median
 
 
 CLAIMS = {

@@ -1,6 +1,5 @@
 """What the account of FedCG says of its stored runs."""
 
-import statistics
 from functools import partial
 
 import numpy as np
@@ -133,15 +132,12 @@ def effect(word, part, places, score=LATE, **more):
     return says(word, places, f"effect of {part}", 0.0, score, **more)
 
 
-def helps(number, part, places, low, high):
+@claiming.claim
+def helps(read, number, part, places, low, high):
     """A part adds something late in training in so many of four places, and there between these two."""
-
-    def ask(read):
-        gaps = claiming.gaps(read, places, f"effect of {part}", 0.0, LATE)
-        told = [gap["difference"] for gap in gaps if gap["verdict"] == HOLDS]
-        return (len(told), len(gaps)) == (number, 4) and all(low < difference < high for difference in told)
-
-    return ask
+    gaps = claiming.gaps(read, places, f"effect of {part}", 0.0, LATE)
+    told = [gap["difference"] for gap in gaps if gap["verdict"] == HOLDS]
+    return (len(told), len(gaps)) == (number, 4) and all(low < difference < high for difference in told)
 
 
 def costs_in_every_seed(score, *texts):
@@ -168,18 +164,14 @@ NO_GRAPH = "FedCG, no graph"
 GRAPHS = [f"FedCG {a}{w}{relu}" for a in "UH" for w in ("", " W") for relu in ("", " ReLU")]
 
 
-def verdicts(counts, arms, **points):
+@claiming.claim
+def verdicts(read, counts, arms, **points):
     """So many verdicts on "the first of two arms is above the second" on both data sets: each word; and by what."""
-
-    def ask(read):
-        found = [gap for a, b in arms for gap in claiming.gaps(read, CODES, a, b, "accuracy")]
-        words = [gap["verdict"] for gap in found]
-        told = {gap["verdict"]: 100 * gap["difference"] for gap in found if gap["verdict"] != UNDECIDED}
-        return [words.count(w) for w in (HOLDS, UNDECIDED, OPPOSITE)] == counts and all(
-            claiming.shows(told[word], text) for word, text in points.items()
-        )
-
-    return ask
+    found = [gap for a, b in arms for gap in claiming.gaps(read, CODES, a, b, "accuracy")]
+    words = [gap["verdict"] for gap in found]
+    told = {gap["verdict"]: 100 * gap["difference"] for gap in found if gap["verdict"] != UNDECIDED}
+    right = all(claiming.shows(told[word], text) for word, text in points.items())
+    return right and [words.count(w) for w in (HOLDS, UNDECIDED, OPPOSITE)] == counts
 
 
 def pairs_of(counts, first, second, **points):
@@ -263,7 +255,7 @@ def seeds_differ_more(read):
     """The spread of a method's seeds against the largest distance of means; SCAFFOLD, FedAvgM and CFL apart."""
     found = {row: claiming.values(scores, "accuracy") for row, scores in rows(read).items()}
     apart = "SCAFFOLD", "FedAvgM", "CFL, relative lengths"
-    means = [statistics.mean(some) for row, some in found.items() if row not in apart]
+    means = [sum(some) / len(some) for row, some in found.items() if row not in apart]
     return min(max(some) - min(some) for some in found.values()) > 2 * (max(means) - min(means)) > 0
 
 
