@@ -4,14 +4,13 @@ The federations of chapter 13, twenty clients with the two architectures in turn
 thirty digits, mostly of three classes (experiment 1); with ``few``, two images of each of the ten digits (experiment
 2). The learning rate is 0.3 for all. Each client is scored on the test images of its own classes.
 
-The controls are in ``few`` alone, after its first number of rounds. The first three differ from FedProto only in the
-clients whose class means pull a client: itself, those of its architecture, or those of the other one. A client's own
-means are also "spread", which moves them to a mean of 0 and stretches each to a length of 1. With "FedProto, frozen",
-FedProto's last prototypes are the targets of a second training from round 1 on. With "frozen, digits swapped" each
-digit has the target of the next, and with "frozen, turned" a random rotation about their mean moves all targets and
-keeps their distances. "Equidistant targets" are all equally far apart, with the mean and the mean square of FedProto's
-distances from it. "Drawn alone" are such targets that differ from client to client and come from no other, with a mean
-of 0 and one length. Clients alone also train at half and at twice the rate. That preset takes ten minutes on one core.
+The controls are in ``few`` alone, after its first number of rounds. A client may be pulled by its "own prototypes" or
+by the means of the "other design" alone. "Short" and "long" own prototypes are stretched about their mean until they
+are 1 or 6 away from it on average (root mean square). With "FedProto, frozen", FedProto's last prototypes are the
+targets of a second training from round 1 on, and with "frozen, digits swapped" each digit has the target of the next.
+Targets "drawn alone" by each client are equally far apart, with a mean of 0 and length 1, and "zero" pulls all
+embeddings to 0. Clients alone also train at half the rate and at a third more. Lengths are those of the embeddings of test
+images. That preset takes ten minutes on one core.
 """
 
 from collections.abc import Sequence
@@ -34,13 +33,11 @@ from fedlib.params import Params, put
 
 KINDS = "dense", "convolutional"
 METHODS = "alone", "FedProto"
-FROZEN, SWAPPED, TURNED = "FedProto, frozen", "frozen, digits swapped", "frozen, turned"
-EQUIDISTANT = "equidistant targets"
-FIXED = FROZEN, SWAPPED, TURNED, EQUIDISTANT
-DRAWN = {f"drawn alone, length {n}": n for n in (1, 2, 4)}
-RATES = {"alone, half the rate": 0.15, "alone, twice the rate": 0.6}
-SPREAD = "own prototypes, spread"
-CONTROLS = "own prototypes", SPREAD, "own design", "other design", *FIXED, *DRAWN, *RATES
+FROZEN, SWAPPED = "FedProto, frozen", "frozen, digits swapped"
+DRAWN, ZERO = "drawn alone", "zero"
+SCALES = {"own prototypes, short": 1.0, "own prototypes, long": 6.0}
+RATES = {"alone, half the rate": 0.15, "alone, a third more": 0.4}
+CONTROLS = "own prototypes", *SCALES, "other design", FROZEN, SWAPPED, DRAWN, ZERO, *RATES
 TRAINING = {"lr": 0.3, "epochs": 2, "batch_size": 10}
 SETTINGS = {"clients": 20, "digits": 30, "test": 400, "rounds": [20, 60], "seed": 100, "seeds": 10}
 FEW = {"clients": 20, "each": 2, "test": 400, "rounds": [60, 120], "seed": 100, "seeds": 10}
@@ -50,14 +47,14 @@ FEW = {"clients": 20, "each": 2, "test": 400, "rounds": [60, 120], "seed": 100, 
 class Pulled(FedProto):
     """FedProto in which each client has targets of its own, which are given (K, Y, h), or the means of some clients.
 
-    With ``of[k, i]`` 1, the means of client i pull client k. With `spread`, the targets of a client, which has all
-    classes, are moved to a mean of 0 and stretched to a length of 1. All clients take part in each round, so what they
+    With ``of[k, i]`` 1, the means of client i pull client k. With a `scale`, the targets of a client, which has all
+    classes, are stretched about their mean to this root mean square. All clients take part in each round, so what they
     sent in the last one is what their networks say now.
     """
 
     of: Tensor | None = None
     given: Tensor | None = None
-    spread: bool = False
+    scale: float | None = None
 
     def targets(self, local: Params, prototypes: Params, data: ClientData) -> tuple[Tensor, Tensor]:
         """Targets (K, Y, h), and 1 for those that pull (K, Y)."""
@@ -67,8 +64,10 @@ class Pulled(FedProto):
         count = self.of.to(count)[:, :, None] * count * prototypes["known"].amax()  # (K, K, Y); round 1 has none
         total = count.sum(1)
         target = torch.einsum("kiy,iyh->kyh", count, mean) / total.clamp(min=1)[..., None]
-        if self.spread:
-            target = torch.nn.functional.normalize(target - target.mean(1, keepdim=True), dim=2)
+        if self.scale and total.min() > 0:
+            middle = target.mean(1, keepdim=True)
+            size = (target - middle).square().sum(2).mean(1).sqrt()[:, None, None]
+            target = middle + self.scale * (target - middle) / size
         return target, (total > 0).to(mean)
 
     def train_networks(self, local: Params, prototypes: Params, data: ClientData, key: Key) -> tuple[Params, Tensor]:
@@ -113,48 +112,49 @@ def deal(settings: dict[str, Any], seed: int) -> tuple[ClientData, Tensor, Tenso
 def who_pulls(method: str, clients: int) -> Tensor:
     """For each client, 1 for those whose class means pull it (K, K); none pulls a client alone."""
     kind = torch.arange(clients) % 2
-    same = kind[:, None] == kind
-    some = {"own prototypes": torch.eye(clients), SPREAD: torch.eye(clients), "own design": same, "other design": ~same}
-    return some.get(method, torch.full((clients, clients), float(method == "FedProto")))
+    if method == "other design":
+        return (kind[:, None] != kind).float()
+    own = torch.eye(clients) * method.startswith("own prototypes")
+    return own if method not in ("FedProto", FROZEN, SWAPPED) else torch.ones(clients, clients)
 
 
-def targets(method: str, last: Tensor, seed: int) -> Tensor:
-    """What becomes of FedProto's last prototypes (Y, h); a turn about their mean keeps all distances."""
-    draw = torch.randn(last.shape[1], last.shape[1], generator=torch.Generator().manual_seed(seed))
-    turn, middle = torch.linalg.qr(draw.to(last)).Q, last.mean(0)
-    if method == TURNED:
-        return middle + (last - middle) @ turn
-    if method in (EQUIDISTANT, *DRAWN):
-        corners = turn[: len(last)] - turn[: len(last)].mean(0)  # of perpendicular directions
-        if method in DRAWN:
-            return corners * DRAWN[method] / corners.norm(dim=1, keepdim=True)
-        return middle + corners * (last - middle).norm() / corners.norm()
-    return last.roll(-1, 0) if method == SWAPPED else last
+def corners(seed: int) -> Tensor:
+    """Ten targets of length 1 that are equally far apart and have a mean of 0 (Y, h)."""
+    turn = torch.linalg.qr(torch.randn(32, 32, generator=torch.Generator().manual_seed(seed))).Q
+    return torch.nn.functional.normalize(turn[:10] - turn[:10].mean(0), dim=1)
 
 
-def predictions(method: str, data: ClientData, x: Tensor, rounds: int, seed: int, **how: Any) -> Tensor:
-    """What each client's network says of the images, of shape (K, images, 10)."""
+def predictions(method: str, data: ClientData, x: Tensor, rounds: int, seed: int, **how: Any) -> tuple[Tensor, Tensor]:
+    """What each client's network says of the images (K, images, 10), and their embeddings (K, images, h)."""
     both = PrototypeNet(networks())
     training = {"net": both, "architecture": (0, 1), **TRAINING, "lr": RATES.get(method, TRAINING["lr"])}
-    start = both.init(seed)
-    pulled = {"of": who_pulls("FedProto" if method in FIXED else method, len(data)), "spread": method == SPREAD}
-    if method not in DRAWN:
-        rule = Pulled(loss_of(both), **pulled, **training)
+    start, given = both.init(seed), None
+    if method == DRAWN:
+        given = torch.stack([corners(1000 * seed + k) for k in range(len(data))]).to(x)
+    elif method == ZERO:
+        given = torch.zeros(len(data), *both.shape).to(x)
+    rule = Pulled(loss_of(both), of=who_pulls(method, len(data)), scale=SCALES.get(method), given=given, **training)
+    end = fedlib.fit(rule, start, data, rounds, seed=seed, **how)
+    if method in (FROZEN, SWAPPED):
+        last = end.state.prototypes["prototype"][0].roll(-1 if method == SWAPPED else 0, 0)
+        rule = Pulled(loss_of(both), given=last.expand(len(data), -1, -1), **training)
         end = fedlib.fit(rule, start, data, rounds, seed=seed, **how)
-    if method in (*FIXED, *DRAWN):
-        last = start["prototype"].to(x) if method in DRAWN else end.state.prototypes["prototype"][0]
-        drawn = [1000 * seed + k if method in DRAWN else seed for k in range(len(data))]
-        rule = Pulled(loss_of(both), given=torch.stack([targets(method, last, s) for s in drawn]), **training)
-        end = fedlib.fit(rule, start, data, rounds, seed=seed, **how)
-    return torch.vmap(both, in_dims=(0, None))(rule.client_params(end.state, torch.arange(len(data))), x)
+    params = rule.client_params(end.state, torch.arange(len(data)))
+    said, h = (torch.vmap(net, in_dims=(0, None))(params, x) for net in (both, both.embed))
+    return said, h
 
 
 def scores(method: str, rounds: int, settings: dict[str, Any], seed: int) -> dict[str, float]:
-    """The mean accuracy of the clients of each architecture."""
+    """The mean accuracy of the clients of each architecture, and the mean length of their embeddings."""
     data, x, y, own = deal(settings, seed)
-    right = (predictions(method, data, x, rounds, seed, **ON_CPU).argmax(2) == y) & own
-    accuracy = right.sum(1) / own.sum(1)
-    return {f"{kind}, {rounds}": round(float(accuracy[k::2].mean()), 4) for k, kind in enumerate(KINDS)}
+    said, h = predictions(method, data, x, rounds, seed, **ON_CPU)
+    right = (said.argmax(2) == y) & own
+    found = {"": right.sum(1) / own.sum(1), " length": h.norm(dim=2).mean(1)}
+    return {
+        f"{kind}{what}, {rounds}": round(float(values[k::2].mean()), 4)
+        for what, values in found.items()
+        for k, kind in enumerate(KINDS)
+    }
 
 
 def measure(settings: dict[str, Any], keep: running.Keep, arms: Sequence[str]) -> dict[str, Any]:
@@ -171,7 +171,7 @@ def measure(settings: dict[str, Any], keep: running.Keep, arms: Sequence[str]) -
 def probe_of(settings: dict[str, Any], arms: Sequence[str]) -> running.Probe:
     """Two rounds of six clients."""
     data, x, _, own = deal(settings | {"clients": 6, "test": 20}, 0)
-    found = {m: predictions(m, data, x.double(), 2, 0, **EXACT) for m in arms}
+    found = {m: predictions(m, data, x.double(), 2, 0, **EXACT)[0] for m in arms}
     return {m: (said.double() * own[..., None]).sum((1, 2)).tolist() for m, said in found.items()}
 
 

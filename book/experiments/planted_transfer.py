@@ -316,6 +316,7 @@ def foretold(settings: Settings, world: Any, seed: int, epochs: int = 1000) -> t
     distances = {
         "true kinds": (group[:, None] != group).double(),
         **{name: plain[f"{name}, {last} epochs"] for name in ("cosine", "length")},
+        "cosine, centred": 1 - cosine_similarity({n: p - p.mean(0) for n, p in sub(shots[last], shots[0]).items()}),
         "measured again": square(clients, pairs[unseen], -again),
         "score alone": local[:, None] + local,  # of both clients
         "predictor": predictor.distance(graphs).double(),
@@ -351,7 +352,7 @@ def of_notebook(settings: Settings, world: Any, seed: int, epochs: int = 1000) -
     for name, (algorithm, some) in ends.items():
         table[name] = table.get(name, {}) | scored(world, federate(settings, world, algorithm, seed), some)
     whole = with_all_rows(world)
-    for name in [n for n in ("alone", "true kinds", "cosine") if n in ends]:
+    for name in [n for n in ("alone", "all together", "true kinds", "cosine") if n in ends]:
         end = federate(settings, whole, ends[name][0], seed)
         table[f"{name}, all rows"] = {"R2": float(end.history["test_r2"].iloc[-1])}  # nothing chooses a round
     return table
