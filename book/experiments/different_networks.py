@@ -9,8 +9,8 @@ by the means of the "other design" alone. "Short" and "long" own prototypes are 
 are 1 or 6 away from it on average (root mean square). With "FedProto, frozen", FedProto's last prototypes are the
 targets of a second training from round 1 on, and with "frozen, digits swapped" each digit has the target of the next.
 Targets "drawn alone" by each client are equally far apart, with a mean of 0 and length 1, and "zero" pulls all
-embeddings to 0. Clients alone also train at half the rate and at a third more. Lengths are those of the embeddings of test
-images. That preset takes ten minutes on one core.
+embeddings to 0. Clients alone also train at half the rate and at a third more. Lengths are those of the embeddings of
+test images. That preset takes twenty minutes on one core.
 """
 
 from collections.abc import Sequence

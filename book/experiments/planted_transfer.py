@@ -12,8 +12,9 @@ beside true groups, random ones, one federation of all, and clients alone.
 Preset ``chapter``. The federation of chapter 12's notebook with ten other seeds: bowls and hills, no slope, columns as
 they are. The cosine and the Siamese network both look at networks after the same epochs. Beside it the same clients
 with one target for all, who differ in columns and rows only. Unseen pairs are measured once more from another start,
-which says how well any prediction of their gains could do. The scores of a pair alone are a control of distances. With
-"all rows", clients also train on their validation rows.
+which says how well any prediction of their gains could do. The scores of a pair alone are a control of distances, and a
+"centred" cosine leaves out what all updates have in common. With "all rows", clients also train on their validation
+rows.
 """
 
 from collections.abc import Mapping

@@ -41,8 +41,9 @@ CLAIMS = {
         says(HOLDS, HILLS, "score alone", 0.5, LOSSES),
         says(HOLDS, BOWLS, "score alone", 0.5, LOSSES),
     ),
-    "The cosine is worse than guessing (0.39), and we do not know why.": every(
-        printed(BOWLS, {COSINE: "0.39"}, LOSSES), says(OPPOSITE, BOWLS, COSINE, 0.5, LOSSES)
+    "The cosine is below guessing (0.39; 0.42 without what all updates have in common, see exercise 1)": every(
+        printed(BOWLS, {COSINE: "0.39", "cosine, centred": "0.42"}, LOSSES),
+        says(OPPOSITE, BOWLS, (COSINE, "cosine, centred"), 0.5, LOSSES),
     ),
     "all together beat alone ($R^2$ 0.58 against 0.35).": every(
         printed(BOWLS, {"all together": "0.58", ALONE: "0.35"}, "R2"),
