@@ -2,6 +2,7 @@
 
 import math
 import re
+from shutil import copy
 
 import pytest
 from pypdf import PdfReader
@@ -219,8 +220,11 @@ def test_what_is_for_the_screen_stays_there(out):
     assert "Run in Colab" not in text and "Contents" not in text
 
 
-def test_the_page_for_teachers_shows_its_links_once_the_files_are_there(tmp_path):
-    page = tmp_path / "index.html"
-    page.write_text((pdf.HTML / "book/teaching/index.html").read_text(encoding="utf8"), encoding="utf8")
-    pdf.show_links(page)
-    assert '<p>\n<a href="../../downloads/01_fedavg.pdf">' in page.read_text(encoding="utf8")
+def test_pages_show_their_links_once_the_files_are_there(tmp_path):
+    shown = {"book/teaching/index": '<p>\n<a href="../../downloads/01_', "notebooks/01_fedavg": '<a href="../downloads/01_'}
+    for name in shown:
+        (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
+        copy(pdf.HTML / f"{name}.html", tmp_path / f"{name}.html")
+    pdf.show_links(tmp_path)
+    for name, link in shown.items():
+        assert f"{link}fedavg.pdf" in (tmp_path / f"{name}.html").read_text(encoding="utf8")
