@@ -136,7 +136,7 @@ function live(figure, run) {
     pen.globalAlpha = 1;
     pen.textBaseline = "middle";
     pen.textAlign = "center";
-    pen.font = "27px system-ui, sans-serif";
+    pen.font = `27px ${css.fontFamily}`;
     for (let a = 0; a < K;) { // runs of rows with one label
       const label = (k) => byGroup ? run.groups[k] : model[k];
       let b = a;
@@ -158,7 +158,7 @@ function live(figure, run) {
       if (!moving && a && !byGroup) { pen.fillRect(edge, begin - 2, 640, 2); pen.fillRect(begin - 2, edge, 2, 640); }
       a = b;
     }
-    if (dark < 1) { pen.font = "600 34px system-ui, sans-serif"; pen.fillText("not known", 340, 340); }
+    if (dark < 1) { pen.font = `600 34px ${css.fontFamily}`; pen.fillText("not known", 340, 340); }
   }
 
   let gliding = 0;
