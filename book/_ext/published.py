@@ -1,4 +1,4 @@
-"""How pages are found and opened: a button to Colab, a description, a map of the site.
+"""How pages are found and opened: links to Colab, the slides and the PDF, a description, a map of the site.
 
 sphinxext-opengraph alone would take the first 200 characters as the description, whatever stands there. The map and the
 page 404 are templates in book/_templates, for which no further package is asked.
@@ -21,8 +21,7 @@ def button(app, doctree):
     folder, _, chapter = app.env.docname.rpartition("/")
     title = next(iter(doctree.findall(nodes.title)), None)
     if folder == "notebooks" and title is not None:
-        link = escape(badges.colab(chapter, badges.repository()))
-        html = f'<p class="run-in-colab"><a class="external" href="{link}">Run in Colab</a></p>'
+        html = WORDS["links"].format(colab=escape(badges.colab(chapter, badges.repository())), chapter=chapter)
         title.parent.insert(title.parent.index(title) + 1, nodes.raw("", html, format="html"))
         if synonyms := WORDS["synonyms"].get(chapter):
             doctree += nodes.meta("", name="keywords", content=synonyms)

@@ -95,7 +95,7 @@ function live(figure, run) {
   const view = choice("Rows", [["server", "as the server sees them"], ["group", "by true group"]], "server", (v) => { byGroup = v === "group"; glide(); });
   round.label.style.flex = "4 1 14rem";
   const room = figure.querySelector(".room");
-  if (room) room.append(play, round.label);
+  if (room) room.prepend(play, round.label);
   else figure.prepend(make("div", { className: "controls" }, play, round.label), says);
   const matrix = figure.querySelector(".matrix");
   if (!run.front) matrix.parentNode.append(make("div", { className: "controls" }, view.label), make("div", { className: "controls" }, ...sliders.map((s) => s.label), reset));
@@ -115,22 +115,28 @@ function live(figure, run) {
   }
 
   function paint({ model, order, trained }, moving) {
-    const css = getComputedStyle(figure), ink = css.color, plus = css.getPropertyValue("--plus"), minus = css.getPropertyValue("--minus"), itself = css.getPropertyValue("--line");
+    const css = getComputedStyle(figure), ink = css.color, plus = css.getPropertyValue("--plus"), minus = css.getPropertyValue("--minus"), itself = css.getPropertyValue("--line"), zero = css.getPropertyValue("--zero");
     const edge = 40, cell = (640 - edge) / K, now = at(t), dark = other && t > other.round ? 0.15 : 1;
     pen.clearRect(0, 0, 640, 640);
     for (let i = 0, p = 0; i < K; i++) {
       for (let j = i; j < K; j++) {
         const value = i === j ? 1 : now[p++] / 100;
-        pen.fillStyle = i === j ? itself : value > 0 ? plus : minus;
-        pen.globalAlpha = Math.abs(value) * dark * (trained[i] === trained[j] ? 1 : 0.3);
-        pen.fillRect(edge + place[j] * cell, edge + place[i] * cell, cell - 1, cell - 1);
-        if (i !== j) pen.fillRect(edge + place[i] * cell, edge + place[j] * cell, cell - 1, cell - 1);
+        for (const [row, column] of [[i, j], [j, i]]) {
+          const square = [edge + place[column] * cell, edge + place[row] * cell, cell - 1, cell - 1];
+          pen.globalAlpha = dark;
+          pen.fillStyle = zero; // in the dark, what is near zero keeps its cells
+          pen.fillRect(...square);
+          pen.fillStyle = i === j ? itself : value > 0 ? plus : minus;
+          pen.globalAlpha = Math.abs(value) * dark * (trained[i] === trained[j] ? 1 : 0.3);
+          pen.fillRect(...square);
+          if (i === j) break;
+        }
       }
     }
     pen.globalAlpha = 1;
     pen.textBaseline = "middle";
     pen.textAlign = "center";
-    pen.font = "27px system-ui, sans-serif";
+    pen.font = `27px ${css.fontFamily}`;
     for (let a = 0; a < K;) { // runs of rows with one label
       const label = (k) => byGroup ? run.groups[k] : model[k];
       let b = a;
@@ -140,12 +146,19 @@ function live(figure, run) {
       pen.fillRect(edge - 7, begin, 5, size);
       pen.fillRect(begin, edge - 7, size, 5);
       pen.fillStyle = ink;
-      const name = byGroup ? "ABCDEFGHIJ"[number] : number; // models have numbers, true groups letters
-      if (size > 24) { pen.fillText(name, edge - 22, begin + size / 2); pen.fillText(name, begin + size / 2, edge - 22); }
+      // models have numbers, true groups letters
+      const name = byGroup ? "ABCDEFGHIJ"[number] : size < 120 ? number : run.front && b - a === K ? `${K} clients` : `model ${number}`;
+      if (size > 24) {
+        pen.fillText(name, begin + size / 2, edge - 22);
+        pen.translate(edge - 22, begin + size / 2);
+        if (name.length > 2) pen.rotate(-Math.PI / 2);
+        pen.fillText(name, 0, 0);
+        pen.resetTransform();
+      }
       if (!moving && a && !byGroup) { pen.fillRect(edge, begin - 2, 640, 2); pen.fillRect(begin - 2, edge, 2, 640); }
       a = b;
     }
-    if (dark < 1) { pen.font = "600 34px system-ui, sans-serif"; pen.fillText("not known", 340, 340); }
+    if (dark < 1) { pen.font = `600 34px ${css.fontFamily}`; pen.fillText("not known", 340, 340); }
   }
 
   let gliding = 0;

@@ -199,7 +199,7 @@ def test_a_chapter_can_be_seen_before_it_has_been_run(tmp_path, monkeypatch, cap
     left_out = "unknown document:"  # pages that are not part of this small book
     assert [line for line in said.splitlines() if "WARNING" in line and left_out not in line] == []
     html = (tmp_path / f"out/_build/html/notebooks/{path.stem}.html").read_text(encoding="utf8")
-    assert "not run here" in html and "Run in Colab" in html and "Figure 1.1 " in html and ">Draw one round<" in html
+    assert "not run here" in html and "Run in Colab" in html and "Figure 1.1 " in html and ">Code of this" in html
 
 
 def test_chapters_and_papers_that_are_named_become_links():

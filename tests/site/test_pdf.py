@@ -2,6 +2,7 @@
 
 import math
 import re
+from shutil import copy
 
 import pytest
 from pypdf import PdfReader
@@ -219,8 +220,13 @@ def test_what_is_for_the_screen_stays_there(out):
     assert "Run in Colab" not in text and "Contents" not in text
 
 
-def test_the_page_for_teachers_shows_its_links_once_the_files_are_there(tmp_path):
-    page = tmp_path / "index.html"
-    page.write_text((pdf.HTML / "book/teaching/index.html").read_text(encoding="utf8"), encoding="utf8")
-    pdf.show_links(page)
-    assert '<p>\n<a href="../../downloads/01_fedavg.pdf">' in page.read_text(encoding="utf8")
+@pytest.mark.parametrize("name", ["book/teaching/index", "notebooks/01_fedavg"])
+def test_a_page_shows_its_links_once_the_files_are_there(name, tmp_path):
+    page = tmp_path / f"{name}.html"
+    page.parent.mkdir(parents=True)
+    (tmp_path / "book/teaching").mkdir(parents=True, exist_ok=True)
+    (tmp_path / "book/teaching/index.html").touch()
+    copy(pdf.HTML / f"{name}.html", page)
+    assert "pdf-links" in page.read_text(encoding="utf8")
+    pdf.show_links(tmp_path)
+    assert "pdf-links" not in page.read_text(encoding="utf8")
