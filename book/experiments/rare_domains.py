@@ -45,7 +45,6 @@ TRAINING = {"lr": 0.2, "batch_size": 10, "epochs": 2}
 SETTINGS = {"digits": 4000, "clients": 40, "cohort": 10, "rounds": [50, 100], "graph from": 25}
 SETTINGS |= {"seed": 100, "seeds": 10}
 LONGER = SETTINGS | {"rounds": [12, 25, 50, 100, 200]}
-MATRIX = SETTINGS | {"rounds": [50]}
 
 
 class OwnClients(FedCGKnownDomains):
@@ -99,7 +98,6 @@ GRAPHS: dict[str, dict[str, Any]] = {
 }
 OWN = {"own model": 1, "pair model": 2}  # domains that share a model
 METHODS = "FedAvg", *OWN, *GRAPHS
-WITHOUT_GRAPH = "FedAvg", *OWN, "modules"
 
 
 def deal(settings: dict[str, Any], turned: dict[str, Any], seed: int) -> tuple[ClientData, ClientData, np.ndarray]:
@@ -154,8 +152,7 @@ def scores(name: str, turns: str, settings: dict[str, Any], seed: int) -> dict[s
     data, test, group = deal(settings, TURNS[turns], seed)
     algorithm, w = method(name, data, group, settings["graph from"]), weights(test, group)
     rare = test.real & torch.as_tensor(group % 2 == 1)[:, None]
-    how = {"seed": seed, "progress": False}
-    right, _ = followed(algorithm, data, test, w, settings["rounds"], settings["cohort"], **how)
+    right, _ = followed(algorithm, data, test, w, settings["rounds"], settings["cohort"], seed=seed, progress=False)
     return {f"rare, {t}": round(float(answers[rare].double().mean()), 4) for t, answers in right.items()}
 
 
@@ -205,9 +202,9 @@ def probe(methods: Sequence[str] = METHODS) -> running.Probe:
 PRESETS = {
     "full": running.Experiment("rare_domains", SETTINGS, measure, probe, ("mnist5k",), by_arm=True),
     "longer": running.Experiment(
-        "rare_domains_longer", LONGER, measure, partial(probe, WITHOUT_GRAPH), ("mnist5k",), by_arm=True
+        "rare_domains_longer", LONGER, measure, partial(probe, ["FedAvg", *OWN, "modules"]), ("mnist5k",), by_arm=True
     ),
     "matrix": running.Experiment(
-        "rare_domains_matrix", MATRIX, measure_matrix, partial(probe, ["modules"]), ("mnist5k",)
+        "rare_domains_matrix", SETTINGS | {"rounds": [50]}, measure_matrix, partial(probe, ["modules"]), ("mnist5k",)
     ),
 }
