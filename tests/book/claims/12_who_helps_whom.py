@@ -14,12 +14,12 @@ def finds(often, way):
 
 
 CLAIMS = {
-    "Alone beats *all together* in every seed. Clusters by cosine add 0.18 to alone, also in every seed.": every(
+    "Alone beats *all together* in every seed. Clusters by cosine, chosen on a hundred rows, add 0.18 to alone.": every(
         beats(HILLS, ALONE, "all together", "R2", seeds=10),
         beats(HILLS, TRUE, ALONE, "R2", seeds=9),
         beats(HILLS, COSINE, ALONE, "R2", seeds=10, points="18"),
     ),
-    "A hundred more rows for training add 0.35, and clusters then 0.06 more.": every(
+    "Training alone on these rows as well adds 0.35, and clusters then 0.06.": every(
         beats(HILLS, f"{ALONE}, all rows", ALONE, "R2", seeds=10, points="35"),
         beats(HILLS, f"{COSINE}, all rows", f"{ALONE}, all rows", "R2", seeds=7, points="6"),
     ),
