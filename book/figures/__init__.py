@@ -517,11 +517,6 @@ def worked_split() -> Figure:
     return _drawing("worked-split")
 
 
-def split_tree() -> Figure:
-    """The tree of CFL's calls for four groups. It has no script."""
-    return _drawing("split-tree")
-
-
 def modules_and_graph() -> Figure:
     """A layer with a module for each domain, and the graph between the modules. It has no script."""
     return _drawing("modules")
