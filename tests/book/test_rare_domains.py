@@ -44,3 +44,11 @@ def test_modules_that_are_not_mixed_move_as_mixed_ones_do(seed):
         alike = moved(experiment.Pace(mixed=False, full=full), V, A, target)
         torch.testing.assert_close(mixed, alike)
         assert (alike[1] - plain[1]).norm() > 0.1 * (plain[1] - plain[0]).norm()
+
+
+def test_what_a_rare_domain_takes_is_named_by_its_angle_to_the_others(monkeypatch):
+    angle = torch.tensor(experiment.TURNS["rare twins"]["degrees"])
+    monkeypatch.setattr(experiment, "domain_adjacency", lambda V: (angle[:, None] - angle).double() ** 2)
+    tiny = experiment.SETTINGS | {"digits": 80, "clients": 20, "rounds": [1]}
+    found = experiment.taken("rare twins", tiny, 0)
+    assert found == {"neighbour": 10**2, "opposite": (170**2 + 190**2) / 2, "other rare": 180**2}

@@ -197,6 +197,8 @@ def test_page(page, base, path):
     assert page.locator("div.math mjx-container").evaluate_all(left), "the left end of a formula cannot be reached"
     assert page.locator("html").get_attribute("data-theme") == page.scheme
     assert page.locator("article h1").count() == 1
+    if path.startswith("notebooks/"):
+        assert page.locator("p.running").inner_text().startswith("Heterogeneous federated learning \u203a ")
     words = page.locator("article").inner_text()
     assert "\r" not in words and "it/s]" not in words, "a progress bar on the page"
     assert not re.search(r"(?<![\w.])[-\u2212]0\.0+(?![\d.])", words), "a minus before nothing"

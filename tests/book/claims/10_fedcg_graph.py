@@ -48,9 +48,8 @@ CLAIMS = {
     "Slow steps alone (third bars) cost twins 6.6 points and strangers 5.4.": every(
         fedcg.mixing_for_twins, fedcg.mixing_for_strangers
     ),
-    "Mixing helps twins. At the slow pace of $A$ the two effects cancel, so $A$ gives them nothing.": every(
-        fedcg.mixing_for_twins, rare(unsure, "A", "modules", "twins", ALWAYS)
-    ),
+    "Mixing helps twins, for certain at the slow pace of $A$. There the two effects cancel, so $A$ gives them "
+    "nothing.": every(fedcg.mixing_for_twins, rare(unsure, "A", "modules", "twins", ALWAYS)),
     "It harms strangers after 50 rounds, but not measurably after 100.": every(
         fedcg.mixing_for_strangers,
         rare(lag, PACED, FULL, "strangers", {50: "-4.4"}),
