@@ -190,7 +190,7 @@ def main(out: Path = downloads.OUT) -> None:
 def show_links(pages: Path = HTML) -> None:
     """Show the links to the PDFs of chapters and on the page for teachers, which are hidden until then."""
     for page in [pages / "book/teaching/index.html", *pages.glob("notebooks/*.html")]:
-        page.write_text(page.read_text(encoding="utf8").replace(' class="pdf-links" hidden', ""), encoding="utf8")
+        page.write_text(page.read_text(encoding="utf8").replace('"pdf-links" hidden', '"pdf-links"'), encoding="utf8")
 
 
 if __name__ == "__main__":
