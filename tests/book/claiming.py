@@ -116,7 +116,7 @@ def says(
     """The verdict on "a is above b" is this word for each row of `a` and each of `b`, in each of these scores.
 
     It is above in at least so many seeds, in each by more than `by`, on average by less than `within`, with an interval
-    that reaches less than `half` to each side, and, where that is printed, by so many points.
+    that reaches less than `half` to each side, and, where that is printed, by so many points, such as "2.2 ± 1.2".
     """
     return lambda read: all(
         word in ("", gap["verdict"])
@@ -124,7 +124,7 @@ def says(
         and gap["least"] > by
         and abs(gap["difference"]) < within
         and (not half or 0 < gap["half_width"] < half)
-        and (not points or shows(100 * gap["difference"], points))
+        and (not points or all(map(shows, (100 * gap["difference"], 100 * gap["half_width"]), points.split(" ± "))))
         for gap in gaps(read, where, a, b, *scores)
     )
 
