@@ -1,7 +1,7 @@
 """Modules for known domains (FedCG) beside a model for each domain and one for all, where domains are rare.
 
 The federations of chapter 10: forty clients with a hundred small digits each, all turned by one angle. "four turns" has
-four equally common angles, and is the chapter's alone. Otherwise two angles have eighteen clients each and two others
+four equally common angles. Otherwise two angles have eighteen clients each and two others
 two: "rare twins" differ from the common angles by ten degrees, "rare strangers" by ninety. Arms have the same local
 training. The graph's A is the identity for 25 rounds, as in the chapter. "A" is the graph without W and ReLU,
 "A, full pace" has steps for V that make up for the slower pace that A brings, and "uniform A, full pace" mixes all
@@ -11,7 +11,8 @@ pace" at "full pace". With "modules, own clients" the server averages a module o
 Scores are accuracies on held-out images of rare domains, after 50 rounds as in the chapter, and after 100. Preset
 ``full`` takes three quarters of an hour on one core. Preset ``longer`` follows arms without a graph for 200 rounds,
 which takes half an hour. Preset ``matrix`` asks what A would give a rare domain after 50 rounds of modules without a
-graph, which takes four minutes.
+graph, which takes four minutes. Preset ``common`` has the four equally common angles, and as a control modules with a
+random domain for each image; its scores are those of all images, and it takes five minutes.
 """
 
 from collections.abc import Sequence
@@ -97,7 +98,7 @@ GRAPHS: dict[str, dict[str, Any]] = {
     "not mixed, full pace": {"gcn": Pace(mixed=False, full=True)},
 }
 OWN = {"own model": 1, "pair model": 2}  # domains that share a model
-METHODS = "FedAvg", *OWN, *GRAPHS
+METHODS, RANDOM = ("FedAvg", *OWN, *GRAPHS), "random domains"
 
 
 def deal(settings: dict[str, Any], turned: dict[str, Any], seed: int) -> tuple[ClientData, ClientData, np.ndarray]:
@@ -117,15 +118,16 @@ def method(name: str, data: ClientData, group: np.ndarray, graph_from: int) -> A
     if name in OWN:  # the whole network is the domain's, or that of two domains
         return LGFedAvg(local=(), assignment=torch.as_tensor(group // OWN[name]), **plain)
     net = DomainNet(NETWORK, 4, ("dense2",), DomainClassifier(NETWORK.image, 4, "pooled", (1,), (7,)))
-    w = weights(data, group)
+    w = weights(data, group, name == RANDOM)
     known = {"teacher": lambda data, key: w, "weights": "teacher", "warm_up": graph_from}
     kind = OwnClients if name == OWN_CLIENTS else FedCGKnownDomains
-    return kind(loss_of(net), net=net, predict=net, **known, **TRAINING, **GRAPHS[name])
+    return kind(loss_of(net), net=net, predict=net, **known, **TRAINING, **GRAPHS.get(name, {"gcn": None}))
 
 
-def weights(data: ClientData, group: np.ndarray) -> Tensor:
-    """The weights w (K, N, 4) where a client has one domain."""
-    return graph.one_hot([np.full(n, g) for n, g in zip(data.n.tolist(), group, strict=True)], data)
+def weights(data: ClientData, group: np.ndarray, random: bool = False) -> Tensor:
+    """The weights w (K, N, 4) where a client has one domain, or each image a random one."""
+    draw, each = np.random.RandomState(0), zip(data.n.tolist(), group, strict=True)
+    return graph.one_hot([draw.randint(0, 4, n) if random else np.full(n, g) for n, g in each], data)
 
 
 def right_answers(algorithm: Any, state: Any, test: ClientData, w: Tensor) -> Tensor:
@@ -148,12 +150,13 @@ def followed(
 
 
 def scores(name: str, turns: str, settings: dict[str, Any], seed: int) -> dict[str, float]:
-    """Accuracy on the held-out images of rare domains."""
+    """Accuracy on the held-out images of rare domains, or of all where none is rare."""
     data, test, group = deal(settings, TURNS[turns], seed)
-    algorithm, w = method(name, data, group, settings["graph from"]), weights(test, group)
-    rare = test.real & torch.as_tensor(group % 2 == 1)[:, None]
+    algorithm, w = method(name, data, group, settings["graph from"]), weights(test, group, name == RANDOM)
+    kind = "rare" if "shares" in TURNS[turns] else "all"
+    rare = test.real & torch.as_tensor((group % 2 == 1) | (kind == "all"))[:, None]
     right, _ = followed(algorithm, data, test, w, settings["rounds"], settings["cohort"], seed=seed, progress=False)
-    return {f"rare, {t}": round(float(answers[rare].double().mean()), 4) for t, answers in right.items()}
+    return {f"{kind}, {t}": round(float(answers[rare].double().mean()), 4) for t, answers in right.items()}
 
 
 def measure(settings: dict[str, Any], keep: running.Keep, arms: Sequence[str]) -> dict[str, Any]:
@@ -186,10 +189,10 @@ def measure_matrix(settings: dict[str, Any], keep: running.Keep) -> dict[str, An
     return figures
 
 
-def probe(methods: Sequence[str] = METHODS) -> running.Probe:
+def probe(methods: Sequence[str] = METHODS, worlds: Sequence[str] = ("rare twins", "rare strangers")) -> running.Probe:
     """Two rounds of twenty clients."""
     numbers = {}
-    for turns in ("rare twins", "rare strangers"):
+    for turns in worlds:
         data, test, group = deal(SETTINGS | {"digits": 120, "clients": 20}, TURNS[turns], 0)
         for name in methods:
             algorithm = method(name, data, group, 1)
@@ -199,8 +202,10 @@ def probe(methods: Sequence[str] = METHODS) -> running.Probe:
     return numbers
 
 
+COMMON = partial(probe, ["FedAvg", "own model", "modules", RANDOM], ["four turns"])
 PRESETS = {
     "full": running.Experiment("rare_domains", SETTINGS, measure, probe, ("mnist5k",), by_arm=True),
+    "common": running.Experiment("rare_domains_common", SETTINGS, measure, COMMON, ("mnist5k",), by_arm=True),
     "longer": running.Experiment(
         "rare_domains_longer", LONGER, measure, partial(probe, ["FedAvg", *OWN, "modules"]), ("mnist5k",), by_arm=True
     ),

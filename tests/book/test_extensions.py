@@ -50,7 +50,7 @@ def test_a_preview_keeps_what_has_been_run_and_says_what_has_not():
 CELLS = [
     ("seed = 0", ["parameters"], True),
     ("# @title Set-up: fetch this release\nimport sys", [], True),
-    ("# @title Imports and sizes\nK = 3", ["hide-input"], True),
+    ("# @title Imports and sizes\nK = 3", ["hide-input"], False),
     ("import torch\nfrom fedlib import fit", [], True),
     ("import copy\n\n\ndef fedavg(): ...", [], False),
     ("# @title Draw\nplt.show()", ["hide-input"], False),
