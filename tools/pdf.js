@@ -112,7 +112,7 @@ async ([here, there, book, part, place, sheets, places]) => {
       if (at(figure).sheet === end.sheet || end.y > 0.9) return;
       let text = next(figure);
       while (text?.matches(passed) && !ends(text)) text = next(text);
-      if (!text?.matches(passed) || /^(Predict|What to see)/.test(text.textContent)) return;
+      if (!text?.matches(passed) || /^Predict/.test(text.textContent) || (end.y > 0.65 && /^What to see/.test(text.textContent))) return;
       const home = document.createComment("");
       figure.replaceWith(home);
       text.after(figure);

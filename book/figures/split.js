@@ -241,7 +241,7 @@ function live(figure, run) {
   chart.onpointerdown = (e) => { chart.setPointerCapture(e.pointerId); point(e); };
   chart.onpointermove = (e) => { if (e.buttons) point(e); };
   new MutationObserver(() => glide()).observe(document.documentElement, { attributeFilter: ["data-theme", "theme"] });
-  addEventListener("beforeprint", () => { stop(); go(T); }); // on paper, what it comes to
+  addEventListener("beforeprint", () => { stop(); go((run.splits.at(-1)?.round ?? T + 1) - 1); }); // on paper, what leads to the last split
   label();
   decide();
   if (run.front && !calm) { // once, when the reader comes to it, and has not moved anything
