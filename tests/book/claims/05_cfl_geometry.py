@@ -31,7 +31,7 @@ CLAIMS = {
     "Without the condition on the longest update (last row), that network's clients are always split.": between(
         1, 1, NAME, f"{SOLVED}, eps2=0", "splits"
     ),
-    "This costs accuracy where examples are few (chapter 6), but not here.": no_worse_for_it,
+    "This costs accuracy where examples are few (chapter 6), not here.": no_worse_for_it,
     "In a stored run with 32 examples per client, it found the true clusters in at least 99 % of the draws, "
     "although the mean cosine within a cluster is 0.36.": every(
         so_many(30, 30, lambda read: (v >= 0.99 for v in each_seed(read, NAME, "32 examples", LINKAGES))),
