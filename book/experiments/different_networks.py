@@ -10,13 +10,14 @@ or 6 away from it on average (root mean square). With "FedProto, frozen, short",
 targets of a second training from round 1 on, and with "frozen, digits swapped, short" each digit has the target of the
 next. Targets "drawn alone" by each client are equally far apart, with a mean of 0 and length 1, and "zero" pulls all
 embeddings to 0. With "small outputs" the mean square of the network's ten outputs is added to the loss, in place of a
-pull or to FedProto's. Clients alone also train at half the rate and at a third more. That preset takes twenty minutes
-on one core.
+pull or to FedProto's. Three of these also have a third of the weight, or three times as much. Clients alone also train
+at half the rate and at a third more. That preset takes half an hour on one core.
 """
 
 from collections.abc import Sequence
 from copy import deepcopy
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -39,7 +40,8 @@ FIXED = FROZEN, SWAPPED = "FedProto, frozen, short", "frozen, digits swapped, sh
 DRAWN, ZERO, OUTPUTS = "drawn alone", "zero", "small outputs"
 SCALES = {"own prototypes, short": 1.0, "own prototypes, long": 6.0}
 RATES = {"alone, half the rate": 0.15, "alone, a third more": 0.4}
-CONTROLS = "own prototypes", *SCALES, "other design", *FIXED, DRAWN, ZERO, OUTPUTS, f"FedProto, {OUTPUTS}", *RATES
+WEIGHTS = f"FedProto, {OUTPUTS}", *(f"{m}, weight {w}" for m in ("FedProto", ZERO, OUTPUTS) for w in ("0.3", "3"))
+CONTROLS = "own prototypes", *SCALES, "other design", *FIXED, DRAWN, ZERO, OUTPUTS, *WEIGHTS, *RATES
 TRAINING = {"lr": 0.3, "epochs": 2, "batch_size": 10}
 SETTINGS = {"clients": 20, "digits": 30, "test": 400, "rounds": [20, 60], "seed": 100, "seeds": 10}
 FEW = {"clients": 20, "each": 2, "test": 400, "rounds": [60, 120], "seed": 100, "seeds": 10}
@@ -133,15 +135,16 @@ def corners(seed: int) -> Tensor:
 
 def predictions(method: str, data: ClientData, x: Tensor, rounds: int, seed: int, **how: Any) -> Tensor:
     """What each client's network says of the images (K, images, 10)."""
-    both = PrototypeNet(networks())
-    training = {"net": both, "architecture": (0, 1), **TRAINING, "lr": RATES.get(method, TRAINING["lr"])}
+    both, (method, _, weight) = PrototypeNet(networks()), method.partition(", weight ")
+    lam = float(weight or 1)
+    training = {"net": both, "architecture": (0, 1), **TRAINING, "lr": RATES.get(method, TRAINING["lr"]), "lam": lam}
     start, given, loss = both.init(seed), None, loss_of(both)
     if method == DRAWN:
         given = torch.stack([corners(1000 * seed + k) for k in range(len(data))]).to(x)
     elif method == ZERO:
         given = torch.zeros(len(data), *both.shape).to(x)
     if method.endswith(OUTPUTS):
-        plain, loss = loss, lambda p, b, *h: plain(p, b, *h) + weighted_mean(both(p, b[0], *h).square().mean(-1), b[2])
+        old, loss = loss, lambda p, b, *h: old(p, b, *h) + lam * weighted_mean(both(p, b[0], *h).pow(2).mean(-1), b[2])
     rule = Pulled(loss, of=who_pulls(method, len(data)), scale=SCALES.get(method), given=given, **training)
     end = fedlib.fit(rule, start, data, rounds, seed=seed, **how)
     if method in FIXED:
@@ -177,17 +180,8 @@ def probe_of(settings: dict[str, Any], arms: Sequence[str]) -> running.Probe:
     return {m: (said.double() * own[..., None]).sum((1, 2)).tolist() for m, said in found.items()}
 
 
-def probe() -> running.Probe:
-    """Ten digits for each client."""
-    return probe_of(SETTINGS | {"digits": 10}, METHODS)
-
-
-def probe_few() -> running.Probe:
-    """Two images of each digit."""
-    return probe_of(FEW, (*METHODS, *CONTROLS))
-
-
+MANY, SOME = partial(probe_of, SETTINGS | {"digits": 10}, METHODS), partial(probe_of, FEW, (*METHODS, *CONTROLS))
 PRESETS = {
-    "full": running.Experiment("different_networks", SETTINGS, measure, probe, ("digits",), by_arm=True),
-    "few": running.Experiment("different_networks_few", FEW, measure, probe_few, ("digits",), by_arm=True),
+    "full": running.Experiment("different_networks", SETTINGS, measure, MANY, ("digits",), by_arm=True),
+    "few": running.Experiment("different_networks_few", FEW, measure, SOME, ("digits",), by_arm=True),
 }
