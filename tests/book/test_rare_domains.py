@@ -26,6 +26,11 @@ def test_a_module_of_own_clients_is_what_these_clients_reach():
     assert found["modules"].abs().max() > 1e-6
 
 
+def test_random_domains_are_as_many_as_true_ones():
+    data, _, group = experiment.deal(experiment.SETTINGS | {"digits": 400}, experiment.TURNS["four turns"], 0)
+    assert (experiment.weights(data, group, True).sum((0, 1)) / data.n.sum() - 0.25).abs().max() < 0.1
+
+
 def moved(gcn, V, A, target):
     """The modules in use before and after a step of SGD towards the target."""
     V = V.clone().requires_grad_()
