@@ -16,16 +16,14 @@ SETTINGS = experiment.SETTINGS | {"clients": 6, "digits": 20, "test": 30}
 FEW = experiment.FEW | {"clients": 6, "test": 30}
 
 
-@pytest.mark.parametrize(
-    "method, lr", [("alone", 0.3), ("alone, half the rate", 0.15), ("small outputs, weight 3", 0.3)]
-)
-def test_alone_no_means_pull(method, lr):
+@pytest.mark.parametrize("arm, lr", [("alone", 0.3), ("alone, half the rate", 0.15), ("small outputs, weight 3", 0.3)])
+def test_alone_no_means_pull(arm, lr):
     def loss(params, batch):
-        said, square = net(params, batch[0]), torch.tensor(3.0 * method.startswith("small outputs"))
+        said, square = net(params, batch[0]), torch.tensor(3.0 * arm.startswith("small outputs"))
         return loss_of(net)(params, batch) + square * (said.square().mean(1) * batch[2]).sum() / batch[2].sum()
 
     data, x, *_ = experiment.deal(SETTINGS, 1)
-    found = experiment.predictions(method, data, x.double(), 2, 1, **EXACT)
+    found = experiment.predictions(arm, data, x.double(), 2, 1, **EXACT)
     for first, net in enumerate(experiment.networks()):
         rule = LocalOnly(loss, **experiment.TRAINING | {"lr": lr})
         state = fedlib.fit(rule, net.init(1), data[first::2], 2, seed=1, **EXACT).state
