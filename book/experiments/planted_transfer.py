@@ -17,6 +17,7 @@ which says how well any prediction of their gains could do. The scores of a pair
 rows.
 """
 
+from collections import OrderedDict
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -80,19 +81,11 @@ SHARED = ("dense2", "dense3", "dense4")
 # ---- clients ----
 
 
-class Narrow(nn.Module):
+def narrow(features: int) -> models.Model:
     """A private linear map to two numbers, and a shared network on these."""
-
-    def __init__(self, features: int) -> None:
-        super().__init__()
-        self.dense1 = nn.Linear(features, 2)
-        self.dense2 = nn.Linear(2, 32)
-        self.dense3 = nn.Linear(32, 16)
-        self.dense4 = nn.Linear(16, 1)
-
-    def forward(self, x: Tensor) -> Tensor:
-        """One number a row."""
-        return self.dense4(torch.relu(self.dense3(torch.relu(self.dense2(self.dense1(x))))))
+    layers = {"dense1": nn.Linear(features, 2), "dense2": nn.Linear(2, 32), "relu2": nn.ReLU()}
+    layers |= {"dense3": nn.Linear(32, 16), "relu3": nn.ReLU(), "dense4": nn.Linear(16, 1)}
+    return models.Model(nn.Sequential(OrderedDict(layers)))
 
 
 def normal_scores(values: np.ndarray) -> np.ndarray:
@@ -117,7 +110,7 @@ def table_of() -> tabular.Table:
 
 def with_starts(clients: tabular.TabularClients, settings: Settings, seed: int, dtype: torch.dtype) -> Any:
     """The world of these clients: with the network of all, and its starts."""
-    net = models.Model(Narrow(settings["features"]))
+    net = narrow(settings["features"])
     starts = [net.init(1000 * seed + r) for r in range(settings["repeats"])]
     starts = [{n: p.to(dtype) for n, p in start.items()} for start in starts]
     parts = {n: d.to("cpu", dtype) for n, d in spaces.parts_of(clients).items()}
@@ -221,9 +214,12 @@ def scored(world: Any, end: Result, assignment: Tensor | None = None) -> Scores:
     return {what: float(v) for what, v in found.items()}
 
 
-def clustered(settings: Settings, world: Any, distance: Tensor, seed: int) -> Tensor:
-    """One to four clusters by average linkage: the number that does best on validation rows."""
+def clustered(settings: Settings, world: Any, distance: Tensor, seed: int, radius: bool = False) -> Tensor:
+    """One to four clusters by average linkage, or by DBSCAN at some `radius`: those that do best on validation rows."""
     candidates = [linkage(distance, m) for m in settings["clusters"]]
+    if radius:
+        each = [dbscan(distance, eps=float(r) + 1e-9) for r in distance.unique()]
+        candidates = [*{len(g.unique()): g for g in each if len(g.unique()) in settings["clusters"]}.values()]
     how = {"rounds": settings["pair_rounds"], "score": "r2", "seed": seed}
     c = world.clients
     return transfer.best_clusters(LGFedAvg(**world.how), candidates, world.starts[0], c.train, c.validation, **how)
@@ -268,10 +264,9 @@ def measured(settings: Settings, world: Any, seed: int, epochs: int | None = Non
             out[label] = scored(world, end, groups) | judge(distance, *asked)
     one_cut = OneCut(**how, after=max(1, settings["rounds"] // 4))
     end = federate(settings, world, one_cut, seed)
-    groups = end.state.assignment
-    out["CFL, one cut"] = scored(world, end, groups)
-    again = LGFedAvg(**how, assignment=groups)
-    out["CFL, one cut, then from the start"] = scored(world, federate(settings, world, again, seed), groups)
+    again = LGFedAvg(**how, assignment=end.state.assignment)
+    out["CFL, one cut"] = scored(world, end, again.assignment)
+    out["CFL, one cut, then from the start"] = scored(world, federate(settings, world, again, seed), again.assignment)
     rows = []
     for alpha in settings["alphas"]:
         end = federate(settings, world, LGPFedGraph(**how, alpha=alpha), seed)
@@ -346,8 +341,9 @@ def of_notebook(settings: Settings, world: Any, seed: int, epochs: int = 1000) -
     groups = {"all together": torch.zeros_like(group)}
     if settings["clusters"]:
         groups["true kinds"] = group
-        groups |= {n: clustered(settings, world, distances[n], seed) for n in ("cosine", "predictor")}
-        groups |= {f"{n}, DBSCAN": dbscan(distances[n], eps=0.5) for n in ("cosine", "predictor")}
+        for n, d in ((n, distances[n]) for n in ("cosine", "predictor")):
+            groups |= {n: clustered(settings, world, d, seed), f"{n}, DBSCAN": dbscan(d, eps=0.5)}
+            groups[f"{n}, radius"] = clustered(settings, world, d, seed, radius=True)
     ends = {"alone": (LocalOnly(**world.how), None)}
     ends |= {name: (LGFedAvg(**world.how, assignment=some), some) for name, some in groups.items()}
     for name, (algorithm, some) in ends.items():
@@ -364,9 +360,8 @@ def of_target(settings: Settings, target: str, seed: int) -> Table:
     strength = settings["targets"][target]
     told = dict(settings) | {"clusters": settings["clusters"] if strength else []}
     table = of_notebook(told, notebook_world(settings, strength, seed), seed)
-    for row in table.values():
-        if not strength:
-            row.pop("AUC, groups", None)  # there is one kind only
+    for row in [] if strength else table.values():
+        row.pop("AUC, groups", None)  # there is one kind only
     return table
 
 
