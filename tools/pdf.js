@@ -1,7 +1,9 @@
 // What a sheet of paper needs and a screen does not. `part` is the part of the book that the page belongs to, and `place` the
 // address of the book, if it has been published. `sheets` come before the page, and `places` has the sheets of others and of their sections.
-async ([here, there, book, part, place, sheets, places]) => {
+async ([here, there, book, part, place, serif, sheets, places]) => {
   const article = document.querySelector("article");
+  for (const [face, style] of [["Regular", "normal"], ["It", "italic"]])
+    document.fonts.add(await new FontFace("Book Serif", `url(${serif}/SourceSerifPro-${face}.ttf)`, { style }).load());
   await Promise.all([document.fonts.ready, window.MathJax?.startup?.promise]);
   for (const a of document.links) {
     if (a.getAttribute("href").startsWith("#")) continue;
@@ -21,7 +23,7 @@ async ([here, there, book, part, place, sheets, places]) => {
   const small = (words, size) => `{ content: ${words}; font: ${size}pt "Book Sans", sans-serif; color: #555;`;
   const sides = ["left", "right"], own = sheets % 2 ? ["right", "left"] : sides;
   document.head.appendChild(document.createElement("style")).textContent = `html { counter-reset: page ${sheets}; }` + sides.map((side, i) => `
-    @page :${own[i]} { margin-${side}: 22mm; margin-${sides[1 - i]}: 30mm; @bottom-${side} ${small("counter(page)", 10)} }
+    @page :${own[i]} { margin-${side}: 27mm; margin-${sides[1 - i]}: 33mm; @bottom-${side} ${small("counter(page)", 10)} }
       @top-${side} ${small(JSON.stringify(i ? title : part), 9)} width: 100%; text-align: ${side}; vertical-align: bottom;
         margin-bottom: 6mm; padding-bottom: 1.5mm; border-bottom: 0.5pt solid #999; } }`).join("") + `
     @page :first { @top-left { content: none; border: 0; } @top-right { content: none; border: 0; }
@@ -32,27 +34,39 @@ async ([here, there, book, part, place, sheets, places]) => {
     article.classList.add("preface");
     article.querySelector("h1").textContent = part;
     article.insertAdjacentHTML("beforeend", `<h2>On paper and on the web</h2><p>The figures and tables of the chapters come from running them.
-      Some figures move on the web, and the notebooks can be run there. The folded cells of the notebooks, the solutions of the exercises and
-      the reference of the library are not printed.</p>`);
+      Some figures move on the web, and the notebooks can be run there. Hints and solutions end each chapter. The other folded cells of the
+      notebooks and the reference of the library are not printed.</p>`);
   }
   const lives = location.href.replace(here, place);
   if (place) article.querySelector("h1").insertAdjacentHTML("afterend", `<p class="lives">On the web: <a href="${lives}">${lives.replace("https://", "")}</a></p>`);
 
-  // Hints stand after the exercises, each with the number of its own.
+  // Hints, and then solutions, end a chapter, each with the number of its exercise.
   for (const hint of document.querySelectorAll("article details:not(.hide, .fedlib *)")) hint.open = true;
-  let last = "";
-  for (const e of document.querySelectorAll("#exercises :is(strong, details:not(.hide))")) {
-    last = e.textContent.match(/^Exercise (\d)/)?.[1] ?? last;
-    if (e.matches("details")) {
+  const exercises = document.querySelector("#exercises"), answers = document.createElement("section");
+  if (exercises) {
+    answers.id = "hints-and-solutions";
+    answers.innerHTML = "<h2>Hints and solutions</h2>";
+    exercises.parentElement.append(answers);
+    let last = "";
+    for (const e of exercises.querySelectorAll("strong, details:not(.hide)")) {
+      last = e.textContent.match(/^Exercise (\d)/)?.[1] ?? last;
+      if (!e.matches("details")) continue;
       e.querySelector(".sd-summary-text, summary").textContent = `Hint ${last}`;
-      e.closest("#exercises").append(e);
+      answers.append(e);
+    }
+    for (const cell of document.querySelectorAll(".cell.tag_solution")) {
+      for (const line of cell.querySelectorAll("pre > .line")) if (/^(# @title|### (BEGIN|END) SOLUTION)/.test(line.textContent)) line.remove();
+      for (let line; (line = cell.querySelector("pre > .line:last-of-type")) && !line.textContent.trim(); ) line.remove();
+      answers.append(Object.assign(document.createElement("p"), { className: "solution", textContent: cell.querySelector("summary p").textContent }));
+      answers.append(cell.querySelector("[class*=highlight-]"));
+      cell.remove();
     }
   }
 
   // Nothing moves on paper, and no answer is checked.
   const elsewhere = (words) => Object.assign(document.createElement("a"), { href: address, textContent: words });
-  const answers = [...document.querySelectorAll("#exercises > p")].find((p) => p.textContent.startsWith("Try each before you open"));
-  answers?.replaceChildren("The solutions are on the ", elsewhere("chapter\u2019s page"), ".");
+  const before = [...document.querySelectorAll("#exercises > p")].find((p) => p.textContent.startsWith("Try each before you open"));
+  before?.replaceChildren("Hints and solutions are at the end of the chapter.");
   for (const cell of document.querySelectorAll("div.cell:has(figure.fedlib)")) {
     cell.querySelector(":scope > .cell_input")?.remove();
     if (!cell.querySelector(".controls, .drag")) continue;
@@ -77,9 +91,9 @@ async ([here, there, book, part, place, sheets, places]) => {
   for (const head of document.querySelectorAll("article tbody tr > :first-child")) if (head.textContent.trim().length < 20) head.style.whiteSpace = "nowrap";
 
   // Columns of a sheet's size break as the sheets do, which shows where each part of the page will stand.
-  const tall = (251 / 25.4) * 96, wide = (158 / 25.4) * 96;
+  const tall = (251 / 25.4) * 96, wide = (150 / 25.4) * 96;
   const columns = document.head.appendChild(document.createElement("style"));
-  columns.textContent = "article { columns: 158mm; column-gap: 0; column-fill: auto; height: 251mm; width: 158mm; }";
+  columns.textContent = "article { columns: 150mm; column-gap: 0; column-fill: auto; height: 251mm; width: 150mm; }";
   const at = (e, end) => {
     const from = article.getBoundingClientRect(), box = [...e.getClientRects()].at(end ? -1 : 0);
     return { sheet: Math.round((box.left - from.left) / wide - 0.3), y: (box[end ? "bottom" : "top"] - from.top) / tall };
@@ -125,13 +139,12 @@ async ([here, there, book, part, place, sheets, places]) => {
   const keep = (code) => {
     if (!code.getClientRects().length) return;
     code.style.breakInside = "";
-    if (at(code).sheet !== at(code, true).sheet && at(code).y > 0.7) code.style.breakInside = "avoid";
+    if (at(code).sheet !== at(code, true).sheet && at(code).y > 0.9) code.style.breakInside = "avoid";
   };
   const figures = [...document.querySelectorAll("article .cell_output:has(figure)")].map((figure) => [figure, figure.closest("div.cell")]);
   // A few lines do not take a sheet of their own, if the others have room for them.
-  for (const [height, measure] of [["", ""], [1.43, "146mm"], [1.41, "150mm"], [1.39, "154mm"], [1.37, "158mm"], ["", ""]]) {
+  for (const height of ["", 1.43, 1.41, 1.39, 1.37, ""]) {
     article.style.lineHeight = height;
-    article.style.setProperty("--measure", measure);
     for (const [figure, cell] of figures) cell.after(figure);
     for (const e of article.querySelectorAll(".cell_output:has(figure), .cell_input, section > div[class*=highlight-]")) e.matches(".cell_output") ? fill(e) : keep(e);
     if (article.scrollWidth < 1.5 * wide || at(article.lastElementChild, true).y > 0.15) break;

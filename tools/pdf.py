@@ -15,6 +15,7 @@ import sys
 import tempfile
 from collections import Counter
 from io import BytesIO
+from importlib.resources import files
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -36,6 +37,7 @@ TEMPLATE = notebooks.TEMPLATES.get_template("pdf.html")
 FRONT = {"title": TITLE, "author": AUTHOR, "address": ADDRESS, "html": HTML.as_uri(), "release": badges.release()}
 FRONT["date"] = yaml.safe_load((notebooks.ROOT / "CITATION.cff").read_text(encoding="utf8"))["date-released"]
 FRONT |= {"repository": badges.repository(), "place": ADDRESS if badges.repository() != badges.PLACEHOLDER else ""}
+SERIF = Path(str(files("font_source_serif_pro") / "files")).as_uri()  # for the text; the pages have headings in it
 READY = Path(__file__).with_name("pdf.js").read_text(encoding="utf8")
 
 
@@ -62,7 +64,7 @@ def printer(browser: Page, folder: Path) -> Any:
             source.write_text(TEMPLATE.render(front), encoding="utf8")
         browser.goto(source.as_uri())
         browser.add_style_tag(path=Path(__file__).with_name("pdf.css"))
-        found = browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS, TITLE, part, FRONT["place"], sheets, places])
+        found = browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS, TITLE, part, FRONT["place"], SERIF, sheets, places])
         browser.pdf(path=path, prefer_css_page_size=True, tagged=True, outline=not needs, print_background=True)
         pdf = PdfReader(path)
         once(pdf.outline)

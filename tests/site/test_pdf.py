@@ -119,7 +119,7 @@ def test_the_book_has_a_cover_contents_and_bookmarks(out):
     titles = [mark.title for mark in marks]
     sections = [mark.title for mark in named(book.outline[5][1])]
     assert sections == [mark.title for mark in named(chapter.outline[1])]
-    assert sections[0] == "The idea in a picture" and sections[-2:] == ["Exercises", "Recap"]
+    assert sections[0] == "The idea in a picture" and sections[-3:] == ["Exercises", "Recap", "Hints and solutions"]
     assert titles[0] == "For teachers" and titles[1] == chapter.metadata.title and titles[1].startswith("1. Fed")
     lines = book.pages[FRONT - 1].extract_text().splitlines()
     starts = [book.get_destination_page_number(mark) for mark in marks]
@@ -163,7 +163,7 @@ def test_a_chapter_says_where_it_lives(out):
 
 def test_the_imprint_says_how_to_cite_the_book(out):
     text = words(PdfReader(out / "book.pdf").pages[1])
-    assert all(said in text for said in (pdf.AUTHOR, pdf.FRONT["release"], pdf.FRONT["date"], "CC BY 4.0", "@misc{"))
+    assert all(said in text for said in (pdf.AUTHOR, pdf.FRONT["release"], pdf.FRONT["date"], "CC BY 4.0", "@book{"))
 
 
 def test_each_part_has_a_sheet_that_says_what_it_is_about(out):
@@ -197,10 +197,20 @@ def test_figures_have_letters_of_one_size(out):
         assert {8.6, 10.3} <= sizes and min(sizes) > 5, path.name
 
 
-def test_hints_stand_after_the_exercises(out):
-    text = " ".join(" ".join(sheet.extract_text() for sheet in PdfReader(out / "01_fedavg.pdf").pages).split())
-    places = [text.index(words) for words in ("Exercise 1 (", "Exercise 2 (", "Hint 1", "Hint 2", "Recap")]
-    assert places == sorted(places)
+def test_hints_and_solutions_end_a_chapter(out):
+    text = " ".join(map(words, PdfReader(out / "01_fedavg.pdf").pages))
+    said = (
+        "Exercise 1 (",
+        "Exercise 2 (",
+        "Recap",
+        "Hint 1",
+        "Hint 2",
+        "Solution 1",
+        "Solution 2",
+        "def shuffle_units",
+    )
+    places = [text.rindex(some) for some in said]
+    assert places == sorted(places) and "BEGIN SOLUTION" not in text
 
 
 def test_heads_say_the_part_at_the_left_and_the_chapter_at_the_right(out):
