@@ -126,7 +126,7 @@ async ([here, there, book, part, place, serif, sheets, places]) => {
       if (at(figure).sheet === end.sheet || end.y > 0.9) return;
       let text = next(figure);
       while (text?.matches(passed) && !ends(text)) text = next(text);
-      if (!text?.matches(passed) || /^Predict/.test(text.textContent) || (end.y > 0.65 && /^What to see/.test(text.textContent))) return;
+      if (!text?.matches(passed) || /^Predict/.test(text.textContent) || (end.y > 0.78 && /^What to see/.test(text.textContent))) return;
       const home = document.createComment("");
       figure.replaceWith(home);
       text.after(figure);
@@ -135,18 +135,19 @@ async ([here, there, book, part, place, serif, sheets, places]) => {
       before = text;
     }
   };
-  // A cell goes to the next sheet as a whole, if it leaves little of this one white.
-  const keep = (code) => {
-    if (!code.getClientRects().length) return;
-    code.style.breakInside = "";
-    if (at(code).sheet !== at(code, true).sheet && at(code).y > 0.9) code.style.breakInside = "avoid";
+  // A cell or a table goes to the next sheet as a whole, if it leaves little of this one white.
+  const keep = (part, from) => {
+    if (!part.getClientRects().length) return;
+    part.style.removeProperty("break-inside");
+    if (at(part).sheet !== at(part, true).sheet && at(part).y > from) part.style.setProperty("break-inside", "avoid", "important");
   };
   const figures = [...document.querySelectorAll("article .cell_output:has(figure)")].map((figure) => [figure, figure.closest("div.cell")]);
   // A few lines do not take a sheet of their own, if the others have room for them.
   for (const height of ["", 1.43, 1.41, 1.39, 1.37, ""]) {
     article.style.lineHeight = height;
     for (const [figure, cell] of figures) cell.after(figure);
-    for (const e of article.querySelectorAll(".cell_output:has(figure), .cell_input, section > div[class*=highlight-]")) e.matches(".cell_output") ? fill(e) : keep(e);
+    for (const e of article.querySelectorAll(".cell_output:has(figure), .cell_input, section > div[class*=highlight-], table:not(.fedlib *)"))
+      e.matches(".cell_output") ? fill(e) : keep(e, e.matches("table") ? 0.75 : 0.9);
     if (article.scrollWidth < 1.5 * wide || at(article.lastElementChild, true).y > 0.15) break;
   }
   const found = Object.fromEntries([...article.querySelectorAll(":is(section, dt, .citation)[id]")].filter((e) => e.getClientRects().length).map((e) => [e.id, at(e).sheet]));
