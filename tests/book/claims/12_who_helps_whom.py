@@ -23,28 +23,21 @@ CLAIMS = {
         beats(HILLS, f"{ALONE}, all rows", ALONE, "R2", seeds=10, points="35"),
         beats(HILLS, f"{COSINE}, all rows", f"{ALONE}, all rows", "R2", seeds=7, points="6 ± 4"),
     ),
-    "It foresees harm about as well as measuring again (AUC 0.75, 0.78).": every(
-        printed(HILLS, {COSINE: "0.75", "measured again": "0.78"}, LOSSES),
-        says(UNDECIDED, HILLS, COSINE, "measured again", LOSSES, within=0.1, half=0.15),
-    ),
     "by 0.19 ± 0.13 with DBSCAN. With average linkage that is undecided (0.09 ± 0.13).": every(
         says(HOLDS, HILLS, f"{COSINE}, radius", f"{LEARNED}, radius", "R2", points="19 ± 13"),
         says(UNDECIDED, HILLS, COSINE, LEARNED, "R2", points="9 ± 13"),
     ),
-    "This suits the cosine (0.53), but not the predictor (0.33)": printed(
-        HILLS, {f"{COSINE}, radius": "0.53", f"{LEARNED}, radius": "0.33"}, "R2"
-    ),
-    "it does as well for the cosine, and the predictor's 0.42 is no longer distinguishable from it": every(
+    "For the cosine, DBSCAN is as good. The predictor gains by average linkage, but not significantly.": every(
         says(UNDECIDED, HILLS, COSINE, f"{COSINE}, radius", "R2", within=0.02, half=0.05),
-        printed(HILLS, {LEARNED: "0.42"}, "R2"),
+        says(UNDECIDED, HILLS, LEARNED, f"{LEARNED}, radius", "R2", within=0.1, half=0.1),
     ),
     "averages 0.75 for the cosine and 0.68 for the predictor (a difference of 0.06 ± 0.11, so undecided). Even the "
     "true kinds reach only 0.80": every(
         printed(HILLS, {COSINE: "0.75", LEARNED: "0.68", TRUE: "0.80"}, LOSSES),
         says(UNDECIDED, HILLS, COSINE, LEARNED, LOSSES, points="6 ± 11"),
     ),
-    "Its AUC is 0.39 ± 0.08": says(OPPOSITE, BOWLS, COSINE, 0.5, LOSSES, points="-11 ± 8"),
-    "With one target the predictor guesses. Even measuring again hardly agrees with itself.": says(
+    "(AUC 0.39 ± 0.08)": says(OPPOSITE, BOWLS, COSINE, 0.5, LOSSES, points="-11 ± 8"),
+    "does not differ measurably from guessing, and even measuring again hardly agrees with itself.": says(
         UNDECIDED, BOWLS, ("measured again", LEARNED), 0.5, LOSSES, within=0.06, half=0.15
     ),
     "The score alone says a little, but": says(HOLDS, BOWLS, "score alone", 0.5, LOSSES),
@@ -56,16 +49,13 @@ CLAIMS = {
     "In ten more federations, a radius of 1/2 finds the kinds six times by cosine, and once by the predictor": every(
         finds(6, COSINE), finds(1, LEARNED)
     ),
-    "whose clusters do not beat training alone (an $R^2$ of 0.22 against 0.34)": every(
-        printed(HILLS, {f"{LEARNED}, DBSCAN": "0.22", ALONE: "0.34"}, "R2"),
-        says(UNDECIDED, HILLS, f"{LEARNED}, DBSCAN", ALONE, "R2", half=0.2),
-    ),
     "predictor that needed 91 measured pairs showed no advantage over it": says(
         UNDECIDED, HILLS, COSINE, LEARNED, LOSSES, "AUC, groups", "R2", within=0.2
     ),
 }
 
 GIVEN = [
+    "It takes 24 trainings instead of 206.",
     "Eq. 4.1 for two pairs.",
     "Now Eq. 4.1 for client 0, once with",
 ]

@@ -283,7 +283,7 @@ graph_for_twins = rare(beats, "FedCG", "modules", "twins", {100: "1.4"})
 paced_for_twins = rare(beats, PACED, "modules", "twins", {50: "2.7 ± 1.8", 100: "1.9 ± 1.3"})
 uniform_gains_nothing = rare(unsure, UNIFORM, "modules", "twins", {50: "", 100: ""})
 uniform_behind = every(
-    rare(beats, PACED, UNIFORM, "twins", {50: "2.2"}), rare(unsure, PACED, UNIFORM, "twins", {100: ""})
+    rare(beats, PACED, UNIFORM, "twins", {50: "2.2 ± 1.2"}), rare(unsure, PACED, UNIFORM, "twins", {100: ""})
 )
 pace_of_strangers = every(
     rare(lag, "A", "modules", "strangers", {50: "-12.1", 100: "-6.1"}),
