@@ -57,7 +57,6 @@ CLAIMS = {
     "12.1 points.** With longer steps, strangers are 3.6 points below modules, and twins 2.7 above them.": every(
         fedcg.pace_of_strangers, fedcg.paced_for_twins
     ),
-    "The model of the pair gains more (6.7).": PAIRS,
     "these at full pace brings twins 1.1 ± 1.4 and 2.0 ± 1.4 points over the same without a graph": fedcg.found_twins,
     "(in each of ten stored runs, 0.23 against 0.14)": every(
         printed((MATRIX, "rare twins, own clients"), {"neighbour": "0.23", "other rare": "0.14"}),
