@@ -1,6 +1,6 @@
 // What a sheet of paper needs and a screen does not. `part` is the part of the book that the page belongs to, and `place` the
 // address of the book, if it has been published. `sheets` come before the page, and `places` has the sheets of others and of their sections.
-async ([here, there, book, part, place, serif, sheets, places]) => {
+async ([here, there, part, place, serif, sheets, places]) => {
   const article = document.querySelector("article");
   for (const [face, style] of [["Regular", "normal"], ["It", "italic"]])
     document.fonts.add(await new FontFace("Book Serif", `url(${serif}/SourceSerifPro-${face}.ttf)`, { style }).load());
@@ -19,7 +19,7 @@ async ([here, there, book, part, place, serif, sheets, places]) => {
 
   // Margins are wider where the book is bound. At the head of a left sheet is the part, of a right one the page; the first has neither,
   // but the name of the book at its foot. Chromium takes the first sheet for a right one, whatever its number.
-  const title = document.title.split(" \u2014 ")[0], address = location.href.replace(here, there);
+  const titles = document.title.split(" \u2014 "), title = titles[0], book = titles.at(-1), address = location.href.replace(here, there);
   const small = (words, size) => `{ content: ${words}; font: ${size}pt "Book Sans", sans-serif; color: #555;`;
   const sides = ["left", "right"], own = sheets % 2 ? ["right", "left"] : sides;
   document.head.appendChild(document.createElement("style")).textContent = `html { counter-reset: page ${sheets}; }` + sides.map((side, i) => `

@@ -14,8 +14,8 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
-from io import BytesIO
 from importlib.resources import files
+from io import BytesIO
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ def printer(browser: Page, folder: Path) -> Any:
             source.write_text(TEMPLATE.render(front), encoding="utf8")
         browser.goto(source.as_uri())
         browser.add_style_tag(path=Path(__file__).with_name("pdf.css"))
-        found = browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS, TITLE, part, FRONT["place"], SERIF, sheets, places])
+        found = browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS, part, FRONT["place"], SERIF, sheets, places])
         browser.pdf(path=path, prefer_css_page_size=True, tagged=True, outline=not needs, print_background=True)
         pdf = PdfReader(path)
         once(pdf.outline)
