@@ -48,3 +48,16 @@ def test_all_rows_are_those_of_training_and_then_those_of_validation():
     parts = world.clients.train, world.clients.validation
     torch.testing.assert_close(whole.y, torch.cat([d.y for d in parts], 1))
     torch.testing.assert_close(whole.x[whole.index], torch.cat([d.x[d.index] for d in parts], 1))
+
+
+def test_validation_chooses_among_the_clusters_of_all_radii(monkeypatch):
+    monkeypatch.setattr(chapter.transfer, "best_clusters", lambda rule, candidates, *more, **how: candidates)
+    places = torch.tensor([0.0, 1.0, 3.0, 3.0, 7.0, 12.0])
+    world = chapter.notebook_world(FEW, 1.0, 3)
+    found = chapter.clustered(FEW, world, (places[:, None] - places).abs(), 0, radius=True)
+    assert sorted(c.tolist() for c in found) == [
+        [0, 0, 0, 0, 0, 0],
+        [0, 0, 0, 0, 0, 1],
+        [0, 0, 0, 0, 1, 2],
+        [0, 0, 1, 1, 2, 3],
+    ]

@@ -55,5 +55,5 @@ def test_what_a_rare_domain_takes_is_named_by_its_angle_to_the_others(monkeypatc
     angle = torch.tensor(experiment.TURNS["rare twins"]["degrees"])
     monkeypatch.setattr(experiment, "domain_adjacency", lambda V: (angle[:, None] - angle).double() ** 2)
     tiny = experiment.SETTINGS | {"digits": 80, "clients": 20, "rounds": [1]}
-    found = experiment.taken("rare twins", tiny, 0)
+    found = experiment.taken("modules", "rare twins", tiny, 0)
     assert found == {"neighbour": 10**2, "opposite": (170**2 + 190**2) / 2, "other rare": 180**2}
