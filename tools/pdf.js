@@ -78,14 +78,14 @@ async ([here, there, part, place, serif, sheets, places]) => {
     }
   }
 
-  // Code goes on on the next sheet between two statements, with at least three lines on both: not after a line that opens a block or a
-  // bracket, nor before an empty one or one that closes it.
+  // Code goes on on the next sheet between two statements that are not inside a block, with at least three lines on both, and not
+  // before an empty line or one that closes a bracket.
   for (const line of document.querySelectorAll("article pre > .line")) {
     if (line.matches(":nth-last-child(1 of .line)")) line.style.breakAfter = "auto"; // the figure may stand on the next sheet
-    const next = line.nextElementSibling?.textContent.trim();
+    const next = line.nextElementSibling?.textContent.trimEnd();
     const near = line.matches(":nth-child(-n + 2 of .line), :nth-last-child(-n + 3 of .line)");
     if (line.style.breakAfter) continue;
-    if (near || /^([)\]}]|$)/.test(next) || /[([{]$|^\s*(@|"""|(def|class|for|while|with|if|elif|else|try)\b.*:$)/.test(line.textContent.trimEnd())) line.style.breakAfter = "avoid";
+    if (near || /^([\s)\]}]|else|elif|$)/.test(next) || /^@/.test(line.textContent)) line.style.breakAfter = "avoid";
   }
   // A name or two words at the head of a row stay on one line.
   for (const head of document.querySelectorAll("article tbody tr > :first-child")) if (head.textContent.trim().length < 20) head.style.whiteSpace = "nowrap";
