@@ -307,8 +307,7 @@ CLAIMS = {
         mixing_for_twins, mixing_for_strangers
     ),
     "mixing brings the former 7.3 points and costs the latter 6.6": every(mixing_for_twins, mixing_for_strangers),
-    "brings domains that are alike 1.1 ± 1.4 points after 50 rounds and 2.0 ± 1.4 after 100, and the others nothing "
-    "measurable.": every(
+    "alike nothing measurable after 50 rounds and 2.0 points after 100, and the others nothing measurable.": every(
         found_twins,
         rare(partial(unsure, half=0.04), PACED_OWN, OWN_CLIENTS, "strangers", {50: "", 100: ""}),
     ),
