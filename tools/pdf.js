@@ -65,8 +65,8 @@ async ([here, there, part, place, serif, sheets, places]) => {
 
   // Nothing moves on paper, and no answer is checked.
   const elsewhere = (words) => Object.assign(document.createElement("a"), { href: address, textContent: words });
-  const before = [...document.querySelectorAll("#exercises > p")].find((p) => p.textContent.startsWith("Try each before you open"));
-  before?.replaceChildren("Hints and solutions are at the end of the chapter.");
+  const hint = [...document.querySelectorAll("#exercises > p")].find((p) => p.textContent.startsWith("Try each before you open"));
+  hint?.replaceChildren("Hints and solutions are at the end of the chapter.");
   for (const cell of document.querySelectorAll("div.cell:has(figure.fedlib)")) {
     cell.querySelector(":scope > .cell_input")?.remove();
     if (!cell.querySelector(".controls, .drag")) continue;

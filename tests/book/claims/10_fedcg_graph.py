@@ -50,7 +50,7 @@ CLAIMS = {
     ),
     "costs strangers 13.0 points after 50 rounds and brings twins nothing measurable. $A$ alone, without $W$ and ReLU, "
     "does the same.": every(WHOLE, fedcg.pace_of_strangers, rare(unsure, "A", "modules", "twins", ALWAYS)),
-    "they lose 3.6 ± 2.0 points in place of 12.1, and after 100 nothing measurable. Twins gain 2.7 ± 1.8 and then "
+    "they lose 3.6 ± 2.0 points instead of 12.1, and after 100 nothing measurable. Twins gain 2.7 ± 1.8 and then "
     "1.9 ± 1.3 points, 2.2 ± 1.2 (later not measurably) more than with a uniform $A$.": every(
         fedcg.pace_of_strangers, fedcg.paced_for_twins, fedcg.uniform_behind
     ),
