@@ -4,14 +4,11 @@ The federations of chapter 13, twenty clients with the two architectures in turn
 thirty digits, mostly of three classes (experiment 1); with ``few``, two images of each of the ten digits (experiment
 2). The learning rate is 0.3 for all. Each client is scored on the test images of its own classes.
 
-The controls are in ``few`` alone, after its first number of rounds. A client may be pulled by its "own prototypes" or
-by the means of the "other design" alone. "Short" and "long" prototypes are stretched about their mean until they are 1
-or 6 away from it on average (root mean square). With "FedProto, frozen, short", FedProto's last prototypes are the
-targets of a second training from round 1 on, and with "frozen, digits swapped, short" each digit has the target of the
-next. Targets "drawn alone" by each client are equally far apart, with a mean of 0 and length 1, and "zero" pulls all
-embeddings to 0. With "small outputs" the mean square of the network's ten outputs is added to the loss, in place of a
-pull or to FedProto's. Three of these also have a third of the weight, or three times as much. Clients alone also train
-at half the rate and at a third more. That preset takes half an hour on one core.
+The controls are in ``few`` alone, after its first number of rounds. A client may be pulled by its "own prototypes",
+which if "short" are stretched about their mean until they are 1 away from it on average (root mean square). With "small
+embeddings" or "small outputs", the mean square of these numbers is added to the loss, in place of a pull or to
+FedProto's. FedProto and the penalty on outputs also have a third of the weight, or three times as much. Clients alone
+also train at half the rate and at a third more. That preset takes half an hour on one core.
 """
 
 from collections.abc import Sequence
@@ -36,12 +33,11 @@ from fedlib.params import Params, put
 
 KINDS = "dense", "convolutional"
 METHODS = "alone", "FedProto"
-FIXED = FROZEN, SWAPPED = "FedProto, frozen, short", "frozen, digits swapped, short"
-DRAWN, ZERO, OUTPUTS = "drawn alone", "zero", "small outputs"
-SCALES = {"own prototypes, short": 1.0, "own prototypes, long": 6.0}
+OWN, SHORT = "own prototypes", "own prototypes, short"
+EMBEDDINGS, OUTPUTS = "small embeddings", "small outputs"
 RATES = {"alone, half the rate": 0.15, "alone, a third more": 0.4}
-WEIGHTS = f"FedProto, {OUTPUTS}", *(f"{m}, weight {w}" for m in ("FedProto", ZERO, OUTPUTS) for w in ("0.3", "3"))
-CONTROLS = "own prototypes", *SCALES, "other design", *FIXED, DRAWN, ZERO, OUTPUTS, *WEIGHTS, *RATES
+WEIGHTS = f"FedProto, {OUTPUTS}", *(f"{m}, weight {w}" for m in ("FedProto", OUTPUTS) for w in ("0.3", "3"))
+CONTROLS = OWN, SHORT, EMBEDDINGS, OUTPUTS, *WEIGHTS, *RATES
 TRAINING = {"lr": 0.3, "epochs": 2, "batch_size": 10}
 SETTINGS = {"clients": 20, "digits": 30, "test": 400, "rounds": [20, 60], "seed": 100, "seeds": 10}
 FEW = {"clients": 20, "each": 2, "test": 400, "rounds": [60, 120], "seed": 100, "seeds": 10}
@@ -49,27 +45,26 @@ FEW = {"clients": 20, "each": 2, "test": 400, "rounds": [60, 120], "seed": 100, 
 
 @dataclass(frozen=True)
 class Pulled(FedProto):
-    """FedProto in which each client has targets of its own, which are given (K, Y, h), or the means of some clients.
+    """FedProto in which each client has targets of its own, the means of some clients.
 
-    With ``of[k, i]`` 1, the means of client i pull client k. With a `scale`, the targets of a client, which has all
-    classes, are stretched about their mean to this root mean square. All clients take part in each round, so what they
-    sent in the last one is what their networks say now.
+    With ``of[k, i]`` 1, the means of client i pull client k. If `short`, the targets of a client that has all classes
+    are stretched about their mean to a root mean square of 1. All clients take part in each round, so what they sent in
+    the last one is what their networks say now.
     """
 
     of: Tensor | None = None
-    given: Tensor | None = None
-    scale: float | None = None
+    short: bool = False
 
     def targets(self, local: Params, prototypes: Params, data: ClientData) -> tuple[Tensor, Tensor]:
         """Targets (K, Y, h), and 1 for those that pull (K, Y)."""
-        if self.given is not None:
-            return self.given, torch.ones_like(self.given[..., 0])
         mean, count = self.local_prototypes(local, data)
         count = self.of.to(count)[:, :, None] * count * prototypes["known"].amax()  # (K, K, Y); round 1 has none
         total = count.sum(1)
         target = torch.einsum("kiy,iyh->kyh", count, mean) / total.clamp(min=1)[..., None]
-        if self.scale and total.min() > 0:
-            target = stretched(target, self.scale)
+        if self.short and total.min() > 0:
+            middle = target.mean(1, keepdim=True)
+            size = (target - middle).square().sum(2).mean(1).sqrt()[:, None, None]
+            target = middle + (target - middle) / size
         return target, (total > 0).to(mean)
 
     def train_networks(self, local: Params, prototypes: Params, data: ClientData, key: Key) -> tuple[Params, Tensor]:
@@ -82,13 +77,6 @@ class Pulled(FedProto):
             local = local | put({name: local[name] for name in own}, place, end.params)
             loss = put(loss, place, end.loss)
         return local, loss
-
-
-def stretched(target: Tensor, scale: float) -> Tensor:
-    """Targets (..., Y, h), stretched about their mean to this root mean square."""
-    middle = target.mean(-2, keepdim=True)
-    size = (target - middle).square().sum(-1).mean(-1).sqrt()[..., None, None]
-    return middle + scale * (target - middle) / size
 
 
 def networks() -> tuple[models.Model, ...]:
@@ -120,17 +108,20 @@ def deal(settings: dict[str, Any], seed: int) -> tuple[ClientData, Tensor, Tenso
 
 def who_pulls(method: str, clients: int) -> Tensor:
     """For each client, 1 for those whose class means pull it (K, K); none pulls a client alone."""
-    kind = torch.arange(clients) % 2
-    if method == "other design":
-        return (kind[:, None] != kind).float()
-    own = torch.eye(clients) * method.startswith("own prototypes")
-    return torch.ones(clients, clients) if method.startswith("FedProto") or method == SWAPPED else own
+    own = torch.eye(clients) * (method in (OWN, SHORT))
+    return torch.ones(clients, clients) if method.startswith("FedProto") else own
 
 
-def corners(seed: int) -> Tensor:
-    """Ten targets of length 1 that are equally far apart and have a mean of 0 (Y, h)."""
-    turn = torch.linalg.qr(torch.randn(32, 32, generator=torch.Generator().manual_seed(seed))).Q
-    return torch.nn.functional.normalize(turn[:10] - turn[:10].mean(0), dim=1)
+def loss_in(method: str, net: PrototypeNet, lam: float) -> Any:
+    """The loss of an arm without FedProto's pull."""
+    plain = loss_of(net)
+
+    def small(params: Params, batch: Any, h: Tensor | None = None) -> Tensor:
+        h = net.embed(params, batch[0]) if h is None else h
+        size = h if method == EMBEDDINGS else net(params, batch[0], h)
+        return plain(params, batch, h) + lam * weighted_mean(size.square().mean(-1), batch[2])
+
+    return small if method.endswith((EMBEDDINGS, OUTPUTS)) else plain
 
 
 def predictions(method: str, data: ClientData, x: Tensor, rounds: int, seed: int, **how: Any) -> Tensor:
@@ -138,19 +129,8 @@ def predictions(method: str, data: ClientData, x: Tensor, rounds: int, seed: int
     both, (method, _, weight) = PrototypeNet(networks()), method.partition(", weight ")
     lam = float(weight or 1)
     training = {"net": both, "architecture": (0, 1), **TRAINING, "lr": RATES.get(method, TRAINING["lr"]), "lam": lam}
-    start, given, loss = both.init(seed), None, loss_of(both)
-    if method == DRAWN:
-        given = torch.stack([corners(1000 * seed + k) for k in range(len(data))]).to(x)
-    elif method == ZERO:
-        given = torch.zeros(len(data), *both.shape).to(x)
-    if method.endswith(OUTPUTS):
-        old, loss = loss, lambda p, b, *h: old(p, b, *h) + lam * weighted_mean(both(p, b[0], *h).pow(2).mean(-1), b[2])
-    rule = Pulled(loss, of=who_pulls(method, len(data)), scale=SCALES.get(method), given=given, **training)
-    end = fedlib.fit(rule, start, data, rounds, seed=seed, **how)
-    if method in FIXED:
-        last = stretched(end.state.prototypes["prototype"][0].roll(-1 if method == SWAPPED else 0, 0), 1.0)
-        rule = Pulled(loss, given=last.expand(len(data), -1, -1), **training)
-        end = fedlib.fit(rule, start, data, rounds, seed=seed, **how)
+    rule = Pulled(loss_in(method, both, lam), of=who_pulls(method, len(data)), short=method == SHORT, **training)
+    end = fedlib.fit(rule, both.init(seed), data, rounds, seed=seed, **how)
     return torch.vmap(both, in_dims=(0, None))(rule.client_params(end.state, torch.arange(len(data))), x)
 
 

@@ -301,8 +301,8 @@ def foretold(settings: Settings, world: Any, seed: int, epochs: int = 1000) -> t
     group, pairs = torch.as_tensor(world.clients.planted), chapter.judged_pairs(clients, trainers)
     first, second = (replace(world, starts=[start]) for start in world.starts)
     often = dict(settings) | {"rounds": settings["pair_rounds"]}
-    once, apart = chapter.gains(often, first, seed, pairs), group[pairs[:, 0]] != group[pairs[:, 1]]
-    gain, local = once.gain[0], once.local[0]
+    gain = chapter.gains(often, first, seed, pairs).gain[0]
+    apart = group[pairs[:, 0]] != group[pairs[:, 1]]
     train, unseen, loses = (pairs < trainers).all(1), (pairs >= trainers).all(1), gain <= 0
     again = chapter.gains(often, second, seed, pairs[unseen]).gain[0]
 
@@ -314,7 +314,6 @@ def foretold(settings: Settings, world: Any, seed: int, epochs: int = 1000) -> t
         **{name: plain[f"{name}, {last} epochs"] for name in ("cosine", "length")},
         "cosine, centred": 1 - cosine_similarity({n: p - p.mean(0) for n, p in sub(shots[last], shots[0]).items()}),
         "measured again": square(clients, pairs[unseen], -again),
-        "score alone": local[:, None] + local,  # of both clients
         "predictor": predictor.distance(graphs).double(),
     }
     score = square(clients, everybody, predictor.score(graphs, everybody))  # many distances are rounded to 0 or 1

@@ -4,7 +4,6 @@ A row is the number of the exercise, the mistake in words, a text of the right s
 words that the hint must hold. An empty text stands for the whole solution.
 """
 
-FIRST_COLUMNS = "sum(B[:, :1] for B, _ in pairs) @ sum(A[:1] for _, A in pairs) / len(pairs)"
 ROWS = {
     "01_fedavg": [
         ("1", "drift in one step", '"the same"', '"another"', "the weighted mean of the gradients"),
@@ -254,16 +253,10 @@ ROWS = {
         ("2", "only the first columns", "[B for B, _", "[B[:, :1] for B, _", "the ranks add up"),
         ("2", "a mean of quarters", "= [[0.5, 0], [0, 0.5]]", "= [[0.25, 0.25]] * 2", "half of each"),
         ("2", "half of a half", "product_of_means = [[0.25", "product_of_means = [[0.5", "a column times a row"),
-        ("3", "without singular values", "U[:, :rank] * S[:rank]", "U[:, :rank]", "is possible"),
-        ("3", "singular values twice", "Vh[:rank]", "S[:rank, None] * Vh[:rank]", "is possible"),
-        ("3", "product of sums", "sum(B @ A for B, A in pairs)", FIRST_COLUMNS, "is possible"),
-        ("3", "sum", "/ len(pairs)", "", "is possible"),
-        ("3", "smallest first", ":, :rank] * S[:rank], Vh[:rank", ":, -rank:] * S[-rank:], Vh[-rank:", "is possible"),
-        ("3", "one rank more", "U[:, :rank] * S[:rank], Vh[:rank]", "U * S, Vh", "a pair of rank"),
-        ("4", "difference of means", "(n + 1) * after - n * before", "after - before", "not of sums"),
-        ("4", "n in both", "(n + 1) * after", "n * after", "a mean of n + 1"),
-        ("4", "n + 1 in both", "- n * before", "- (n + 1) * before", "a mean of n"),
-        ("4", "the mean itself", "(n + 1) * after - n * before", "after", "sum of 13"),
+        ("3", "difference of means", "(n + 1) * after - n * before", "after - before", "not of sums"),
+        ("3", "n in both", "(n + 1) * after", "n * after", "a mean of n + 1"),
+        ("3", "n + 1 in both", "- n * before", "- (n + 1) * before", "a mean of n"),
+        ("3", "the mean itself", "(n + 1) * after - n * before", "after", "sum of 13"),
     ],
     "14_privacy": [
         ("1", "steps protect", '("yes", "yes"', '("yes", "no"', "each step adds a multiple"),

@@ -1,10 +1,12 @@
 """What chapter 12 says of its stored results."""
 
 from book.claiming import HOLDS, OPPOSITE, UNDECIDED, average, beats, every, printed, says, so_many, values
+from book.claims.reproduction_fedsgcnn import nobody_reads
 
 PAGE = "notebooks/12_who_helps_whom.ipynb"
 NAME = "planted_transfer_chapter"
 HILLS, BOWLS, LOSSES = (NAME, "bowls and hills"), (NAME, "bowls only"), "AUC, gain"
+QUARTER = "planted_transfer", "dose 0.25"
 COSINE, LEARNED, ALONE, TRUE = "cosine", "predictor", "alone", "true kinds"
 
 
@@ -20,12 +22,12 @@ CLAIMS = {
         beats(HILLS, TRUE, ALONE, "R2", seeds=9),
         beats(HILLS, COSINE, ALONE, "R2", seeds=10, points="18 ± 6"),
     ),
-    "adds 0.35 ± 0.07 to alone, and clusters then 0.06 ± 0.04.": every(
+    "adds 0.35 ± 0.07 to alone, and clusters then only 0.06 ± 0.04.": every(
         beats(HILLS, f"{ALONE}, all rows", ALONE, "R2", seeds=10, points="35 ± 7"),
         beats(HILLS, f"{COSINE}, all rows", f"{ALONE}, all rows", "R2", seeds=7, points="6 ± 4"),
     ),
-    "are 0.09 ± 0.13 above the predictor's, undecided, and with DBSCAN, at a radius chosen on the same rows, "
-    "0.19 ± 0.13.": every(
+    "its clusters are 0.09 ± 0.13 above the predictor's (undecided), and with DBSCAN, its radius chosen on the rows "
+    "set aside, 0.19 ± 0.13.": every(
         says(UNDECIDED, HILLS, COSINE, LEARNED, "R2", points="9 ± 13"),
         says(HOLDS, HILLS, f"{COSINE}, radius", f"{LEARNED}, radius", "R2", points="19 ± 13"),
     ),
@@ -34,15 +36,18 @@ CLAIMS = {
         printed(HILLS, {COSINE: "0.75", LEARNED: "0.68", TRUE: "0.80"}, LOSSES),
         says(UNDECIDED, HILLS, COSINE, LEARNED, LOSSES, points="6 ± 11"),
     ),
-    "does not differ measurably from guessing, and even measuring again hardly agrees with itself.": says(
-        UNDECIDED, BOWLS, ("measured again", LEARNED), 0.5, LOSSES, within=0.06, half=0.15
+    "the AUC averages 0.51 for the predictor, and a second measurement of the same gains, from another initialisation, "
+    "reaches only 0.55. The cosine is even below guessing (0.39), so near pairs are harmed more often": every(
+        printed(BOWLS, {LEARNED: "0.51", "measured again": "0.55", COSINE: "0.39"}, LOSSES),
+        says(UNDECIDED, BOWLS, ("measured again", LEARNED), 0.5, LOSSES, within=0.06, half=0.15),
+        says(OPPOSITE, BOWLS, (COSINE, "cosine, centred"), 0.5, LOSSES),
     ),
-    "The cosine is below guessing, so near pairs are harmed more often, with or without what all": says(
-        OPPOSITE, BOWLS, (COSINE, "cosine, centred"), 0.5, LOSSES
-    ),
-    "All together beat alone ($R^2$ 0.58 against 0.35)": every(
+    "all together beat alone ($R^2$ 0.58 against 0.35)": every(
         printed(BOWLS, {"all together": "0.58", ALONE: "0.35"}, "R2"),
         beats(BOWLS, "all together", ALONE, "R2", seeds=9),
+    ),
+    "With a quarter of it, cosines [no longer find the kinds](../book/reproduction/fedsgcnn.md), but": every(
+        nobody_reads, says("", QUARTER, "true groups", "standalone", "R2", within=0.01)
     ),
     "In ten more federations, a radius of 1/2 finds the kinds six times by cosine, and once by the predictor": every(
         finds(6, COSINE), finds(1, LEARNED)
@@ -53,7 +58,7 @@ CLAIMS = {
 }
 
 GIVEN = [
-    "It takes 24 trainings instead of 206.",
+    "It takes 24 trainings instead of 206 (196 for pairs, and each unseen client).",
     "Eq. 4.1 for two pairs.",
     "Now Eq. 4.1 for client 0, once with",
 ]
