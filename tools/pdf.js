@@ -34,8 +34,8 @@ async ([here, there, part, place, serif, sheets, places]) => {
     article.classList.add("preface");
     article.querySelector("h1").textContent = part;
     article.insertAdjacentHTML("beforeend", `<h2>On paper and on the web</h2><p>The figures and tables of the chapters come from running them.
-      Some figures move on the web, and the notebooks can be run there. Hints and solutions end each chapter. The other folded cells of the
-      notebooks and the reference of the library are not printed.</p>`);
+      Some figures move on the web, and the notebooks can be run there. Hints, solutions and folded code end each chapter. Code that only
+      draws a figure and the reference of the library are not printed.</p>`);
   }
   const lives = location.href.replace(here, place);
   if (place) article.querySelector("h1").insertAdjacentHTML("afterend", `<p class="lives">On the web: <a href="${lives}">${lives.replace("https://", "")}</a></p>`);
@@ -60,6 +60,15 @@ async ([here, there, part, place, serif, sheets, places]) => {
       answers.append(Object.assign(document.createElement("p"), { className: "solution", textContent: cell.querySelector("summary p").textContent }));
       answers.append(cell.querySelector("[class*=highlight-]"));
       cell.remove();
+    }
+    // The folded code that others need comes last. What only draws a figure stays on the web.
+    const helpers = [...document.querySelectorAll(".cell:is(.tag_hide-input, .tag_hide-cell)")].filter((c) => !c.querySelector("figure"));
+    if (helpers.length) answers.insertAdjacentHTML("afterend", `<section id="folded-code"><h2>Folded code</h2></section>`);
+    for (const cell of helpers) {
+      const words = cell.querySelector("summary p").textContent.replace(/^Code: /, "");
+      for (const line of cell.querySelectorAll("pre > .line")) if (/^# @title/.test(line.textContent)) line.remove();
+      answers.nextElementSibling.append(Object.assign(document.createElement("p"), { className: "solution", textContent: words }), cell.querySelector("[class*=highlight-]"));
+      if (!cell.querySelector(".cell_output")) cell.remove();
     }
   }
 
