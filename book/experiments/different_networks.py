@@ -5,15 +5,15 @@ thirty digits, mostly of three classes (experiment 1); with ``few``, two images 
 2). The learning rate is 0.3 for all. Each client is scored on the test images of its own classes.
 
 The controls are in ``few`` alone, after its first number of rounds. A client may be pulled by its "own prototypes",
-which if "short" are stretched about their mean until they are 1 away from it on average (root mean square). With "small
+which if "rescaled" are in each round as far from their mean (root mean square) as FedProto's of that round. With "small
 embeddings" or "small outputs", the mean square of these numbers is added to the loss, in place of a pull or to
 FedProto's. FedProto and the penalty on outputs also have a third of the weight, or three times as much. Clients alone
 also train at half the rate and at a third more. That preset takes half an hour on one core.
 """
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from copy import deepcopy
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -33,11 +33,11 @@ from fedlib.params import Params, put
 
 KINDS = "dense", "convolutional"
 METHODS = "alone", "FedProto"
-OWN, SHORT = "own prototypes", "own prototypes, short"
+OWN, RESCALED = "own prototypes", "own prototypes, rescaled"
 EMBEDDINGS, OUTPUTS = "small embeddings", "small outputs"
 RATES = {"alone, half the rate": 0.15, "alone, a third more": 0.4}
 WEIGHTS = f"FedProto, {OUTPUTS}", *(f"{m}, weight {w}" for m in ("FedProto", OUTPUTS) for w in ("0.3", "3"))
-CONTROLS = OWN, SHORT, EMBEDDINGS, OUTPUTS, *WEIGHTS, *RATES
+CONTROLS = OWN, RESCALED, EMBEDDINGS, OUTPUTS, *WEIGHTS, *RATES
 TRAINING = {"lr": 0.3, "epochs": 2, "batch_size": 10}
 SETTINGS = {"clients": 20, "digits": 30, "test": 400, "rounds": [20, 60], "seed": 100, "seeds": 10}
 FEW = {"clients": 20, "each": 2, "test": 400, "rounds": [60, 120], "seed": 100, "seeds": 10}
@@ -47,13 +47,14 @@ FEW = {"clients": 20, "each": 2, "test": 400, "rounds": [60, 120], "seed": 100, 
 class Pulled(FedProto):
     """FedProto in which each client has targets of its own, the means of some clients.
 
-    With ``of[k, i]`` 1, the means of client i pull client k. If `short`, the targets of a client that has all classes
-    are stretched about their mean to a root mean square of 1. All clients take part in each round, so what they sent in
-    the last one is what their networks say now.
+    With ``of[k, i]`` 1, the means of client i pull client k. The targets of clients that have all classes are rescaled
+    about their mean to the next of the `spreads`, or add theirs to `noted`. All clients take part in each round, so
+    what they sent in the last one is what their networks say now.
     """
 
     of: Tensor | None = None
-    short: bool = False
+    spreads: Iterator[Tensor] | None = None
+    noted: list[Tensor] | None = None
 
     def targets(self, local: Params, prototypes: Params, data: ClientData) -> tuple[Tensor, Tensor]:
         """Targets (K, Y, h), and 1 for those that pull (K, Y)."""
@@ -61,10 +62,12 @@ class Pulled(FedProto):
         count = self.of.to(count)[:, :, None] * count * prototypes["known"].amax()  # (K, K, Y); round 1 has none
         total = count.sum(1)
         target = torch.einsum("kiy,iyh->kyh", count, mean) / total.clamp(min=1)[..., None]
-        if self.short and total.min() > 0:
-            middle = target.mean(1, keepdim=True)
-            size = (target - middle).square().sum(2).mean(1).sqrt()[:, None, None]
-            target = middle + (target - middle) / size
+        middle = target.mean(1, keepdim=True)
+        spread = (target - middle).square().sum(2).mean(1).sqrt()[:, None, None]
+        if self.noted is not None:
+            self.noted.append(spread)
+        if self.spreads is not None and (wanted := next(self.spreads)).min() > 0:
+            target = middle + (target - middle) * wanted / spread
         return target, (total > 0).to(mean)
 
     def train_networks(self, local: Params, prototypes: Params, data: ClientData, key: Key) -> tuple[Params, Tensor]:
@@ -108,7 +111,7 @@ def deal(settings: dict[str, Any], seed: int) -> tuple[ClientData, Tensor, Tenso
 
 def who_pulls(method: str, clients: int) -> Tensor:
     """For each client, 1 for those whose class means pull it (K, K); none pulls a client alone."""
-    own = torch.eye(clients) * (method in (OWN, SHORT))
+    own = torch.eye(clients) * (method in (OWN, RESCALED))
     return torch.ones(clients, clients) if method.startswith("FedProto") else own
 
 
@@ -129,7 +132,11 @@ def predictions(method: str, data: ClientData, x: Tensor, rounds: int, seed: int
     both, (method, _, weight) = PrototypeNet(networks()), method.partition(", weight ")
     lam = float(weight or 1)
     training = {"net": both, "architecture": (0, 1), **TRAINING, "lr": RATES.get(method, TRAINING["lr"]), "lam": lam}
-    rule = Pulled(loss_in(method, both, lam), of=who_pulls(method, len(data)), short=method == SHORT, **training)
+    rule = Pulled(loss_in(method, both, lam), of=who_pulls(method, len(data)), **training)
+    if method == RESCALED:
+        federated = replace(rule, of=who_pulls("FedProto", len(data)), noted=[])
+        fedlib.fit(federated, both.init(seed), data, rounds, seed=seed, **how)
+        rule = replace(rule, spreads=iter(federated.noted))
     end = fedlib.fit(rule, both.init(seed), data, rounds, seed=seed, **how)
     return torch.vmap(both, in_dims=(0, None))(rule.client_params(end.state, torch.arange(len(data))), x)
 

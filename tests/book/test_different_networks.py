@@ -77,14 +77,18 @@ def rounds_of(method, sent, rounds=2):
     return found
 
 
-def test_short_own_means_are_own_means_stretched(sent):
+def test_rescaled_own_means_are_as_far_apart_as_fedprotos(sent):
+    def spread(targets):
+        return (targets - targets.mean(1, keepdim=True)).square().sum(2).mean(1).sqrt()
+
+    _, (fedprotos, _) = rounds_of("FedProto", sent)
     _, (own, _) = rounds_of(experiment.OWN, sent)
-    (_, known), (stretched, _) = rounds_of(experiment.SHORT, sent)
+    (_, known), (rescaled, _) = rounds_of(experiment.RESCALED, sent)
     assert known.max() == 0, "round 1 has no means"
-    away, before = (t - t.mean(1, keepdim=True) for t in (stretched, own))
-    assert torch.allclose(stretched.mean(1), own.mean(1))
-    assert torch.allclose(away.square().sum(2).mean(1).sqrt(), torch.ones(()).double())
-    assert torch.allclose(torch.nn.functional.normalize(away, dim=2), torch.nn.functional.normalize(before, dim=2))
+    assert torch.allclose(spread(rescaled), spread(fedprotos)) and not torch.allclose(spread(own), spread(fedprotos))
+    assert torch.allclose(rescaled.mean(1), own.mean(1))
+    away, before = (torch.nn.functional.normalize(t - t.mean(1, keepdim=True), dim=2) for t in (rescaled, own))
+    assert torch.allclose(away, before)
 
 
 def test_few_images_of_each_digit():

@@ -1,6 +1,6 @@
 """What chapter 5 says of its stored results."""
 
-from book.claiming import HOLDS, average, between, each_seed, every, mean, printed, says, so_many
+from book.claiming import between, each_seed, every, mean, printed, so_many
 
 PAGE = "notebooks/05_cfl_geometry.ipynb"
 NAME = "cfl_geometry"
@@ -37,12 +37,12 @@ CLAIMS = {
         so_many(30, 30, lambda read: (v >= 0.99 for v in each_seed(read, NAME, "32 examples", LINKAGES))),
         printed((NAME, "32 examples"), {"within": "0.36"}),
     ),
-    "With eight examples it mostly fails": every(  # the exact cut most often
-        average(-1, 0.5, NAME, "8 examples", LINKAGES), says(HOLDS, (NAME, "8 examples"), LINKAGES[1:], "exact")
-    ),
     'Eq. 6 split off a single client in 56 % of draws, and average linkage (`method="average"`), '
     "which compares mean cosines, in 7 %": printed(
         NAME, {"exact, noise 3.0": "56", "average, noise 3.0": "7"}, "one client apart", times=100
+    ),
+    "But even that found the true clusters in only 16 %.": printed(
+        NAME, {"average, noise 3.0": "16"}, "true clusters", times=100
     ),
 }
 

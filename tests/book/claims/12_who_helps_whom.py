@@ -17,27 +17,31 @@ def finds(often, way):
 
 CLAIMS = {
     "a third of them over ten stored federations": average(0.3, 0.37, *HILLS, "pairs", "lose inside"),
-    "Alone beats *all together* in every seed. Clusters by cosine add 0.18 ± 0.06.": every(
+    "beats *all together* in every seed. Clusters by cosine add 0.18 ± 0.06, by the predictor 0.09 ± 0.14.": every(
+        says(UNDECIDED, HILLS, LEARNED, ALONE, "R2", points="9 ± 14"),
         beats(HILLS, ALONE, "all together", "R2", seeds=10),
         beats(HILLS, TRUE, ALONE, "R2", seeds=9),
         beats(HILLS, COSINE, ALONE, "R2", seeds=10, points="18 ± 6"),
     ),
-    "Those set aside add 0.35 ± 0.07 to alone, clusters then 0.06 ± 0.04.": every(
+    "Training on those set aside adds 0.35 ± 0.07, clusters then 0.06 ± 0.04.": every(
         beats(HILLS, f"{ALONE}, all rows", ALONE, "R2", seeds=10, points="35 ± 7"),
         beats(HILLS, f"{COSINE}, all rows", f"{ALONE}, all rows", "R2", seeds=7, points="6 ± 4"),
     ),
-    "Its clusters are 0.09 ± 0.13 above the predictor's (with DBSCAN, 0.19 ± 0.13).": every(
+    "**The cosine is cheaper, and not measurably worse.**": every(
         says(UNDECIDED, HILLS, COSINE, LEARNED, "R2", points="9 ± 13"),
         says(HOLDS, HILLS, f"{COSINE}, radius", f"{LEARNED}, radius", "R2", points="19 ± 13"),
     ),
-    "averages 0.75 for the cosine and 0.68 for the predictor (a difference of 0.06 ± 0.11, so undecided). Even the "
-    "true kinds reach only 0.80": every(
+    "averages 0.75 for the cosine and 0.68 for the predictor, which guesses in three of them (below 0.55). The "
+    "difference is undecided. Even the true kinds reach only 0.80": every(
+        so_many(3, 10, lambda read: (v < 0.55 for v in values(read(NAME), HILLS[1], LEARNED, LOSSES))),
         printed(HILLS, {COSINE: "0.75", LEARNED: "0.68", TRUE: "0.80"}, LOSSES),
         says(UNDECIDED, HILLS, COSINE, LEARNED, LOSSES, points="6 ± 11"),
     ),
-    "the AUC averages 0.51 for the predictor and 0.39 for the cosine (we do not know why it is below guessing), and "
-    "even a second measurement of the same gains reaches only 0.55.": every(
-        printed(BOWLS, {LEARNED: "0.51", "measured again": "0.55", COSINE: "0.39"}, LOSSES),
+    "the AUC is 0.51 ± 0.10 for the predictor and 0.39 ± 0.08 for the cosine (below guessing, we do not know why), and "
+    "even a second measurement of the same gains reaches only 0.55 ± 0.06.": every(
+        says("", BOWLS, LEARNED, 0.5, LOSSES, points="1 ± 10"),
+        says("", BOWLS, COSINE, 0.5, LOSSES, points="-11 ± 8"),
+        says("", BOWLS, "measured again", 0.5, LOSSES, points="5 ± 6"),
         says(UNDECIDED, BOWLS, ("measured again", LEARNED), 0.5, LOSSES, within=0.06, half=0.15),
         says(OPPOSITE, BOWLS, (COSINE, "cosine, centred"), 0.5, LOSSES),
     ),
@@ -50,9 +54,6 @@ CLAIMS = {
     ),
     "In ten more federations, a radius of 1/2 finds the kinds six times by cosine, and once by the predictor": every(
         finds(6, COSINE), finds(1, LEARNED)
-    ),
-    "(For the cosine, a radius chosen on these does as well.)": says(
-        UNDECIDED, HILLS, f"{COSINE}, radius", COSINE, "R2", within=0.02, half=0.04
     ),
     "predictor that needed 91 measured pairs showed no advantage over it": says(
         UNDECIDED, HILLS, COSINE, LEARNED, LOSSES, "AUC, groups", "R2", within=0.2
