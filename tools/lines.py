@@ -4,7 +4,6 @@ import tokenize
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[1]
-BESIDE = ("__init__", "progress_bar")  # the other files at the top are one round
 _NO_CODE = {tokenize.COMMENT, tokenize.NL, tokenize.ENDMARKER}
 _BETWEEN = {tokenize.NEWLINE, tokenize.INDENT, tokenize.DEDENT}  # two statements
 
@@ -26,7 +25,4 @@ def lines(path: Path) -> int:
 
 if __name__ == "__main__":
     counts = {path.relative_to(ROOT): lines(path) for path in sorted((ROOT / "fedlib").rglob("*.py"))}
-    for name, count in counts.items():
-        print(f"{count:6,} {name}")
-    top = {name: count for name, count in counts.items() if name.parent == Path("fedlib") and name.stem not in BESIDE}
-    print(f"{sum(top.values()):6,} the {len(top)} files of one round\n{sum(counts.values()):6,} in all")
+    print(*(f"{n:6,} {name}" for name, n in counts.items()), f"{sum(counts.values()):6,} in all", sep="\n")

@@ -1,15 +1,17 @@
 // What a sheet of paper needs and a screen does not. `part` is the part of the book that the page belongs to, and `place` the
 // address of the book, if it has been published. `sheets` come before the page, and `places` has the sheets of others and of their sections.
-async ([here, there, part, place, serif, sheets, places]) => {
+// The function `syllables` says where words may break.
+async ([here, there, part, { place, author, title: book, release }, serif, sheets, places]) => {
   const article = document.querySelector("article");
   for (const [face, style] of [["Regular", "normal"], ["It", "italic"]])
     document.fonts.add(await new FontFace("Book Serif", `url(${serif}/SourceSerifPro-${face}.ttf)`, { style }).load());
   await Promise.all([document.fonts.ready, window.MathJax?.startup?.promise]);
+  const self = location.href.replace(here, "").split(".html")[0];
   for (const a of document.links) {
     if (a.getAttribute("href").startsWith("#")) continue;
     const [page, id] = a.href.replace(here, "").split(".html"), sheet = places?.[page + id] ?? places?.[page];
     a.href = a.href.replace(here, there);
-    if (!sheet || !a.matches("article :is(p, li) a") || !/^chapter \d/i.test(a.textContent)) continue;
+    if (!sheet || !a.matches("article :is(p, li) a:not(nav *)") || page === self || /bibliography|glossary/.test(page)) continue;
     const before = document.createRange();
     before.setStart(a.closest("p, li"), 0);
     before.setEndBefore(a);
@@ -19,7 +21,7 @@ async ([here, there, part, place, serif, sheets, places]) => {
 
   // Margins are wider where the book is bound. At the head of a left sheet is the part, of a right one the page; the first has neither,
   // but the name of the book at its foot. Chromium takes the first sheet for a right one, whatever its number.
-  const titles = document.title.split(" \u2014 "), title = titles[0], book = titles.at(-1), address = location.href.replace(here, there);
+  const title = document.title.split(" \u2014 ")[0], address = location.href.replace(here, there);
   const small = (words, size) => `{ content: ${words}; font: ${size}pt "Book Sans", sans-serif; color: #555;`;
   const sides = ["left", "right"], own = sheets % 2 ? ["right", "left"] : sides;
   document.head.appendChild(document.createElement("style")).textContent = `html { counter-reset: page ${sheets}; }` + sides.map((side, i) => `
@@ -27,7 +29,7 @@ async ([here, there, part, place, serif, sheets, places]) => {
       @top-${side} ${small(JSON.stringify(i ? title : part), 9)} width: 100%; text-align: ${side}; vertical-align: bottom;
         margin-bottom: 6mm; padding-bottom: 1.5mm; border-bottom: 0.5pt solid #999; } }`).join("") + `
     @page :first { @top-left { content: none; border: 0; } @top-right { content: none; border: 0; }
-      @bottom-${sides[sheets % 2]} ${small(JSON.stringify(`${book}. CC BY 4.0.`), 8)} width: 80%; text-align: ${sides[sheets % 2]}; } }`;
+      @bottom-${sides[sheets % 2]} ${small(JSON.stringify(`${author}. ${book}. Release ${release}. CC BY 4.0.`), 8)} width: 80%; text-align: ${sides[sheets % 2]}; } }`;
 
   // The first page of the web is the preface, and a sheet says where its page lives.
   if (part === "Preface") {
@@ -99,6 +101,22 @@ async ([here, there, part, place, serif, sheets, places]) => {
   // A name or two words at the head of a row stay on one line.
   for (const head of document.querySelectorAll("article tbody tr > :first-child")) if (head.textContent.trim().length < 20) head.style.whiteSpace = "nowrap";
 
+  // The folded code has a sheet, and words may break at the end of a line. Hyphens that break none go before they are printed, since no word with one could be found.
+  const breaks = await syllables([...new Set(article.innerText.match(/[A-Za-z]{7,}/g))]);
+  const soft = [], text = document.createTreeWalker(article, NodeFilter.SHOW_TEXT), one = document.createRange();
+  while (text.nextNode()) {
+    const node = text.currentNode, code = places?.[`${self}#folded-code`];
+    if (!node.parentElement.closest("p") || node.parentElement.closest("figure, table, code, mjx-container, .fedlib, .cell_output, .lives, .solution")) continue;
+    if (code) node.data = node.data.replace(/\bfolded cell\b/, `folded cell (p.\u00a0${code})`);
+    node.data = node.data.replace(/[A-Za-z]{7,}/g, (word) => breaks[word] ?? word);
+    soft.push(node);
+  }
+  const edge = (node, i) => {
+    one.setStart(node, i);
+    one.setEnd(node, i + 1);
+    return one.getBoundingClientRect();
+  };
+
   // Columns of a sheet's size break as the sheets do, which shows where each part of the page will stand.
   const tall = (251 / 25.4) * 96, wide = (150 / 25.4) * 96;
   const columns = document.head.appendChild(document.createElement("style"));
@@ -114,7 +132,13 @@ async ([here, there, part, place, serif, sheets, places]) => {
   // Where the sheet is too narrow for a table, it has smaller letters and may break code, and if need be also words after its first column.
   for (const table of document.querySelectorAll("article table:not(.fedlib *)"))
     for (const much of ["wide", "wider"]) if (table.offsetWidth > table.parentElement.clientWidth + 1) table.classList.add(much);
-  for (const text of document.querySelectorAll("article section > p")) if (text.textContent.startsWith("What to see")) text.classList.add("see");
+  for (const text of document.querySelectorAll("article section > p")) {
+    if (!text.textContent.startsWith("What to see")) continue;
+    text.classList.add("see");
+    let before = text.previousElementSibling;
+    while (before && !before.querySelector(".caption-number")) before = before.previousElementSibling;
+    if (before) text.querySelector("strong").textContent = `What to see in ${[...before.querySelectorAll(".caption-number")].at(-1).textContent.trim()}.`;
+  }
   // A heading and a line do not stand alone at the foot of a sheet.
   for (const text of document.querySelectorAll("article :is(h2, h3) + p")) if (text.offsetHeight < 24) text.style.breakAfter = "avoid";
 
@@ -157,9 +181,19 @@ async ([here, there, part, place, serif, sheets, places]) => {
     for (const [figure, cell] of figures) cell.after(figure);
     for (const e of article.querySelectorAll(".cell_output:has(figure), .cell_input, section > div[class*=highlight-], table:not(.fedlib *)"))
       e.matches(".cell_output") ? fill(e) : keep(e, e.matches("table") ? 0.75 : 0.9);
-    if (article.scrollWidth < 1.5 * wide || at(article.lastElementChild, true).y > 0.15) break;
+    if (article.scrollWidth < 1.5 * wide || at(article.lastElementChild, true).y > 0.3) break;
   }
+  for (const node of soft)
+    for (let i = node.data.length - 1; node.isConnected && (i = node.data.lastIndexOf("\u00ad", i)) > 0; i--)
+      if (edge(node, i - 1).right <= edge(node, i + 1).left + 1) node.deleteData(i, 1);
   const found = Object.fromEntries([...article.querySelectorAll(":is(section, dt, .citation)[id]")].filter((e) => e.getClientRects().length).map((e) => [e.id, at(e).sheet]));
+  // The words that a chapter has in bold, where it has them first.
+  if (exercises)
+    for (const e of [...document.querySelectorAll("article section > :is(p, ul, ol) strong")].reverse()) {
+      const words = e.textContent.replace(/\u00ad/g, "");
+      const short = e.nextSibling?.textContent?.match(/^ \((\w[\w-]+)[;,)]/)?.[1]; // as in **Clustered federated learning** (CFL; ...
+      for (const term of [words, short]) if (e.getClientRects().length && /^[a-zA-Z][\w-]+( [a-z-]+){0,2}$/.test(term ?? "")) found[`**${term}`] = at(e).sheet;
+    }
   columns.remove();
   return found;
 }

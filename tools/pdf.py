@@ -14,12 +14,13 @@ import shutil
 import sys
 import tempfile
 from collections import Counter
+from collections.abc import Iterable
 from importlib.resources import files
 from io import BytesIO
-from itertools import groupby
 from pathlib import Path
 from typing import Any
 
+import pyphen
 import yaml
 from playwright.sync_api import Page, sync_playwright
 from pypdf import PdfReader, PdfWriter
@@ -56,6 +57,9 @@ def printer(browser: Page, folder: Path) -> Any:
     `places`, also the `openers` of the parts or the `index`.
     """
 
+    british = pyphen.Pyphen(lang="en_GB")
+    browser.expose_function("syllables", lambda words: {word: british.inserted(word, "\xad") for word in words})
+
     def printed(name: str, part: str = "", sheets: int = 0, places: Any = None, **needs: Any) -> tuple[PdfReader, Any]:
         source, path = HTML / f"{name}.html", folder / f"{name.replace('/', '-')}.pdf"
         if needs:
@@ -64,7 +68,7 @@ def printer(browser: Page, folder: Path) -> Any:
             source.write_text(TEMPLATE.render(front), encoding="utf8")
         browser.goto(source.as_uri())
         browser.add_style_tag(path=Path(__file__).with_name("pdf.css"))
-        found = browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS, part, FRONT["place"], SERIF, sheets, places])
+        found = browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS, part, FRONT, SERIF, sheets, places])
         browser.pdf(path=path, prefer_css_page_size=True, tagged=True, outline=not needs, print_background=True)
         pdf = PdfReader(path)
         once(pdf.outline)
@@ -87,29 +91,36 @@ def title(pdf: PdfReader) -> str:
     return str((pdf.metadata or {}).get("/Title", "")).partition(" \N{EM DASH} ")[0]
 
 
-def terms() -> dict[str, str]:
-    """The names of methods, which head sections of the atlas, and the words of the glossary, each with a pattern."""
+def terms(places: Iterable[str]) -> dict[str, str]:
+    """The methods, which head sections of the atlas, the words of the glossary, and what is bold, each with a pattern.
+
+    Of the bold words, which follow ``#**`` in the name of their place, those with a space, in the singular.
+    """
     atlas, glossary = ((HTML / f"book/{page}.html").read_text(encoding="utf8") for page in ("atlas", "glossary"))
     methods = re.findall(r"<h2>(\w+(?:, \w+)*)(?: \(ours\))?<a", atlas)
     words = [html.unescape(word) for word in re.findall(r'<dt id="term-[^"]*">([^<]+)', glossary)]
+    bold = re.findall(r"#\*\*([a-z-]+ [a-z -]+(?<!s))$", "\n".join(places), re.M)
     found = {}
-    for term in [*words, *", ".join(methods).split(", ")]:
+    for term in [*words, *", ".join(methods).split(", "), *bold]:
         said = re.sub("(?<=[A-Z])(?=[A-Z][a-z])", "-?", re.escape(term))  # LGFedAvg is also LG-FedAvg
         if not any(re.fullmatch(said, other, re.I) for other in found):
             found[term] = rf"(?<![\w-]){said}s?(?![\w-])"
     return dict(sorted(found.items(), key=lambda item: item[0].lower()))
 
 
-def index(texts: dict[int, str], most: int = 6) -> dict[str, dict[int, str]]:
-    """The numbers of those sheets that say each term most often, in a row as a range, by the first of the row."""
+def index(texts: dict[int, str], places: dict[str, int], most: int = 5) -> dict[str, dict[int, bool]]:
+    """The sheets that say each term most often, and the one that introduces it, which is true.
+
+    That is the first on which a chapter has the term in bold, or else the first that says it three times.
+    """
     found = {}
-    for term, said in terms().items():
-        counts = Counter({sheet: len(re.findall(said, text, re.I)) for sheet, text in texts.items()})
-        sheets = sorted(sheet for sheet, count in counts.most_common(most) if count)
-        rows = [[*row] for _, row in groupby(sheets, lambda sheet: sheet - sheets.index(sheet))]
-        if rows:
-            found[term] = {row[0]: f"{row[0]}\N{EN DASH}{row[-1]}" if row[1:] else str(row[0]) for row in rows}
-    return found
+    for term, said in terms(places).items():
+        counts = {sheet: len(re.findall(said, text, re.I)) for sheet, text in texts.items()}
+        bold = [sheet for place, sheet in places.items() if re.fullmatch(said, place.partition("#**")[2], re.I)]
+        first = min(bold or [sheet for sheet, count in counts.items() if count > 2] or [0])
+        sheets = sorted({sheet for sheet, count in Counter(counts).most_common(most) if count} | {first} - {0})
+        found[term] = {sheet: sheet == first for sheet in sheets}
+    return {term: sheets for term, sheets in found.items() if sheets}
 
 
 def lead_inside(book: PdfWriter, places: dict[str, int], front: int) -> None:
@@ -161,7 +172,7 @@ def main(out: Path = downloads.OUT) -> None:
                 each[name], within = printed(name, part, sheets, places)
                 found |= {name: sheets + 1} | within
                 for sheets, content in enumerate(each[name].pages, sheets + 1):  # noqa: B020, PLR1704
-                    texts[sheets] = " ".join(content.extract_text().split())
+                    texts[sheets] = " ".join(re.sub(" ?\u2010\n", "", content.extract_text()).split())
             if found == places:
                 break
             places = found
@@ -169,7 +180,7 @@ def main(out: Path = downloads.OUT) -> None:
         needs = {"names": {page: title(pdf) for page, pdf in each.items()}, "places": places}
         openers, back, first = (
             printed(name, "", sheets, **needs, **{name: more})[0]
-            for name, more in {"openers": True, "index": index(texts), "last": sheets + 1}.items()
+            for name, more in {"openers": True, "index": index(texts, places), "last": sheets + 1}.items()
         )
         browser.close()
         book = PdfWriter(first)
@@ -185,6 +196,7 @@ def main(out: Path = downloads.OUT) -> None:
             book.append(file, part)
         book.append(back, "Index")
         lead_inside(book, places, len(first.pages))
+        book.set_page_label(0, len(first.pages) - 1, "/r")
         save(book, out / "book.pdf", TITLE)
     print(f"The PDFs are {out}/*.pdf.")
 

@@ -9,9 +9,7 @@ from pathlib import Path
 sys.path.insert(0, str(Path(__file__).resolve().parents[1] / "tests"))
 from interactive_figures import FIGURES, chromium, compute
 
-STORED = ("playground", "steps")
-
 if __name__ == "__main__":
     with chromium() as browser:
-        for kind in STORED:
+        for kind in ("playground", "steps"):
             (FIGURES / f"{kind}.html").write_text(compute(browser, kind, "still()"), encoding="utf8")
