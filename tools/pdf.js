@@ -54,14 +54,20 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
       last = e.textContent.match(/^Exercise (\d)/)?.[1] ?? last;
       if (!e.matches("details")) continue;
       e.querySelector(".sd-summary-text, summary").textContent = `Hint ${last}`;
+      e.id = `hint-${last}`;
       answers.append(e);
     }
     for (const cell of document.querySelectorAll(".cell.tag_solution")) {
       for (const line of cell.querySelectorAll("pre > .line")) if (/^(# @title|### (BEGIN|END) SOLUTION)/.test(line.textContent)) line.remove();
       for (let line; (line = cell.querySelector("pre > .line:last-of-type")) && !line.textContent.trim(); ) line.remove();
-      answers.append(Object.assign(document.createElement("p"), { className: "solution", textContent: cell.querySelector("summary p").textContent }));
+      const words = cell.querySelector("summary p").textContent.replace(/^Code: /, ""), id = words.toLowerCase().replace(" ", "-");
+      answers.append(Object.assign(document.createElement("p"), { id, className: "solution", textContent: words }));
       answers.append(cell.querySelector("[class*=highlight-]"));
       cell.remove();
+    }
+    for (const strong of exercises.querySelectorAll("p > strong:first-child")) {
+      const number = strong.textContent.match(/^Exercise (\d)/)?.[1], at = (what) => places?.[`${self}#${what}-${number}`];
+      if (at("hint")) strong.after(` [hint p.\u00a0${at("hint")}, solution p.\u00a0${at("solution")}]`);
     }
     // The folded code that others need comes last. What only draws a figure stays on the web.
     const helpers = [...document.querySelectorAll(".cell:is(.tag_hide-input, .tag_hide-cell)")].filter((c) => !c.querySelector("figure"));
@@ -75,13 +81,12 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
   }
 
   // Nothing moves on paper, and no answer is checked.
-  const elsewhere = (words) => Object.assign(document.createElement("a"), { href: address, textContent: words });
   const hint = [...document.querySelectorAll("#exercises > p")].find((p) => p.textContent.startsWith("Try each before you open"));
   hint?.replaceChildren("Hints and solutions are at the end of the chapter.");
   for (const cell of document.querySelectorAll("div.cell:has(figure.fedlib)")) {
     cell.querySelector(":scope > .cell_input")?.remove();
     if (!cell.querySelector(".controls, .drag")) continue;
-    cell.querySelector("figcaption .caption-text")?.append(" It moves on the ", elsewhere("chapter\u2019s page"), ".");
+    cell.querySelector("figcaption .caption-text")?.append(" It moves on the web.");
     const before = cell.previousElementSibling;
     if (before?.matches("p")) {
       before.innerHTML = before.innerHTML.replace(/(^|\. )(Adjust|Change|Drag|Move|On the page,) [^]*?[.?](?= |$)/g, (_, end) => end.trim()).trim();
@@ -97,6 +102,12 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
     const near = line.matches(":nth-child(-n + 2 of .line), :nth-last-child(-n + 3 of .line)");
     if (line.style.breakAfter) continue;
     if (near || /^([\s)\]}]|else|elif|$)/.test(next) || /^@/.test(line.textContent)) line.style.breakAfter = "avoid";
+  }
+  // A long name in a table breaks after a point or a line, and a last column of sentences has nearly half of the table.
+  for (const code of document.querySelectorAll("article td :is(code, a.reference)")) code.innerHTML = code.innerHTML.replace(/([._])(?=\w)(?![^<]*>)/g, "$1<wbr>");
+  for (const table of document.querySelectorAll("article table:not(.fedlib *)")) {
+    const last = [...table.querySelectorAll("tbody td:last-child")];
+    if (last.reduce((sum, td) => sum + td.textContent.length, 0) > 60 * last.length) for (const td of last) td.style.width = "45%";
   }
   // A name or two words at the head of a row stay on one line.
   for (const head of document.querySelectorAll("article tbody tr > :first-child")) if (head.textContent.trim().length < 20) head.style.whiteSpace = "nowrap";
@@ -186,7 +197,8 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
   for (const node of soft)
     for (let i = node.data.length - 1; node.isConnected && (i = node.data.lastIndexOf("\u00ad", i)) > 0; i--)
       if (edge(node, i - 1).right <= edge(node, i + 1).left + 1) node.deleteData(i, 1);
-  const found = Object.fromEntries([...article.querySelectorAll(":is(section, dt, .citation)[id]")].filter((e) => e.getClientRects().length).map((e) => [e.id, at(e).sheet]));
+  const found = Object.fromEntries([...article.querySelectorAll(":is(section, dt, .citation, .solution, details)[id]")].filter((e) => e.getClientRects().length).map((e) => [e.id, at(e).sheet]));
+  for (const e of article.querySelectorAll("span[id]")) if (!e.textContent && e.parentElement.getClientRects().length) found[e.id] = at(e.parentElement).sheet;
   // The words that a chapter has in bold, where it has them first.
   if (exercises)
     for (const e of [...document.querySelectorAll("article section > :is(p, ul, ol) strong")].reverse()) {

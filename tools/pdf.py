@@ -24,7 +24,7 @@ import pyphen
 import yaml
 from playwright.sync_api import Page, sync_playwright
 from pypdf import PdfReader, PdfWriter
-from pypdf.generic import ArrayObject, NameObject, TextStringObject
+from pypdf.generic import ArrayObject, NameObject, NullObject, TextStringObject
 from tqdm import tqdm
 
 from . import badges, downloads, notebooks
@@ -57,7 +57,7 @@ def printer(browser: Page, folder: Path) -> Any:
     `places`, also the `openers` of the parts or the `index`.
     """
 
-    british = pyphen.Pyphen(lang="en_GB")
+    british = pyphen.Pyphen(lang="en_GB", left=3, right=3)
     browser.expose_function("syllables", lambda words: {word: british.inserted(word, "\xad") for word in words})
 
     def printed(name: str, part: str = "", sheets: int = 0, places: Any = None, **needs: Any) -> tuple[PdfReader, Any]:
@@ -111,13 +111,14 @@ def terms(places: Iterable[str]) -> dict[str, str]:
 def index(texts: dict[int, str], places: dict[str, int], most: int = 5) -> dict[str, dict[int, bool]]:
     """The sheets that say each term most often, and the one that introduces it, which is true.
 
-    That is the first on which a chapter has the term in bold, or else the first that says it three times.
+    That is the first on which a chapter has the term in bold, or else the first that says it seven times. `texts` has
+    those of chapters three times.
     """
     found = {}
     for term, said in terms(places).items():
         counts = {sheet: len(re.findall(said, text, re.I)) for sheet, text in texts.items()}
         bold = [sheet for place, sheet in places.items() if re.fullmatch(said, place.partition("#**")[2], re.I)]
-        first = min(bold or [sheet for sheet, count in counts.items() if count > 2] or [0])
+        first = min(bold or [sheet for sheet, count in counts.items() if count > 6] or [0])
         sheets = sorted({sheet for sheet, count in Counter(counts).most_common(most) if count} | {first} - {0})
         found[term] = {sheet: sheet == first for sheet in sheets}
     return {term: sheets for term, sheets in found.items() if sheets}
@@ -133,7 +134,7 @@ def lead_inside(book: PdfWriter, places: dict[str, int], front: int) -> None:
             number = places.get(page + part, places.get(page))
             if address.lower().startswith(ADDRESS.lower()) and number:  # a host has no capitals
                 del link["/A"]
-                place = [book.pages[front + number - 1].indirect_reference, NameObject("/Fit")]
+                place = [book.pages[front + number - 1].indirect_reference, NameObject("/XYZ"), *[NullObject()] * 3]
                 link[NameObject("/Dest")] = ArrayObject(place)
 
 
@@ -151,8 +152,7 @@ def main(out: Path = downloads.OUT) -> None:
     SystemExit
         There is no browser, or a page is not there.
     """
-    found = next(filter(None, map(shutil.which, BROWSERS)), None)
-    if not found:
+    if not (found := next(filter(None, map(shutil.which, BROWSERS)), None)):
         sys.exit(f"`make pdf` prints with Chromium, and there is none of {', '.join(BROWSERS)}; install chromium")
     parts = contents()
     pages = {page: part for part, pages in parts.items() for page in pages}
@@ -172,7 +172,8 @@ def main(out: Path = downloads.OUT) -> None:
                 each[name], within = printed(name, part, sheets, places)
                 found |= {name: sheets + 1} | within
                 for sheets, content in enumerate(each[name].pages, sheets + 1):  # noqa: B020, PLR1704
-                    texts[sheets] = " ".join(re.sub(" ?\u2010\n", "", content.extract_text()).split())
+                    text = re.sub(" -\n(?=[a-z])", "", content.extract_text())
+                    texts[sheets] = " ".join(text.split() * (3 if name.startswith("notebooks/") else 1))
             if found == places:
                 break
             places = found

@@ -28,7 +28,7 @@ CLAIMS = {
         well_served([*TOYS, "diverging conditionals, 8 hidden units"], 1, "true clusters"),
         well_served(SOLVED, 0),
     ),
-    "Without the condition on the longest update (last row), that network's clients are always split.": between(
+    "**Angles alone always split**, even that network's clients (last row).": between(
         1, 1, NAME, f"{SOLVED}, eps2=0", "splits"
     ),
     "This costs accuracy where examples are few (chapter 6), not here.": no_worse_for_it,

@@ -27,12 +27,15 @@ CLAIMS = {
         beats(HILLS, f"{ALONE}, all rows", ALONE, "R2", seeds=10, points="35 ± 7"),
         beats(HILLS, f"{COSINE}, all rows", f"{ALONE}, all rows", "R2", seeds=7, points="6 ± 4"),
     ),
-    "**The cosine is cheaper, and not measurably worse.**": every(
+    "**The cosine is cheaper, and not measurably worse** (0.09 ± 0.13 better).": every(
         says(UNDECIDED, HILLS, COSINE, LEARNED, "R2", points="9 ± 13"),
         says(HOLDS, HILLS, f"{COSINE}, radius", f"{LEARNED}, radius", "R2", points="19 ± 13"),
     ),
-    "averages 0.75 for the cosine and 0.68 for the predictor, which guesses in three of them (below 0.55). The "
-    "difference is undecided. Even the true kinds reach only 0.80": every(
+    "averages 0.75 for the cosine and 0.68 for the predictor (below 0.55 once and three times). For telling bowls from "
+    "hills it is 0.94 and 0.80. Both differences are undecided. Even the true kinds reach only 0.80": every(
+        so_many(1, 10, lambda read: (v < 0.55 for v in values(read(NAME), HILLS[1], COSINE, LOSSES))),
+        printed(HILLS, {COSINE: "0.94", LEARNED: "0.80"}, "AUC, groups"),
+        says(UNDECIDED, HILLS, COSINE, LEARNED, "AUC, groups"),
         so_many(3, 10, lambda read: (v < 0.55 for v in values(read(NAME), HILLS[1], LEARNED, LOSSES))),
         printed(HILLS, {COSINE: "0.75", LEARNED: "0.68", TRUE: "0.80"}, LOSSES),
         says(UNDECIDED, HILLS, COSINE, LEARNED, LOSSES, points="6 ± 11"),
@@ -49,10 +52,12 @@ CLAIMS = {
         printed(BOWLS, {"all together": "0.58", ALONE: "0.35"}, "R2"),
         beats(BOWLS, "all together", ALONE, "R2", seeds=9),
     ),
-    "In a milder one, cosines [do not find the kinds](../book/reproduction/fedsgcnn.md), but partners hardly": every(
-        nobody_reads, says("", QUARTER, "true groups", "standalone", "R2", within=0.01)
+    "With half of it, cosines [still find the kinds](../book/reproduction/fedsgcnn.md), with a quarter not.": every(
+        beats(("planted_transfer", "dose 0.5"), "cosine, 100 epochs", "standalone", "R2"),
+        nobody_reads,
+        says("", QUARTER, "true groups", "standalone", "R2", within=0.01),
     ),
-    "In ten more federations, a radius of 1/2 finds the kinds six times by cosine, and once by the predictor": every(
+    "a radius of 1/2 finds the kinds six times by cosine, and once by the predictor": every(
         finds(6, COSINE), finds(1, LEARNED)
     ),
     "predictor that needed 91 measured pairs showed no advantage over it": says(
@@ -61,7 +66,7 @@ CLAIMS = {
 }
 
 GIVEN = [
-    "It takes 24 trainings instead of 206.",
+    "It takes 24 trainings, not 206.",
     "Eq. 4.1 for two pairs.",
     "Now Eq. 4.1 for client 0, once with",
 ]
