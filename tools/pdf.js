@@ -67,7 +67,8 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
     }
     for (const strong of exercises.querySelectorAll("p > strong:first-child")) {
       const number = strong.textContent.match(/^Exercise (\d)/)?.[1], at = (what) => places?.[`${self}#${what}-${number}`];
-      if (at("hint")) strong.after(` [hint p.\u00a0${at("hint")}, solution p.\u00a0${at("solution")}]`);
+      const lead = (what) => `<a href="#${what}-${number}">${what} p.\u00a0${at(what)}</a>`;
+      if (at("hint")) strong.insertAdjacentHTML("afterend", ` [${lead("hint")}, ${lead("solution")}]`);
     }
     // The folded code that others need comes last. What only draws a figure stays on the web.
     const helpers = [...document.querySelectorAll(".cell:is(.tag_hide-input, .tag_hide-cell)")].filter((c) => !c.querySelector("figure"));
@@ -107,7 +108,7 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
   for (const code of document.querySelectorAll("article td :is(code, a.reference)")) code.innerHTML = code.innerHTML.replace(/([._])(?=\w)(?![^<]*>)/g, "$1<wbr>");
   for (const table of document.querySelectorAll("article table:not(.fedlib *)")) {
     const last = [...table.querySelectorAll("tbody td:last-child")];
-    if (last.reduce((sum, td) => sum + td.textContent.length, 0) > 60 * last.length) for (const td of last) td.style.width = "45%";
+    if (table.querySelector("tr > :nth-child(3)") && last.reduce((sum, td) => sum + td.textContent.length, 0) > 60 * last.length) for (const td of last) td.style.width = "45%";
   }
   // A name or two words at the head of a row stay on one line.
   for (const head of document.querySelectorAll("article tbody tr > :first-child")) if (head.textContent.trim().length < 20) head.style.whiteSpace = "nowrap";

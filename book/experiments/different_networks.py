@@ -4,11 +4,12 @@ The federations of chapter 13, twenty clients with the two architectures in turn
 thirty digits, mostly of three classes (experiment 1); with ``few``, two images of each of the ten digits (experiment
 2). The learning rate is 0.3 for all. Each client is scored on the test images of its own classes.
 
-The controls are in ``few`` alone, after its first number of rounds. A client may be pulled by its "own prototypes",
-which if "rescaled" are in each round as far from their mean (root mean square) as FedProto's of that round. With "small
-embeddings" or "small outputs", the mean square of these numbers is added to the loss, in place of a pull or to
-FedProto's. FedProto and the penalty on outputs also have a third of the weight, or three times as much. Clients alone
-also train at half the rate and at a third more. That preset takes half an hour on one core.
+The controls are in ``few`` alone, after its first number of rounds. "FedAvg within a design" averages the networks of
+each architecture. A client may be pulled by its "own prototypes", which if "rescaled" are in each round as far from
+their mean (root mean square) as FedProto's of that round. With "small embeddings" or "small outputs", the mean square
+of these numbers is added to the loss, in place of a pull or to FedProto's. FedProto and the penalty on outputs also
+have a third of the weight, or three times as much. Clients alone also train at half the rate and at a third more. That
+preset takes half an hour on one core.
 """
 
 from collections.abc import Iterator, Sequence
@@ -26,18 +27,18 @@ import fedlib
 from book.experiments import running
 from book.experiments.worlds import EXACT, ON_CPU, enter, loss_of, seeds_of
 from fedlib import ClientData, Key, datasets, models, partition
-from fedlib.algorithms import FedProto
+from fedlib.algorithms import FedAvg, FedProto
 from fedlib.client.prototype_net import PrototypeNet
 from fedlib.losses import weighted_mean
-from fedlib.params import Params, put
+from fedlib.params import Params, put, row
 
 KINDS = "dense", "convolutional"
 METHODS = "alone", "FedProto"
-OWN, RESCALED = "own prototypes", "own prototypes, rescaled"
+OWN, RESCALED, WITHIN = "own prototypes", "own prototypes, rescaled", "FedAvg within a design"
 EMBEDDINGS, OUTPUTS = "small embeddings", "small outputs"
 RATES = {"alone, half the rate": 0.15, "alone, a third more": 0.4}
 WEIGHTS = f"FedProto, {OUTPUTS}", *(f"{m}, weight {w}" for m in ("FedProto", OUTPUTS) for w in ("0.3", "3"))
-CONTROLS = OWN, RESCALED, EMBEDDINGS, OUTPUTS, *WEIGHTS, *RATES
+CONTROLS = WITHIN, OWN, RESCALED, EMBEDDINGS, OUTPUTS, *WEIGHTS, *RATES
 TRAINING = {"lr": 0.3, "epochs": 2, "batch_size": 10}
 SETTINGS = {"clients": 20, "digits": 30, "test": 400, "rounds": [20, 60], "seed": 100, "seeds": 10}
 FEW = {"clients": 20, "each": 2, "test": 400, "rounds": [60, 120], "seed": 100, "seeds": 10}
@@ -129,6 +130,12 @@ def loss_in(method: str, net: PrototypeNet, lam: float) -> Any:
 
 def predictions(method: str, data: ClientData, x: Tensor, rounds: int, seed: int, **how: Any) -> Tensor:
     """What each client's network says of the images (K, images, 10)."""
+    if method == WITHIN:
+        said = x.new_zeros(len(data), len(x), 10)
+        for k, net in enumerate(networks()):
+            end = fedlib.fit(FedAvg(loss_of(net), **TRAINING), net.init(seed), data[k::2], rounds, seed=seed, **how)
+            said[k::2] = net(row(end.state.models, 0), x)
+        return said
     both, (method, _, weight) = PrototypeNet(networks()), method.partition(", weight ")
     lam = float(weight or 1)
     training = {"net": both, "architecture": (0, 1), **TRAINING, "lr": RATES.get(method, TRAINING["lr"]), "lam": lam}

@@ -51,10 +51,16 @@ def test_pulls_are_those_of_fedproto_among_fewer_clients(method, together):
         assert (torch.vmap(both, in_dims=(0, None))(params, x.double()) - found[ids]).abs().max() < 1e-9
 
 
+def test_networks_of_one_design_are_averaged():
+    data, x, *_ = experiment.deal(FEW, 2)
+    said = experiment.predictions(experiment.WITHIN, data, x.double(), 2, 1, **EXACT)
+    assert (said[::2] == said[0]).all() and (said[1::2] == said[1]).all() and (said[0] != said[1]).any()
+
+
 def test_each_pull_is_another():
     """Round 1 has no targets."""
     data, x, *_ = experiment.deal(FEW, 2)
-    arms = [*experiment.METHODS, *experiment.CONTROLS[:2]]
+    arms = [*experiment.METHODS, experiment.OWN, experiment.RESCALED]
     for rounds, apart in ((1, False), (2, True)):
         found = [experiment.predictions(m, data, x.double(), rounds, 1, **EXACT) for m in arms]
         gaps = [(a - b).abs().amax((1, 2)) for a, b in combinations(found, 2)]

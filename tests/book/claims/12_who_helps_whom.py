@@ -31,14 +31,12 @@ CLAIMS = {
         says(UNDECIDED, HILLS, COSINE, LEARNED, "R2", points="9 ± 13"),
         says(HOLDS, HILLS, f"{COSINE}, radius", f"{LEARNED}, radius", "R2", points="19 ± 13"),
     ),
-    "averages 0.75 for the cosine and 0.68 for the predictor (below 0.55 once and three times). For telling bowls from "
-    "hills it is 0.94 and 0.80. Both differences are undecided. Even the true kinds reach only 0.80": every(
-        so_many(1, 10, lambda read: (v < 0.55 for v in values(read(NAME), HILLS[1], COSINE, LOSSES))),
-        printed(HILLS, {COSINE: "0.94", LEARNED: "0.80"}, "AUC, groups"),
-        says(UNDECIDED, HILLS, COSINE, LEARNED, "AUC, groups"),
-        so_many(3, 10, lambda read: (v < 0.55 for v in values(read(NAME), HILLS[1], LEARNED, LOSSES))),
+    "averages 0.75 for the cosine and 0.68 for the predictor. For telling bowls from hills it is 0.94 and 0.80. The "
+    "cosine's leads, 0.06 ± 0.11 and 0.14 ± 0.16, are undecided. Even the true kinds reach only 0.80": every(
         printed(HILLS, {COSINE: "0.75", LEARNED: "0.68", TRUE: "0.80"}, LOSSES),
         says(UNDECIDED, HILLS, COSINE, LEARNED, LOSSES, points="6 ± 11"),
+        printed(HILLS, {COSINE: "0.94", LEARNED: "0.80"}, "AUC, groups"),
+        says(UNDECIDED, HILLS, COSINE, LEARNED, "AUC, groups", points="14 ± 16"),
     ),
     "the AUC is 0.51 ± 0.10 for the predictor and 0.39 ± 0.08 for the cosine (below guessing, we do not know why), and "
     "even a second measurement of the same gains reaches only 0.55 ± 0.06.": every(
@@ -48,11 +46,12 @@ CLAIMS = {
         says(UNDECIDED, BOWLS, ("measured again", LEARNED), 0.5, LOSSES, within=0.06, half=0.15),
         says(OPPOSITE, BOWLS, (COSINE, "cosine, centred"), 0.5, LOSSES),
     ),
-    "all together beat alone ($R^2$ 0.58 against 0.35)": every(
+    "all together beat alone ($R^2$ 0.58 against 0.35; with all rows 0.05 ± 0.06 more)": every(
+        says(UNDECIDED, BOWLS, "all together, all rows", f"{ALONE}, all rows", "R2", points="5 ± 6"),
         printed(BOWLS, {"all together": "0.58", ALONE: "0.35"}, "R2"),
         beats(BOWLS, "all together", ALONE, "R2", seeds=9),
     ),
-    "With half of it, cosines [still find the kinds](../book/reproduction/fedsgcnn.md), with a quarter not.": every(
+    "cosines [mostly find the kinds](../book/reproduction/fedsgcnn.md), but not in a very mild one.": every(
         beats(("planted_transfer", "dose 0.5"), "cosine, 100 epochs", "standalone", "R2"),
         nobody_reads,
         says("", QUARTER, "true groups", "standalone", "R2", within=0.01),
