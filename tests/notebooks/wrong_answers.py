@@ -237,7 +237,6 @@ ROWS = {
         ("2", "both divided", "for _, A in pairs])", "for _, A in pairs]) / len(pairs)", "divide only once"),
         ("2", "another's factor", "for _, A in pairs]", "for _, A in pairs[::-1]]", "its own A"),
         ("2", "only the first columns", "[B for B, _", "[B[:, :1] for B, _", "the ranks add up"),
-        ("2", "a mean of quarters", "= [[0.5, 0], [0, 0.5]]", "= [[0.25, 0.25]] * 2", "half of each"),
         (
             "3",
             "the length",
@@ -258,7 +257,6 @@ ROWS = {
         ("2", "shares, not numbers", "(n * share)", "share", "multiply the shares"),
         ("2", "the learning rate forgotten", " / lr", " / 0.1", "divide by the learning rate"),
         ("2", "the answers forgotten", "0.1 + update", "update", "is -lr times"),
-        ("3", "a fixed noise", "brentq(lambda z: epsilon(z, rounds) - target, 0.1, 100)", "8.0", "promises only"),
         ("3", "twice as much", "    return brentq", "    return 2 * brentq", "more noise than"),
         ("4", "sum of both", "second - first", "second + first", "still in it"),
         ("4", "the other way round", "second - first", "first - second", "the second update minus the first"),

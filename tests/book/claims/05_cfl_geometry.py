@@ -43,4 +43,4 @@ CLAIMS = {
     ),
 }
 
-GIVEN = ["below 0.9, below 0.5, or even later"]
+GIVEN = ["below 0.9, below 0.5, or even later", "below a mean cosine of 0.36", "(thresholds 0.15 and 0.4)"]
