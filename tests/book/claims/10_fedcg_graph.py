@@ -50,13 +50,14 @@ CLAIMS = {
         fedcg.pace_of_strangers,
     ),
     "After 50 rounds, slowness costs twins 6.6 points and strangers 5.4. Slowed, mixing helps twins (7.3 ± 2.7) and "
-    "hurts strangers (6.6 ± 4.1).": every(
+    "hurts strangers (−6.6 ± 4.1).": every(
         fedcg.mixing_for_twins,
         fedcg.mixing_for_strangers,
         rare(beats, "A", SLOW, "twins", {50: "7.3 ± 2.7"}),
         rare(lag, "A", SLOW, "strangers", {50: "-6.6 ± 4.1"}),
     ),
-    "(2.1 ± 2.3 and −4.4 ± 2.0), and after 100 rounds mixing brings twins 1.3 ± 1.3 and strangers 2.2 ± 1.9.": every(
+    "At full pace, it brings twins less (2.1 ± 2.3) and strangers still lose 4.4 ± 2.0. After 100 rounds it brings "
+    "twins 1.3 ± 1.3 and strangers 2.2 ± 1.9.": every(
         rare(partial(says, ""), PACED, FULL, "twins", {50: "2.1 ± 2.3", 100: "1.3 ± 1.3"}),
         rare(partial(says, ""), PACED, FULL, "strangers", {50: "-4.4 ± 2.0", 100: "2.2 ± 1.9"}),
     ),
@@ -69,7 +70,8 @@ CLAIMS = {
     "averaged over their own clients (stored), 20.1 and 12.9 are left.": rare(
         beats, "own model", OWN_CLIENTS, "strangers", {50: "20.1", 100: "12.9"}
     ),
-    "mixing cost strangers 4.4 ± 2.0 points, but brought 2.2 ± 1.9 after 100 rounds, and twins' gain is": every(
+    "Then mixing brings twins 1.1 ± 1.4 and later 2.0 ± 1.4.": fedcg.found_twins,
+    "mixing cost strangers 4.4 ± 2.0 points, and after 100 rounds it brought both kinds one or two.": every(
         rare(beats, PACED, FULL, "strangers", {100: "2.2 ± 1.9"}),
         rare(lag, PACED, FULL, "strangers", {50: "-4.4 ± 2.0"}),
         rare(partial(unsure, half=0.03), PACED, FULL, "twins", {50: ""}),
@@ -95,7 +97,7 @@ CLAIMS = {
         beats(LONGER, "modules", "own model", "rare twins: rare, 200", points="8.3"),
         *(CATCHES_UP, OWN_OF_TWINS, OWN_MODEL, OWN_MODEL_LATE),
     ),
-    "At full pace, mixing brought twins little.": rare(
+    "At full pace, mixing brought twins little, so here modules need not learn from each other.": rare(
         partial(says, "", within=0.03), PACED, FULL, "twins", {50: "2.1 ± 2.3", 100: "1.3 ± 1.3"}
     ),
 }
