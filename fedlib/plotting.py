@@ -254,7 +254,7 @@ def cosines_over_rounds(
 
     In each round, a pair of clients in the same cluster is of one of three kinds. The two clients have different true
     groups; or they have the same group, in a cluster that also holds others; or they have the same group, which has its
-    cluster to itself ("already separated").
+    cluster to itself ("already separated"). Red and blue are those of a matrix of cosines.
 
     Parameters
     ----------
@@ -283,13 +283,13 @@ def cosines_over_rounds(
     i, j = np.triu_indices(len(group), 1)
     together, same = cluster[:, i] == cluster[:, j], group[i] == group[j]
     mixed = ((cluster[:, :, None] == cluster[:, None]) & (group[:, None] != group)).any(2)[:, i]
-    for label, sort in {
-        "same group": together & same & mixed,
-        "different groups": together & ~same,
-        "same group, already separated": together & same & ~mixed,
-    }.items():
+    for label, sort, colour in (
+        ("same group", together & same & mixed, SIGNED(0.9)),
+        ("different groups", together & ~same, SIGNED(0.1)),
+        ("same group, already separated", together & same & ~mixed, SIGNED(0.8)),
+    ):
         pairs = pd.DataFrame(np.where(sort, alpha[:, i, j], np.nan))
-        _band(ax, rounds, pairs.mean(axis=1), pairs.min(axis=1), pairs.max(axis=1), label)
+        _band(ax, rounds, pairs.mean(axis=1), pairs.min(axis=1), pairs.max(axis=1), label, colour)
     return _labelled(ax, "cosine of two updates", splits)
 
 
@@ -303,9 +303,11 @@ def _runs(labels: np.ndarray) -> list[tuple[int, int, int]]:
     return [(a, b - a, int(labels[a])) for a, b in zip(edges[:-1], edges[1:], strict=True)]
 
 
-def _band(ax: Axes, x: ArrayLike, mid: ArrayLike, low: ArrayLike, high: ArrayLike, label: str) -> None:
+def _band(
+    ax: Axes, x: ArrayLike, mid: ArrayLike, low: ArrayLike, high: ArrayLike, label: str, colour: Any = None
+) -> None:
     """The line `mid` in the band from `low` to `high`."""
-    (line,) = ax.plot(x, mid, label=label)
+    (line,) = ax.plot(x, mid, label=label, color=colour)
     ax.fill_between(x, low, high, color=line.get_color(), alpha=0.15, linewidth=0)
 
 

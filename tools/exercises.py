@@ -62,9 +62,8 @@ def of(notebook: Any) -> list[Exercise]:
     """The exercises of a chapter, in order."""
     text = "\n\n".join(c.source for c in notebook.cells if c.cell_type == "markdown")
     asked = re.findall(r"^(\*\*Exercise (\d) \((.+?)\)\.\*\*.*?)(?=^\*\*(?:Exercise|Open) |^## |\Z)", text, re.M | re.S)
-    cells = notebook.cells
-    places = [i for i, c in enumerate(cells) if "solution" in c.metadata.get("tags", [])]
+    places = [i for i, c in enumerate(notebook.cells) if "solution" in c.metadata.get("tags", [])]
     return [
-        Exercise(number, kind, prompt.strip(), *cells[i : i + 3])
+        Exercise(number, kind, prompt.strip(), *notebook.cells[i : i + 3])
         for (prompt, number, kind), i in zip(asked, places, strict=True)
     ]

@@ -1,9 +1,10 @@
 """Print the built book with headless Chromium: ``make pdf``.
 
 _build/html/downloads/NN_slug.pdf is a chapter. book.pdf has a cover, an imprint, the contents, a preface, all pages in
-their order but for the library's reference, each part behind a sheet with its name, and an index. The preface is the
-first page, without what is for the screen. A link leads to the published page, and in book.pdf to the page there. The
-sheets of a chapter have the numbers that they have in book.pdf, so that a chapter can name a sheet of another.
+their order but for the library's reference, each part behind a sheet with its name, and an index. Parts and chapters
+begin on the right. The preface is the first page, without what is for the screen. A link leads to the published page,
+and in book.pdf to the page there. The sheets of a chapter have the numbers that they have in book.pdf, so that a
+chapter can name a sheet of another.
 Of Jupyter Book's own builders of PDFs one needs LaTeX, and the other prints the whole book, without its chapters.
 """
 
@@ -138,6 +139,12 @@ def lead_inside(book: PdfWriter, places: dict[str, int], front: int) -> None:
                 link[NameObject("/Dest")] = ArrayObject(place)
 
 
+def right(book: PdfWriter, asked: bool = True) -> None:
+    """Let the next sheet be on the right, if it is asked for."""
+    if asked and len(book.pages) % 2:
+        book.add_blank_page()
+
+
 def save(pdf: PdfWriter, path: Path, name: str) -> None:
     """Write a PDF with its title and authors."""
     pdf.metadata = {"/Title": name, "/Author": AUTHOR}
@@ -156,6 +163,7 @@ def main(out: Path = downloads.OUT) -> None:
         sys.exit(f"`make pdf` prints with Chromium, and there is none of {', '.join(BROWSERS)}; install chromium")
     parts = contents()
     pages = {page: part for part, pages in parts.items() for page in pages}
+    chapters = {page for page in pages if page.startswith("notebooks/")}
     if missing := [page for page in pages if not (HTML / f"{page}.html").exists()]:
         sys.exit(f"{missing[0]} has not been built; type `make book` first")
     out.mkdir(parents=True, exist_ok=True)
@@ -168,7 +176,8 @@ def main(out: Path = downloads.OUT) -> None:
         for _ in range(3):  # twice, unless the numbers that are printed move a section
             each, sheets, texts, found = {}, 0, {}, {}
             for name, part in tqdm({"book/index": "Preface", **pages}.items(), desc="pages", mininterval=5):
-                sheets += name == parts.get(part, [""])[0]  # the part's own
+                starts = name == parts.get(part, [""])[0]
+                sheets += (starts or name in chapters) * (sheets % 2) + 2 * starts  # the part's own and its back
                 each[name], within = printed(name, part, sheets, places)
                 found |= {name: sheets + 1} | within
                 for sheets, content in enumerate(each[name].pages, sheets + 1):  # noqa: B020, PLR1704
@@ -184,20 +193,23 @@ def main(out: Path = downloads.OUT) -> None:
             for name, more in {"openers": True, "index": index(texts, places), "last": sheets + 1}.items()
         )
         browser.close()
-        book = PdfWriter(first)
+        right(book := PdfWriter(first))
+        front = len(book.pages)
         book.append(each["book/index"])
         for number, (part, names) in enumerate(parts.items()):
             whole = PdfWriter()
             whole.append(openers, pages=(number, number + 1))
             for page in names:
-                whole.append(each[page])
-                if page.startswith("notebooks/"):
+                if page in chapters:
                     save(PdfWriter(each[page]), out / f"{Path(page).name}.pdf", title(each[page]))
+                right(whole, page in chapters or page == names[0])
+                whole.append(each[page])
             whole.write(file := BytesIO())
+            right(book)
             book.append(file, part)
         book.append(back, "Index")
-        lead_inside(book, places, len(first.pages))
-        book.set_page_label(0, len(first.pages) - 1, "/r")
+        lead_inside(book, places, front)
+        book.set_page_label(0, front - 1, "/r")
         save(book, out / "book.pdf", TITLE)
     print(f"The PDFs are {out}/*.pdf.")
 

@@ -16,8 +16,7 @@ OUT = notebooks.ROOT / "_build/preview"
 
 def main() -> None:
     """Build the preview, and say where it is."""
-    program = Path(sys.executable).with_name("jupyter-book")
-    command = [program, "build", notebooks.ROOT, "--path-output", OUT, "--quiet"]
+    command = [Path(sys.executable).with_name("jupyter-book"), "build", notebooks.ROOT, "--path-output", OUT, "--quiet"]
     if code := subprocess.call(command, env=os.environ | {"FEDLIB_PREVIEW": "1"}, cwd=notebooks.ROOT):
         sys.exit(code)
     print(f"The preview is ready: open file://{OUT}/_build/html/book/index.html")

@@ -179,13 +179,9 @@ def inlined(svg, name, alt, classes=()):
         recolour(element, images)
     for ground in root.iterfind(".//*[@id='patch_1']/"):  # of the whole figure
         restyle(ground, styles_of(ground) | {"fill": "none"})
-    root.attrib |= {
-        "fill": INK,
-        "stroke-linejoin": "round",  # Matplotlib's style sheet would hold for the whole page
-        "role": "img",
-        "aria-label": alt,
-        "class": " ".join(["drawn", *["wide"] * (float(root.get("viewBox").split()[2]) > NARROW), *classes]),
-    }
+    wide = ["wide"] * (float(root.get("viewBox").split()[2]) > NARROW)
+    root.attrib |= {"role": "img", "aria-label": alt, "class": " ".join(["drawn", *wide, *classes])}
+    root.attrib |= {"fill": INK, "stroke-linejoin": "round"}  # Matplotlib's style sheet would hold for the whole page
     for group in root.iter(f"{SVG}g"):
         if part := re.match("axes|matplotlib", group.get("id", "")):
             group.set("data-part", part[0])  # a panel or one of its two axes: a11y.js puts panels below each other

@@ -35,10 +35,8 @@ def link(app, doctree, docname):
     papers = {c.key: (c.bibliography_key.docname, c.citation_id) for c in app.env.get_domain("cite").citations}
 
     def place(found):
-        number, author, *year = found.groups("")
-        doc, anchor = (
-            (chapters.get(int(number)), "") if number else papers.get(author.lower() + "".join(year), ("", ""))
-        )
+        number, *named = found.groups("")
+        doc, anchor = (chapters.get(int(number)), "") if number else papers.get("".join(named).lower(), ("", ""))
         return doc not in (None, "", docname) and (lambda shown: make_refnode(app.builder, docname, doc, anchor, shown))
 
     closed = {id(text) for node in doctree.findall() if isinstance(node, CLOSED) for text in node.findall(nodes.Text)}
