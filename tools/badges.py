@@ -16,10 +16,8 @@ ROOT = Path(__file__).resolve().parents[1]
 ADDRESS = re.compile(
     r"https://github\.com/[\w.-]+/[\w.-]+?(?=\.git|[\s\\\"'`)>,]|/(?:actions|blob|tree|issues|releases)|$)", re.M
 )
-PAGES = (
-    "README.md", "CONTRIBUTING.md", "CITATION.cff", "_config.yml", "pyproject.toml",
-    "book/index.md", "book/on_a_gpu.md", "book/setup.md",
-)  # fmt: skip
+PAGES = ("README.md", "CONTRIBUTING.md", "CITATION.cff", "_config.yml", "pyproject.toml")
+PAGES += ("book/index.md", "book/on_a_gpu.md", "book/setup.md")
 ELSEWHERE = ("astral-sh/", "kynan/", "pre-commit/", "actions/")  # other projects' repositories
 PLACEHOLDER = "https://github.com/ORG/fedlib"
 BESIDE = ("book/teaching/capstone_starter.ipynb", "book/papers_on_a_gpu.ipynb")  # notebooks that are no chapters

@@ -62,7 +62,7 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
       for (let line; (line = cell.querySelector("pre > .line:last-of-type")) && !line.textContent.trim(); ) line.remove();
       const words = cell.querySelector("summary p").textContent.replace(/^Code: /, ""), id = words.toLowerCase().replace(" ", "-");
       answers.append(Object.assign(document.createElement("p"), { id, className: "solution", textContent: words }));
-      answers.append(cell.querySelector("[class*=highlight-]"));
+      answers.append(cell.querySelector("[class*=highlight-]"), ...cell.querySelectorAll(".cell_output"));
       cell.remove();
     }
     for (const strong of exercises.querySelectorAll("p > strong:first-child")) {
@@ -132,7 +132,7 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
   // Columns of a sheet's size break as the sheets do, which shows where each part of the page will stand.
   const tall = (251 / 25.4) * 96, wide = (150 / 25.4) * 96;
   const columns = document.head.appendChild(document.createElement("style"));
-  columns.textContent = "article { columns: 150mm; column-gap: 0; column-fill: auto; height: 251mm; width: 150mm; }";
+  columns.textContent = "#hints-and-solutions { break-before: column; } article { columns: 150mm; column-gap: 0; column-fill: auto; height: 251mm; width: 150mm; }";
   const at = (e, end) => {
     const from = article.getBoundingClientRect(), box = [...e.getClientRects()].at(end ? -1 : 0);
     return { sheet: Math.round((box.left - from.left) / wide - 0.3), y: (box[end ? "bottom" : "top"] - from.top) / tall };
@@ -187,14 +187,17 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
     if (at(part).sheet !== at(part, true).sheet && at(part).y > from) part.style.setProperty("break-inside", "avoid", "important");
   };
   const figures = [...document.querySelectorAll("article .cell_output:has(figure)")].map((figure) => [figure, figure.closest("div.cell")]);
-  // A few lines do not take a sheet of their own, if the others have room for them.
-  for (const height of ["", 1.43, 1.41, 1.39, 1.37, ""]) {
+  // A few lines do not take a sheet of their own, at the end or before the solutions, if the others have room for them.
+  const tails = [article.lastElementChild, exercises && seen(answers, "previousElementSibling")].filter(Boolean);
+  const laid = (height) => {
     article.style.lineHeight = height;
     for (const [figure, cell] of figures) cell.after(figure);
     for (const e of article.querySelectorAll(".cell_output:has(figure), .cell_input, section > div[class*=highlight-], table:not(.fedlib *)"))
       e.matches(".cell_output") ? fill(e) : keep(e, e.matches("table") ? 0.75 : 0.9);
-    if (article.scrollWidth < 1.5 * wide || at(article.lastElementChild, true).y > 0.3) break;
-  }
+    return article.scrollWidth < 1.5 * wide ? 0 : tails.filter((e) => at(e, true).y < 0.3).length;
+  };
+  const heights = ["", 1.43, 1.41, 1.39, 1.37], white = heights.map(laid);
+  laid(heights[white.indexOf(Math.min(...white))]);
   for (const node of soft)
     for (let i = node.data.length - 1; node.isConnected && (i = node.data.lastIndexOf("\u00ad", i)) > 0; i--)
       if (edge(node, i - 1).right <= edge(node, i + 1).left + 1) node.deleteData(i, 1);
@@ -207,6 +210,13 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
       const short = e.nextSibling?.textContent?.match(/^ \((\w[\w-]+)[;,)]/)?.[1]; // as in **Clustered federated learning** (CFL; ...
       for (const term of [words, short]) if (e.getClientRects().length && /^[a-zA-Z][\w-]+( [a-z-]+){0,2}$/.test(term ?? "")) found[`**${term}`] = at(e).sheet;
     }
+  // Each place that a link leads to has a name of its own in the whole book.
+  for (const a of article.querySelectorAll('a[href^="#"]')) {
+    const to = document.getElementById(decodeURIComponent(a.hash.slice(1))), own = `${self.replaceAll("/", "-")}-${to?.id}`;
+    if (!to) continue;
+    if (!document.getElementById(own)) (to.querySelector("summary") ?? to).prepend(Object.assign(document.createElement("span"), { id: own }));
+    a.href = `#${own}`;
+  }
   columns.remove();
   return found;
 }

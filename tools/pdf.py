@@ -187,7 +187,10 @@ def main(out: Path = downloads.OUT) -> None:
                 break
             places = found
         places |= {str(sheet): sheet for sheet in texts}  # to which the index leads
-        needs = {"names": {page: title(pdf) for page, pdf in each.items()}, "places": places}
+        marks = {page: [mark for mark in each[page].outline[1] if not isinstance(mark, list)] for page in chapters}
+        names = {page: title(pdf) for page, pdf in each.items()}
+        needs = {"names": names, "places": places, "each": each, "marks": marks}
+        sheets += sheets % 2  # the index begins on the right
         openers, back, first = (
             printed(name, "", sheets, **needs, **{name: more})[0]
             for name, more in {"openers": True, "index": index(texts, places), "last": sheets + 1}.items()
@@ -196,17 +199,20 @@ def main(out: Path = downloads.OUT) -> None:
         right(book := PdfWriter(first))
         front = len(book.pages)
         book.append(each["book/index"])
-        for number, (part, names) in enumerate(parts.items()):
+        for number, (part, inside) in enumerate(parts.items()):
             whole = PdfWriter()
             whole.append(openers, pages=(number, number + 1))
-            for page in names:
+            for page in inside:
                 if page in chapters:
-                    save(PdfWriter(each[page]), out / f"{Path(page).name}.pdf", title(each[page]))
-                right(whole, page in chapters or page == names[0])
+                    chapter = PdfWriter(each[page])
+                    chapter.set_page_label(0, len(chapter.pages) - 1, "/D", start=places[page])
+                    save(chapter, out / f"{Path(page).name}.pdf", names[page])
+                right(whole, page in chapters or page == inside[0])
                 whole.append(each[page])
             whole.write(file := BytesIO())
             right(book)
             book.append(file, part)
+        right(book)
         book.append(back, "Index")
         lead_inside(book, places, front)
         book.set_page_label(0, front - 1, "/r")

@@ -63,15 +63,9 @@ def module_page(page, name):
     page.reads(module.__file__)
     root = Path(page.env.srcdir, "notebooks")
     links = [f"{{doc}}`/notebooks/{p.stem}`" for n in chapters_of(module) for p in root.glob(f"{n}_*.ipynb")]
-    return page.markdown(
-        "```{eval-rst}",
-        f".. automodule:: {name}",
-        f"   :members: {WORDS['members'].get(name, '')}",
-        f"   :exclude-members: {WORDS['hidden members'].get(name, '')}",
-        "   :show-inheritance:",
-        "```",
-        f"\nIn the book: {', '.join(links)}." if links else "",
-    )
+    members, hidden = (WORDS[kind].get(name, "") for kind in ("members", "hidden members"))
+    said = WORDS["module"].format(name=name, members=members, hidden=hidden)
+    return page.markdown(said, f"In the book: {', '.join(links)}." if links else "")
 
 
 def modules(page, names):

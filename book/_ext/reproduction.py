@@ -110,10 +110,7 @@ def verdict_counts(page):
     found = pd.crosstab(results["paper"].map(NAMES), results["verdict"], margins=True, margins_name="all")
     found = found.reindex(columns=[*verdicts.WORDS, "all"], fill_value=0)
     used, other, unread = ((settings["verdict"] == word).sum() for word in verdicts.SETTING)
-    told = (
-        f"{len(settings)} more rows are no results but settings, which the papers state of their data. "
-        f"Of these, {used} are as in the paper in our runs, {other} are not, and {unread} belong to data that we lack."
-    )
+    told = WORDS["settings"].format(all=len(settings), used=used, other=other, unread=unread)
     return [shown(page, ["", *found], cells(found), shares(16, found.shape[1])), page.inline(told)]
 
 

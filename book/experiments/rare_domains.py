@@ -3,16 +3,16 @@
 The federations of chapter 10: forty clients with a hundred small digits each, all turned by one angle. "four turns" has
 four equally common angles. Otherwise two angles have eighteen clients each and two others two: "rare twins" differ from
 the common angles by ten degrees, "rare strangers" by ninety. Arms have the same local training. The graph's A is the
-identity for 25 rounds, as in the chapter. "A" is the graph without W and ReLU, "A, full pace" has steps for V that make
-up for the slower pace that A brings, and "uniform A, full pace" mixes all domains alike. Modules that are "not mixed"
-take the same steps, those of "A" at "slow pace" and those of "A, full pace" at "full pace". With "own clients" the
-server averages a module over the clients that have its domain. A "pair model" serves 0 degrees and the next angle, or
-180 and the next. A seed draws the digits, the deal and the start. Scores are accuracies on held-out images of rare
-domains, after 50 rounds as in the chapter, and after 100. Preset ``full`` takes an hour and a half on one core. Preset
-``longer`` follows arms without a graph for 200 rounds, which takes half an hour. Preset ``matrix`` asks what A would
-give a rare domain after 50 rounds of modules without a graph, averaged over all clients or their own, which takes nine
-minutes. Preset ``common`` has the four equally common angles, and as a control modules with a random domain for each
-image; its scores are those of all images, and it takes five minutes.
+identity for 25 rounds, as in the chapter. "A" is the graph without W and ReLU, and "A, full pace" has steps for V that
+make up for the slower pace that A brings. Modules that are "not mixed" take the same steps, those of "A" at "slow pace"
+and those of "A, full pace" at "full pace". With "own clients" the server averages a module over the clients that have
+its domain. A "pair model" serves 0 degrees and the next angle, or 180 and the next. A seed draws the digits, the deal
+and the start. Scores are accuracies on held-out images of rare domains, after 50 rounds as in the chapter, and after
+100. Preset ``full`` takes an hour and a half on one core. Preset ``longer`` follows arms without a graph for 200
+rounds, which takes half an hour. Preset ``matrix`` asks what A would give a rare domain after 50 rounds of modules
+without a graph, averaged over all clients or their own, and how many of its training images the own models of other
+domains read; it takes ten minutes. Preset ``common`` has the four equally common angles, and as a control modules with
+a random domain for each image; its scores are those of all images, and it takes five minutes.
 """
 
 from collections.abc import Sequence
@@ -63,13 +63,12 @@ class Pace(DomainGCN):
     Modules in use are A V, so their steps are A A^T times their gradient. If all modules are equally far apart, A
     leaves s of their differences, and A A^T leaves s^2; s is 1/3 for four domains and beta = 1/2, and 1 for A = I. At
     `full` pace the steps of differences between the rows of V are 1/s^2 times as long. Their mean, which A does not
-    slow down, has the usual steps. A `uniform` A takes equally of all other domains.
+    slow down, has the usual steps.
     """
 
     relu: bool = False
     mixed: bool = True
     full: bool = False
-    uniform: bool = False
 
     def init(self, q: int, seed: int, layer: str = "") -> Params:
         """No parameters."""
@@ -78,8 +77,6 @@ class Pace(DomainGCN):
     def propagate(self, params: Params, V: Tensor, A: Tensor) -> Tensor:
         """A V, or V with the gradient that A V would have."""
         one, even, s = torch.eye(len(A)).to(A), torch.full_like(A, 1 / len(A)), (A.trace() - 1) / (len(A) - 1)
-        if self.uniform:
-            A = A * one + (1 - A.diagonal())[:, None] * (1 - one) / (len(A) - 1)
         steps = even + s**-2 * (one - even) if self.full else one
         if self.mixed:
             return A @ (V + (steps - one) @ (V - V.detach()))
@@ -94,7 +91,6 @@ GRAPHS: dict[str, dict[str, Any]] = {
     "FedCG": {},
     "A, full pace": {"gcn": Pace(full=True)},
     "A, full pace, own clients": {"gcn": Pace(full=True)},
-    "uniform A, full pace": {"gcn": Pace(full=True, uniform=True)},
     "not mixed, slow pace": {"gcn": Pace(mixed=False)},
     "not mixed, full pace": {"gcn": Pace(mixed=False, full=True)},
 }
@@ -171,21 +167,33 @@ def measure(settings: dict[str, Any], keep: running.Keep, arms: Sequence[str]) -
     return figures
 
 
+def reads(own: Any, state: Any, data: ClientData, group: np.ndarray) -> Tensor:
+    """The share of the images of domain i that the own model of domain j reads (i, j)."""
+    of, (x, y, _) = torch.as_tensor(group), data.all_rows(torch.float32)
+    params = own.client_params(state, torch.stack([(of == d).nonzero()[0, 0] for d in range(4)]))
+    said = torch.vmap(own.predict, in_dims=(0, None))({name: p.cpu() for name, p in params.items()}, x.flatten(0, 1))
+    right = (said.argmax(-1).view(4, *y.shape) == y) & data.real
+    return torch.stack([right[:, of == d].sum((1, 2)) / data.real[of == d].sum() for d in range(4)])
+
+
 def taken(name: str, turns: str, settings: dict[str, Any], seed: int) -> dict[str, float]:
-    """What a rare domain would take by A of each kind of domain, from modules that were trained without a graph."""
+    """What a rare domain would take by A of each kind of domain, from modules that were trained without a graph.
+
+    With own models, the share of the rare domain's images that those of each kind read.
+    """
     data, test, group = deal(settings, TURNS[turns], seed)
-    modules, w = method(name, data, group, 0), weights(test, group)
-    _, state = followed(modules, data, test, w, settings["rounds"], settings["cohort"], seed=seed, progress=False)
-    A = domain_adjacency(to_matrix(row(state.modules, 0)))
+    arm, w = method(name, data, group, 0), weights(test, group)
+    _, state = followed(arm, data, test, w, settings["rounds"], settings["cohort"], seed=seed, progress=False)
+    A = reads(arm, state, data, group) if name in OWN else domain_adjacency(to_matrix(row(state.modules, 0)))
     kinds = {"neighbour": (0, 2), "opposite": (2, 0), "other rare": (3, 1)}  # of domains 1 and 3
     return {kind: round(float(A[[1, 3], of].mean()), 4) for kind, of in kinds.items()}
 
 
 def measure_matrix(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
-    """Federation, with "own clients" if so averaged, and kind of domain -> seed."""
+    """Federation, with "own clients" if so averaged and "read" for own models, and kind of domain -> seed."""
     figures: dict[str, Any] = {}
     for seed, turns in ((s, t) for s in seeds_of(settings) for t in ("rare twins", "rare strangers")):
-        for name, of in {"modules": "", OWN_CLIENTS: ", own clients"}.items():
+        for name, of in {"modules": "", OWN_CLIENTS: ", own clients", "own model": ", read"}.items():
             enter(figures, seed, {turns + of: keep(f"{turns}{of}, {seed}", taken, name, turns, settings, seed)})
     return figures
 
@@ -204,7 +212,7 @@ def probe(methods: Sequence[str] = METHODS, worlds: Sequence[str] = ("rare twins
 
 
 COMMON = partial(probe, ["FedAvg", "own model", "modules", RANDOM], ["four turns"])
-AVERAGED = partial(probe, ["modules", OWN_CLIENTS])
+AVERAGED = partial(probe, ["modules", OWN_CLIENTS, "own model"])
 PRESETS = {
     "full": running.Experiment("rare_domains", SETTINGS, measure, probe, ("mnist5k",), by_arm=True),
     "common": running.Experiment("rare_domains_common", SETTINGS, measure, COMMON, ("mnist5k",), by_arm=True),
