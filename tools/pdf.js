@@ -95,6 +95,15 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
     }
   }
 
+  // Code has no empty line at its end, and no two in a row.
+  for (const pre of document.querySelectorAll("article pre:has(> .line)")) {
+    const empty = (line) => line && !line.textContent.trim();
+    for (const line of [...pre.querySelectorAll(":scope > .line")]) if (empty(line) && empty(line.previousElementSibling)) line.remove();
+    for (let line; empty((line = pre.querySelector(":scope > .line:last-of-type"))); ) line.remove();
+  }
+  // Code in a sentence may break as in a table.
+  for (const code of document.querySelectorAll("article :is(p, li) > code")) code.innerHTML = code.innerHTML.replace(/([._(,=])(?=\w)(?![^<]*>)/g, "$1<wbr>");
+
   // Code goes on on the next sheet between two statements that are not inside a block, with at least three lines on both, and not
   // before an empty line or one that closes a bracket.
   for (const line of document.querySelectorAll("article pre > .line")) {
@@ -196,8 +205,13 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
       e.matches(".cell_output") ? fill(e) : keep(e, e.matches("table") ? 0.75 : 0.9);
     return article.scrollWidth < 1.5 * wide ? 0 : tails.filter((e) => at(e, true).y < 0.3).length;
   };
-  const heights = ["", 1.43, 1.41, 1.39, 1.37], white = heights.map(laid);
-  laid(heights[white.indexOf(Math.min(...white))]);
+  let best = "", least = Infinity;
+  for (const height of ["", 1.43, 1.41, 1.39, 1.37]) {
+    const white = laid(height);
+    if (white < least) [best, least] = [height, white];
+    if (!white) break;
+  }
+  if (least) laid(best);
   for (const node of soft)
     for (let i = node.data.length - 1; node.isConnected && (i = node.data.lastIndexOf("\u00ad", i)) > 0; i--)
       if (edge(node, i - 1).right <= edge(node, i + 1).left + 1) node.deleteData(i, 1);

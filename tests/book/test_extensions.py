@@ -67,9 +67,10 @@ def test_cells_that_only_prepare_leave_the_page(source, tags, gone):
 
 def test_answer_and_check_leave_the_page_and_the_solution_stays():
     tags = {"x = 1": ["solution", "hide-cell"], "# Your answer": ["answer"], "assert x == 1": [], "x": []}
-    cells = [cell("", source, tags=some) for source, some in tags.items()]
+    cells = [cell("", source, [SAID] * source.startswith("assert"), tags=some) for source, some in tags.items()]
     found = EXECUTED.without_preparation({"cells": cells})["cells"]
     left = [[], ["remove-cell"], ["remove-cell"], []]
+    assert [c["outputs"] for c in found] == [[SAID], [], [SAID], []], "what a right answer prints"
     assert [c["metadata"]["tags"] for c in found] == [a + b for a, b in zip(tags.values(), left, strict=True)]
 
 

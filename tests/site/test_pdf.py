@@ -114,6 +114,22 @@ def test_a_page_names_the_sheet_of_the_section_that_it_leads_to(out):
         assert re.search("Experiment 3", sheets[FRONT + number - 1].extract_text()), number
 
 
+@pytest.mark.parametrize("name", ["01_fedavg", "12_who_helps_whom"])
+def test_an_exercise_names_the_sheets_of_its_hint_and_solution_and_leads_there(out, name):
+    book, chapter = PdfReader(out / "book.pdf"), PdfReader(out / f"{name}.pdf")
+    first = int(chapter.page_labels[0])
+    inside = range(FRONT + first - 1, FRONT + first - 1 + len(chapter.pages))
+    text = " ".join(words(book.pages[i]) for i in inside)
+    asked = re.findall(r"Exercise (\d) .{1,60}?\[hint p\.\s(\d+), solution p\.\s(\d+)\]", text)
+    assert [number for number, *_ in asked] == ["1", "2", "3", "4", "5"][: len(asked)] and len(asked) >= 4
+    for number, hint, solution in asked:
+        assert f"Hint {number} " in words(book.pages[FRONT + int(hint) - 1])
+        assert f"Solution {number} " in words(book.pages[FRONT + int(solution) - 1])
+    links = [link.get_object().get("/Dest") for i in inside for link in book.pages[i].get("/Annots", ())]
+    led = [book.get_destination_page_number(book.named_destinations[to]) for to in links if isinstance(to, str)]
+    assert {*led} <= {*inside} and {FRONT + int(at) - 1 for _, *ats in asked for at in ats} <= {*led}
+
+
 def test_the_book_has_a_cover_contents_and_bookmarks(out):
     book, chapter = PdfReader(out / "book.pdf"), PdfReader(out / "01_fedavg.pdf")
     assert (book.metadata.title, book.metadata.author) == (pdf.TITLE, pdf.AUTHOR)

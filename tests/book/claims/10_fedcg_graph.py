@@ -49,7 +49,7 @@ CLAIMS = {
         rare(partial(says, ""), "FedCG", "modules", "twins", {50: "0.7 ± 2.1", 100: "1.4 ± 1.3"}),
         fedcg.pace_of_strangers,
     ),
-    "With the pace restored, twins gain 2.7 ± 1.8 points and strangers lose 3.6 ± 2.0.": every(
+    "the graph's $A$ brings twins 2.7 ± 1.8 points and costs strangers 3.6 ± 2.0": every(
         rare(beats, PACED, "modules", "twins", {50: "2.7 ± 1.8"}),
         rare(lag, PACED, "modules", "strangers", {50: "-3.6 ± 2.0"}),
     ),
