@@ -1,15 +1,16 @@
 // What a sheet of paper needs and a screen does not. `part` is the part of the book that the page belongs to, and `place` the
 // address of the book, if it has been published. `sheets` come before the page, and `places` has the sheets of others and of their sections.
-// The function `syllables` says where words may break.
-async ([here, there, part, { place, author, title: book, release }, serif, sheets, places]) => {
+// `works` are those of the bibliography, by their ids. The function `syllables` says where words may break.
+async ([here, there, part, { place, author, title: book, release }, serif, sheets, places, works]) => {
   const article = document.querySelector("article");
   for (const [face, style] of [["Regular", "normal"], ["It", "italic"]])
     document.fonts.add(await new FontFace("Book Serif", `url(${serif}/SourceSerifPro-${face}.ttf)`, { style }).load());
   await Promise.all([document.fonts.ready, window.MathJax?.startup?.promise]);
-  const self = location.href.replace(here, "").split(".html")[0];
+  const self = location.href.replace(here, "").split(".html")[0], cited = new Set();
   for (const a of document.links) {
     if (a.getAttribute("href").startsWith("#")) continue;
     const [page, id] = a.href.replace(here, "").split(".html"), sheet = places?.[page + id] ?? places?.[page];
+    if (page.endsWith("/bibliography") && works[id.slice(1)]) cited.add(works[id.slice(1)]);
     a.href = a.href.replace(here, there);
     if (!sheet || !a.matches("article :is(p, li) a:not(nav *)") || page === self || /bibliography|glossary/.test(page)) continue;
     const before = document.createRange();
@@ -46,6 +47,8 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
   for (const hint of document.querySelectorAll("article details:not(.hide, .fedlib *)")) hint.open = true;
   const exercises = document.querySelector("#exercises"), answers = document.createElement("section");
   if (exercises) {
+    const list = [...cited].sort().map((work) => `<p>${work}</p>`).join("");
+    if (list) exercises.parentElement.insertAdjacentHTML("beforeend", `<section id="works-cited"><h2>Works cited</h2>${list}</section>`);
     answers.id = "hints-and-solutions";
     answers.innerHTML = "<h2>Hints and solutions</h2>";
     exercises.parentElement.append(answers);

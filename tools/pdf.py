@@ -59,6 +59,8 @@ def printer(browser: Page, folder: Path) -> Any:
     """
 
     british = pyphen.Pyphen(lang="en_GB", left=3, right=3)
+    text = (HTML / "book/bibliography.html").read_text(encoding="utf8")
+    works = dict(re.findall(r'<div class="citation" id="(\w+)".*?<p>(.*?)</p>', text, re.S))
     browser.expose_function("syllables", lambda words: {word: british.inserted(word, "\xad") for word in words})
 
     def printed(name: str, part: str = "", sheets: int = 0, places: Any = None, **needs: Any) -> tuple[PdfReader, Any]:
@@ -69,7 +71,7 @@ def printer(browser: Page, folder: Path) -> Any:
             source.write_text(TEMPLATE.render(front), encoding="utf8")
         browser.goto(source.as_uri())
         browser.add_style_tag(path=Path(__file__).with_name("pdf.css"))
-        found = browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS, part, FRONT, SERIF, sheets, places])
+        found = browser.evaluate(READY, [f"{HTML.as_uri()}/", ADDRESS, part, FRONT, SERIF, sheets, places, works])
         browser.pdf(path=path, prefer_css_page_size=True, tagged=True, outline=not needs, print_background=True)
         pdf = PdfReader(path)
         once(pdf.outline)
