@@ -21,13 +21,16 @@ _LARGE = 2**23  # approximate multiplications per client from which the cost of 
 
 
 def _layout(t: Tensor) -> torch.memory_format:
-    """Memory layout of the images between two layers, which is channels_last if oneDNN convolves them.
+    """Memory layout of images between two layers, or of filters, which is channels_last if oneDNN convolves them.
 
     Torch's own kernels (for 64-bit numbers, or with oneDNN switched off) expect contiguous tensors. With channels_last
-    filters and a batch of one image, their grouped backward pass gives wrong gradients or none.
+    filters and a batch of one image, their grouped backward pass gives wrong gradients or none. A single image is
+    contiguous, too: with channels_last, the backward pass of torch's batch norm in evaluation mode takes its strides
+    for others.
     """
     onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
-    return torch.channels_last if onednn and not t.is_cuda and t.dtype != torch.float64 else torch.contiguous_format
+    last = onednn and len(t) > 1 and not t.is_cuda and t.dtype != torch.float64
+    return torch.channels_last if last else torch.contiguous_format
 
 
 def _arranged(t: Tensor, layout: torch.memory_format) -> Tensor:
@@ -127,14 +130,13 @@ def _pair(n: Any) -> tuple[int, int]:
 
 def laid_out(p: Tensor) -> Tensor:
     """The parameters of clients, with filters (C, O, I, k, l) in the memory layout that `conv2d` expects."""
-    if p.ndim == 5 and _layout(p) == torch.channels_last:
-        return p.flatten(0, 1).contiguous(memory_format=torch.channels_last).unflatten(0, p.shape[:2])
-    return p
+    return _arranged(p.flatten(0, 1), _layout(p.flatten(0, 1))).unflatten(0, p.shape[:2]) if p.ndim == 5 else p
 
 
 def as_channels(x: Tensor) -> Tensor:
     """Reshape (C, B, I, H, W) to (B, C I, H, W) in the device's layout; outputs of these kernels are not copied."""
-    return _arranged(x.transpose(0, 1).flatten(1, 2), _layout(x))
+    t = x.transpose(0, 1).flatten(1, 2)
+    return _arranged(t, _layout(t))
 
 
 def as_clients(x: Tensor, clients: int) -> Tensor:

@@ -13,9 +13,11 @@ from dataclasses import dataclass
 from inspect import getclosurevars, isfunction, signature
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor, nn
 from torch.nn.modules.lazy import LazyModuleMixin
+from torch.nn.utils.parametrize import is_parametrized
 
 from .chance import Refused, in_training
 from .keys import Key
@@ -27,6 +29,7 @@ __all__ = ["CNN", "MLP", "Model", "femnist_cnn", "lenet5"]
 _DRAWN = (nn.Linear, nn.Conv1d, nn.Conv2d, nn.Conv3d)
 _RESETS = {kind.reset_parameters for kind in _DRAWN}
 _BATCH_NORMS = (nn.BatchNorm1d, nn.BatchNorm2d, nn.BatchNorm3d, nn.SyncBatchNorm)
+_OF_TORCH = frozenset(vars(nn.Module()))
 _ALIKE = (0.7, 1.4)  # torch may have drawn a weight whose spread, divided by that of torch's draw, is in between
 
 
@@ -93,7 +96,8 @@ class Model:
         Warns
         -----
         UserWarning
-            The spread of a weight that the module came with differs from that of the draw that replaces it.
+            The spread of a weight that the module came with differs from that of the draw that replaces it; or weights
+            are parametrized (``torch.nn.utils.parametrizations``) and are not drawn.
         """
         start = {n: torch.empty_like(p, device="cpu") if p.is_meta else p.cpu() for n, p in self.params.items()}
         module, zero = self.to_module(start), torch.zeros(1, dtype=torch.int64)
@@ -105,6 +109,12 @@ class Model:
                 reset = getattr(layer, "reset_parameters", getattr(layer, "_reset_parameters", None))
                 if reset is not None and any(p.default is p.empty for p in signature(reset).parameters.values()):
                     reset = None  # it needs what only the module knows
+                if isinstance(layer, _DRAWN) and is_parametrized(layer):
+                    warnings.warn(
+                        f"the parametrized weights of layer {path!r} keep their numbers for every seed; "
+                        "give Model(module, init=function) where the function draws a module's parameters",
+                        stacklevel=2,
+                    )
                 if isinstance(layer, _DRAWN) and getattr(reset, "__func__", None) in _RESETS:
                     bound = 1 / math.sqrt(math.prod(layer.weight.shape[1:]))
                     for name, own in layer.named_parameters(recurse=False):
@@ -239,15 +249,17 @@ def _memory(module: nn.Module) -> dict[tuple[str, str], Any]:
         for name, value in (*_contents(layer), *layer.named_buffers(recurse=False)):
             if isinstance(value, Tensor):
                 found[path, name] = id(value), value._version
-            elif isinstance(value, (int, float)) and name != "training":
+            elif isinstance(value, (int, float)):
                 found[path, name] = value
+            elif isinstance(value, (np.ndarray, np.generic)):
+                found[path, name] = value.tobytes()
     return found
 
 
 def _contents(layer: nn.Module) -> Iterator[tuple[str, Any]]:
     """What a layer holds by name, with what is in its lists and dictionaries, and their lengths."""
     for name, value in vars(layer).items():
-        if name.startswith("_"):  # of torch itself
+        if name in _OF_TORCH or (name.startswith("_") and type(layer).__module__.startswith("torch.")):
             continue
         if isinstance(value, (dict, list, tuple, deque)):
             yield name, len(value)

@@ -95,15 +95,23 @@ def check_loss(
             "round and step"
         )
     # A loss of pairs or of a spread has no value for one row, so padding is also tried next to two.
-    for real, b in (([0], 1), ([1], 2), ([2], 0), ([0, 1], 2), ([1, 2], 0), ([2, 0], 1)):
-        w = [1.0] * len(real)
-        single, padded = measured(row(stack, 0), real, w), measured(row(stack, 0), [*real, b], [*w, 0.0])
+    # Many padded rows show a loss that counts rows and rounds.
+    for real, pad in (
+        ([0], [1]),
+        ([1], [2, 0] * 2),
+        ([2], [0, 1] * 3),
+        ([0, 1], [2] * 6),
+        ([1, 2], [0]),
+        ([2, 0], [1]),
+    ):
+        w, none = [1.0] * len(real), [0.0] * len(pad)
+        single, padded = measured(row(stack, 0), real, w), measured(row(stack, 0), real + pad, w + none)
         size = sum(g.norm() for g in single[1:])
         far = any(not (p - q).norm() <= allowed * (size + 1e-3) for p, q in zip(single[1:], padded[1:], strict=True))
         far = far or not torch.allclose(single[0], padded[0], rtol=10 * allowed, atol=10 * allowed)
         if far and all(t.isfinite().all() for t in (*single, *padded)):
             raise ValueError(
-                f"the loss sees padded rows: a row with w = 0 moved it from {single[0]:.6g} to {padded[0]:.6g}, or its "
+                f"the loss sees padded rows: rows with w = 0 moved it from {single[0]:.6g} to {padded[0]:.6g}, or its "
                 "gradients. Take the mean weighted by w, (values * w).sum() / w.sum(), as "
                 "fedlib.losses.cross_entropy(logits, y, w) does; from shapes (B, 1) and (B,), torch makes (B, B)"
             )
@@ -295,7 +303,7 @@ def check_optimizer(rule: Callable[..., torch.optim.Optimizer]) -> None:
 def _check_rule(rule: Callable[..., torch.optim.Optimizer]) -> None:
     def end(sizes: list[float], first: float = 1.0, alone: bool = False) -> list[Tensor]:
         """Take three steps from ones with gradients of these sizes, whose first entries are multiplied by `first`."""
-        shapes = ((), (1,), (3,), (3, 4))
+        shapes = ((), (1,), (3,), (3, 4), (2, 3, 3, 3), (54,), (40, 40))
         params = [torch.ones(shape if alone else (len(sizes), *shape)).requires_grad_() for shape in shapes]
         optimizer = rule(params, lr=0.1)
         for step in range(3):
@@ -320,13 +328,16 @@ def _check_rule(rule: Callable[..., torch.optim.Optimizer]) -> None:
         plain = end([1e3], alone=True) if entries else []
     except Exception as error:
         raise ValueError(f"the optimizer {rule!r} does not run on a stack of clients: {error}") from error
+    if not all(map(torch.equal, one, end([1e3]))):
+        raise ValueError(f"the optimizer {rule!r} draws random numbers by itself, so a run could not be repeated")
     if not same(both, [torch.cat(own) for own in zip(one, two, strict=True)]):
         raise ValueError(
             f"the optimizer {rule!r} looks at many entries at once, so clients in a stack would mix; take a rule that "
             "treats each entry alone, such as SGD or Adam, or each row, which is a client: the questions and answers "
             "show how to clip the gradient of each client"
         )
-    if (entries and not same([p[0] for p in one], plain)) or not same(one[:1], [one[1][:, 0]]):
+    alike = same(one[:1], [one[1][:, 0]]) and same([one[4].flatten()], [one[5].flatten()])  # numbers, filters
+    if (entries and not same([p[0] for p in one], plain)) or not alike:
         raise ValueError(
             f"the optimizer {rule!r} treats tensors by their number of axes; in a stack of clients each has one more: "
             "a bias has two"

@@ -48,3 +48,8 @@ def test_model_leaves_the_module_alone():
     predict = Model(module)
     assert set(predict.params) == {"1.weight", "1.bias"}, "frozen parameters of a module stay in it"
     torch.testing.assert_close(predict(predict.params, torch.eye(3)), module(torch.eye(3)))
+
+
+def test_parametrized_weights_are_the_same_for_every_seed_and_init_says_so():
+    with pytest.warns(UserWarning, match="parametrized weights of layer '0' keep their numbers for every seed"):
+        Model(nn.Sequential(nn.utils.parametrizations.weight_norm(nn.Linear(5, 3)))).init(0)

@@ -66,6 +66,11 @@ def counted_in_a_dict(self, x):
     return self.layer(x)
 
 
+def counted(self, x):
+    self._calls += 1
+    return self.layer(x)
+
+
 def moving(self, x):
     z = self.layer(x)
     self.average.mul_(0.9).add_(z.detach().mean(0))
@@ -121,10 +126,21 @@ class ByAxes(torch.optim.SGD):
 class Centred(torch.optim.SGD):
     """The mean of a gradient is left out, but not of a bias."""
 
+    def __init__(self, params, lr, axes=1):
+        super().__init__(params, lr)
+        self.axes = axes
+
     def step(self, closure=None):
         for p in self.param_groups[0]["params"]:
-            if p.grad.ndim > 1:
+            if p.grad.ndim > self.axes:
                 p.grad -= p.grad.mean(tuple(range(1, p.grad.ndim)), keepdim=True)
+        return super().step(closure)
+
+
+class Noisy(torch.optim.SGD):
+    def step(self, closure=None):
+        for p in self.param_groups[0]["params"]:
+            p.grad += 1e-6 * torch.randn_like(p)
         return super().step(closure)
 
 
@@ -145,6 +161,10 @@ LSTM, TEACHER = nn.LSTM(3, 3, batch_first=True).requires_grad_(False), nn.Linear
 def spread(z, y, w):
     """Of one row it is not a number."""
     return losses.cross_entropy(z, y, w) + F.relu(1 - z.std(0)).mean()
+
+
+def hardest(z, y, w):
+    return (F.cross_entropy(z, y, reduction="none") * w).topk(max(1, len(w) // 4)).values.mean()
 
 
 def clamped(z, y, w):
@@ -174,7 +194,10 @@ REFUSED = {
     "a parameter in a closure": (r"holds a function \(scaled\) closed over it", Scaled, {}),
     "a hook on a gradient": ("parameter 'layer.weight' has a hook", own(Base.forward, layer=hooked), {}),
     "a counter in a dictionary": (KEPT.format("seen"), own(counted_in_a_dict, seen=lambda: {"calls": 0}), {}),
+    "a private counter": (KEPT.format("_calls"), own(counted, _calls=lambda: 0), {}),
+    "a counter in an array": (KEPT.format("_calls"), own(counted, _calls=lambda: np.zeros(1)), {}),
     "padding in a spread": (PADDING, Base, {"loss": spread}),
+    "padding in the number of hard rows": (PADDING, Base, {"loss": hardest}),
     "a factored rule": ("looks at many entries at once", Base, {"optimizer": torch.optim.Adafactor}),
     "a mirror now and then": ("draws from Python's random by itself", own(sometimes_mirrored), {}),
     "a factor from NumPy": ("draws from something that changes by itself", own(unseeded), {}),
@@ -188,6 +211,8 @@ REFUSED = {
     "padding in a small term": (PADDING, Base, {"loss": small_term}),
     "padding behind a large number": (PADDING, Base, {"loss": lambda z, y, w: 100 + 0.1 * F.cross_entropy(z, y)}),
     "a rule by the number of axes": ("by their number of axes", Base, {"optimizer": ByAxes}),
+    "a rule of filters": ("by their number of axes", Base, {"optimizer": partial(Centred, axes=3)}),
+    "a rule with noise": ("draws random numbers by itself", Base, {"optimizer": Noisy}),
     "a rule of rows by the number of axes": ("by their number of axes", Base, {"optimizer": Centred}),
     "values of one column": (r"values of shape \(1, 1\)", Base, {"loss": lambda z, y, w: weighted_mean(z[:, :1], w)}),
     "broadcast": (r"\(B, 1\) and \(B,\)", Base, {"loss": lambda z, y, w: ((z[:, :1] - y) ** 2 * w).sum() / w.sum()}),
@@ -257,11 +282,16 @@ def viewed():
     return nn.Sequential(Then(nn.Conv2d(1, 4, 3), lambda z: z.relu().view(-1, 36)), nn.Linear(36, 3))
 
 
+def normed():
+    return nn.Sequential(nn.Conv2d(2, 3, 3, padding=1), nn.BatchNorm2d(3).eval(), nn.Tanh(), nn.Flatten())
+
+
 SCALES = {"scales": lambda: nn.ParameterList([torch.ones(3), torch.zeros(())])}
 MAKER = {"maker": partial(nn.Linear, 2, 18), "code": parameter(2)}
 ATTENTION = {"embedding": partial(nn.Embedding, 10, 4), "out": partial(nn.Linear, 4, 3)}
 RIGHT = {  # a module, the shape of its rows; `test_layers` trains them beside the layers of the book's table
     "a view": (viewed, (1, 5, 5)),
+    "BatchNorm in evaluation mode after a convolution": (normed, (2, 7, 7)),
     "a parameter that is looked at": (own(where), (5,)),
     "a list of parameters": (own(lambda self, x: self.layer(x) * self.scales[0] + self.scales[1], **SCALES), (5,)),
     "dropout in place": (own(dropping, drop=partial(nn.Dropout, 0.4, inplace=True)), (5,)),

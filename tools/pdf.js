@@ -47,7 +47,7 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
   for (const hint of document.querySelectorAll("article details:not(.hide, .fedlib *)")) hint.open = true;
   const exercises = document.querySelector("#exercises"), answers = document.createElement("section");
   if (exercises) {
-    const list = [...cited].sort().map((work) => `<p>${work}</p>`).join("");
+    const list = Object.values(works).filter((work) => cited.has(work)).map((work) => `<p>${work}</p>`).join("");
     if (list) exercises.parentElement.insertAdjacentHTML("beforeend", `<section id="works-cited"><h2>Works cited</h2>${list}</section>`);
     answers.id = "hints-and-solutions";
     answers.innerHTML = "<h2>Hints and solutions</h2>";
@@ -73,13 +73,13 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
       const lead = (what) => `<a href="#${what}-${number}">${what} p.\u00a0${at(what)}</a>`;
       if (at("hint")) strong.insertAdjacentHTML("afterend", ` [${lead("hint")}, ${lead("solution")}]`);
     }
-    // The folded code that others need comes last. What only draws a figure stays on the web.
+    // The folded code that others need comes before them. What only draws a figure stays on the web.
     const helpers = [...document.querySelectorAll(".cell:is(.tag_hide-input, .tag_hide-cell)")].filter((c) => !c.querySelector("figure"));
-    if (helpers.length) answers.insertAdjacentHTML("afterend", `<section id="folded-code"><h2>Folded code</h2></section>`);
+    if (helpers.length) answers.insertAdjacentHTML("beforebegin", `<section id="folded-code"><h2>Folded code</h2></section>`);
     for (const cell of helpers) {
       const words = cell.querySelector("summary p").textContent.replace(/^Code: /, "");
       for (const line of cell.querySelectorAll("pre > .line")) if (/^# @title/.test(line.textContent)) line.remove();
-      answers.nextElementSibling.append(Object.assign(document.createElement("p"), { className: "solution", textContent: words }), cell.querySelector("[class*=highlight-]"));
+      answers.previousElementSibling.append(Object.assign(document.createElement("p"), { className: "solution", textContent: words }), cell.querySelector("[class*=highlight-]"));
       if (!cell.querySelector(".cell_output")) cell.remove();
     }
   }
@@ -105,7 +105,7 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
     for (let line; empty((line = pre.querySelector(":scope > .line:last-of-type"))); ) line.remove();
   }
   // Code in a sentence may break as in a table.
-  for (const code of document.querySelectorAll("article :is(p, li) > code")) code.innerHTML = code.innerHTML.replace(/([._(,=])(?=\w)(?![^<]*>)/g, "$1<wbr>");
+  for (const code of document.querySelectorAll("article :is(p, li) > code")) code.innerHTML = code.innerHTML.replace(/(?<=\w)([._(,=])(?=\w)(?![^<]*>)/g, "$1<wbr>");
 
   // Code goes on on the next sheet between two statements that are not inside a block, with at least three lines on both, and not
   // before an empty line or one that closes a bracket.
@@ -122,8 +122,8 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
     const last = [...table.querySelectorAll("tbody td:last-child")];
     if (table.querySelector("tr > :nth-child(3)") && last.reduce((sum, td) => sum + td.textContent.length, 0) > 60 * last.length) for (const td of last) td.style.width = "45%";
   }
-  // A name or two words at the head of a row stay on one line.
-  for (const head of document.querySelectorAll("article tbody tr > :first-child")) if (head.textContent.trim().length < 20) head.style.whiteSpace = "nowrap";
+  // A name or two words at the head of a row stay on one line, and so does a short word elsewhere.
+  for (const head of document.querySelectorAll("article tbody tr > *")) if (head.textContent.trim().length < (head.matches(":first-child") ? 20 : 12)) head.style.whiteSpace = "nowrap";
 
   // The folded code has a sheet, and words may break at the end of a line. Hyphens that break none go before they are printed, since no word with one could be found.
   const breaks = await syllables([...new Set(article.innerText.match(/[A-Za-z]{7,}/g))]);
@@ -179,7 +179,7 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
     let before = seen(figure, "previousElementSibling");
     while (before?.matches("h2, h3")) before = seen(before, "previousElementSibling") ?? seen(before.parentElement, "previousElementSibling");
     while (before) {
-      const end = at(before, true), passed = end.y < 0.85 ? "p, ul, ol, div.math, h2, h3" : "p, ul, ol, div.math";
+      const end = at(before, true), passed = "p, ul, ol, div.math";
       if (at(figure).sheet === end.sheet || end.y > 0.9) return;
       let text = next(figure);
       while (text?.matches(passed) && !ends(text)) text = next(text);

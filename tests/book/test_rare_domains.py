@@ -1,5 +1,7 @@
 """What is averaged in the arms of rare domains."""
 
+from types import SimpleNamespace
+
 import numpy as np
 import pytest
 import torch
@@ -55,5 +57,19 @@ def test_what_a_rare_domain_takes_is_named_by_its_angle_to_the_others(monkeypatc
     angle = torch.tensor(experiment.TURNS["rare twins"]["degrees"])
     monkeypatch.setattr(experiment, "domain_adjacency", lambda V: (angle[:, None] - angle).double() ** 2)
     tiny = experiment.SETTINGS | {"digits": 80, "clients": 20, "rounds": [1]}
+    monkeypatch.setattr(experiment, "reads", lambda *run: (angle[:, None] - angle).double().abs())
     found = experiment.taken("modules", "rare twins", tiny, 0)
-    assert found == {"neighbour": 10**2, "opposite": (170**2 + 190**2) / 2, "other rare": 180**2}
+    assert found == {"neighbour": 10**2, "opposite": (170**2 + 190**2) / 2, "other rare": 180**2} | {
+        f"{kind}, read": gap for kind, gap in {"neighbour": 10, "opposite": 180, "other rare": 180}.items()
+    }
+
+
+def test_reads_is_the_share_of_a_domain_s_images_with_a_module():
+    """Where module j says class j of every image, it is the share of that class."""
+    data, _, group = experiment.deal(
+        experiment.SETTINGS | {"digits": 200, "clients": 10}, experiment.TURNS["four turns"], 0
+    )
+    arm = SimpleNamespace(client_params=lambda *_: {}, predict=lambda params, x, w: w)
+    for i, shares in enumerate(experiment.reads(arm, None, data, group).tolist()):
+        labels = data.y[torch.as_tensor(group == i)][data.real[torch.as_tensor(group == i)]]
+        assert shares == pytest.approx([float((labels == j).double().mean()) for j in range(4)])
