@@ -98,7 +98,7 @@ def _like(draw: Callable[..., Tensor]) -> Callable[..., Tensor]:
 def _randint(draws, low=None, high=None, size=None, *, dtype=None, device=None, **_):
     if size is None:  # torch.randint(high, size)
         low, high, size = 0, low, high
-    low = 0 if low is None else low
+    low, high = (0, low) if high is None else (low or 0, high)  # torch.randint(high, size=size)
     return draws.whole(low, high, size, dtype, device)
 
 

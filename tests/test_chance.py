@@ -29,6 +29,7 @@ DRAWS = {  # a function of the ones, and the mean and deviation of what it gives
     "normal": (lambda x: torch.normal(x, 2 * x), 1, 2),
     "normal of numbers": (lambda x: torch.normal(3.0, 2.0, x.shape), 3, 2),
     "randint": (lambda x: torch.randint(7, x.shape).float(), 3, 2),
+    "randint with the name of size": (lambda x: torch.randint(7, size=x.shape).float(), 3, 2),
     "randint from": (lambda x: torch.randint(2, 9, x.shape).float(), 5, 2),
     "randint_like": (lambda x: torch.randint_like(x, 7), 3, 2),
     "bernoulli": (lambda x: torch.bernoulli(0.2 * x), 0.2, 0.4),
