@@ -242,7 +242,6 @@ ROWS = {
         ("3", "share of the right", "(right - alone)", "(alone - wrong)", "share of the *wrong*"),
         ("4", "columns by position", "[((t[names] -", "[((t.drop(columns=label).set_axis(names, axis=1) -", "by name"),
         ("4", "each client by its own mean", "= pd.concat(train)[names]", "= train[0][names]", "training rows"),
-        ("4", "as listed, not sorted", '(folder).glob("*.csv"))', '(folder).glob("*.csv"))[::-1]', "one third of each"),
         ("4", "label among the features", " if name != label", "", "not a feature"),
     ],
     "16_scaling_out": [
