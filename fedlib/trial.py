@@ -96,14 +96,8 @@ def check_loss(
         )
     # A loss of pairs or of a spread has no value for one row, so padding is also tried next to two.
     # Many padded rows show a loss that counts rows and rounds.
-    for real, pad in (
-        ([0], [1]),
-        ([1], [2, 0] * 2),
-        ([2], [0, 1] * 3),
-        ([0, 1], [2] * 6),
-        ([1, 2], [0]),
-        ([2, 0], [1]),
-    ):
+    pads = [1], [2, 0] * 2, [0, 1] * 3, [2] * 6, [0], [1]
+    for real, pad in zip(([0], [1], [2], [0, 1], [1, 2], [2, 0]), pads, strict=True):
         w, none = [1.0] * len(real), [0.0] * len(pad)
         single, padded = measured(row(stack, 0), real, w), measured(row(stack, 0), real + pad, w + none)
         size = sum(g.norm() for g in single[1:])
@@ -303,6 +297,7 @@ def check_optimizer(rule: Callable[..., torch.optim.Optimizer]) -> None:
 def _check_rule(rule: Callable[..., torch.optim.Optimizer]) -> None:
     def end(sizes: list[float], first: float = 1.0, alone: bool = False) -> list[Tensor]:
         """Take three steps from ones with gradients of these sizes, whose first entries are multiplied by `first`."""
+        # Filters and as many numbers in a row, and a large matrix, which some rules treat otherwise.
         shapes = ((), (1,), (3,), (3, 4), (2, 3, 3, 3), (54,), (40, 40))
         params = [torch.ones(shape if alone else (len(sizes), *shape)).requires_grad_() for shape in shapes]
         optimizer = rule(params, lr=0.1)
