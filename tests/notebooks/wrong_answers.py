@@ -148,9 +148,10 @@ ROWS = {
         ("4", "no seed", "RandomState(seed)", "RandomState()", "same seed"),
     ],
     "10_fedcg_graph": [
-        ("1", "ReLU lets it through", "(False, True, False)", "(True, True, False)", "ReLU lets no gradient through"),
-        ("1", "zero never learns", "(False, True, False)", "(False, False, False)", "without ReLU"),
-        ("1", "lambda does not matter", "(False, True, False)", "(False, True, True)", "multiplied by lambda"),
+        ("1", "each alone", '"pair", "own"', '"own", "own"', "a twin"),
+        ("1", "always a partner", '"pair", "own"', '"pair", "pair"', "without the others"),
+        ("1", "four networks", '"own", "modules"', '"own", "own"', "modules fit"),
+        ("1", "modules help anyway", '"modules", "one"', '"modules", "modules"', "random domains"),
         ("2", "its own model", "read.clone().fill_diagonal_(-1)", "read", "no partner"),
         ("2", "in place", "read.clone().fill", "read.fill", "must not change"),
         ("2", "more than half", "most >= 0.5", "most > 0.5", "half of the images is enough"),

@@ -31,8 +31,8 @@ CLAIMS = {
         says(UNDECIDED, HILLS, COSINE, LEARNED, "R2", points="9 ± 13"),
         says(HOLDS, HILLS, f"{COSINE}, radius", f"{LEARNED}, radius", "R2", points="19 ± 13"),
     ),
-    "averages 0.75 for the cosine and 0.68 for the predictor. The lead, 0.06 ± 0.11, may be chance. (In some of the "
-    "figure's five federations the predictor leads.) Knowing the kinds gives 0.80": every(
+    "averages 0.75 for the cosine and 0.68 for the predictor. The lead, 0.06 ± 0.11, may be chance. "
+    "Knowing the kinds gives 0.80": every(
         printed(HILLS, {COSINE: "0.75", LEARNED: "0.68", TRUE: "0.80"}, LOSSES),
         says(UNDECIDED, HILLS, COSINE, LEARNED, LOSSES, points="6 ± 11"),
     ),
