@@ -143,6 +143,8 @@ class Algorithm(ABC):
         rule: Any = self.optimizer
         if "lr" in getattr(rule, "keywords", {}):
             raise ValueError(f"give the learning rate as lr={rule.keywords['lr']} of the algorithm, not the optimizer")
+        if not callable(rule):
+            raise ValueError(f"optimizer must be a class such as torch.optim.SGD or a partial of it; got {rule!r:.80}")
         if getattr(rule, "func", rule) is not torch.optim.SGD:  # for SGD, the imports of the probe would take a second
             check_optimizer(rule)
 

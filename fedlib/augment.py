@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor
 
 from .chance import in_training
+from .checks import check_number, check_whole
 
 __all__ = ["crop", "flip", "noise"]
 
@@ -33,6 +34,7 @@ def flip(x: Tensor, p: float = 0.5) -> Tensor:
     ...     x, y, w = batch
     ...     return losses.cross_entropy(model(params, augment.crop(augment.flip(x), 4)), y, w)
     """
+    check_number(p, "p", most=1)
     if not in_training(x):
         return x
     mirrored = torch.rand(len(x), device=x.device) < p
@@ -54,6 +56,7 @@ def crop(x: Tensor, padding: int) -> Tensor:
     -------
     Tensor of the same shape
     """
+    check_whole(padding, "padding", least=0)
     if not in_training(x):
         return x
     padded = F.pad(x, [padding] * 4)
@@ -78,4 +81,5 @@ def noise(x: Tensor, std: float) -> Tensor:
     -------
     Tensor of the same shape
     """
+    check_number(std, "std")
     return x + std * torch.randn_like(x) if in_training(x) else x

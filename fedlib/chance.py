@@ -71,6 +71,8 @@ class Draws:
 
     def whole(self, low: int, high: int, shape: Any, dtype: torch.dtype | None = None, device: Any = None) -> Tensor:
         """Whole numbers from `low` to `high` - 1."""
+        if not low < high:
+            raise Refused(f"torch.randint must have low < high, got {low} and {high}")
         return (low + (self.bits(shape, device) >> 1) % (high - low)).to(dtype or torch.int64)
 
 
@@ -155,6 +157,8 @@ def _dropped(axes: int | None, alpha: bool = False, unbatched: int | None = None
     """Dropout of single numbers, or of whole channels, which are indexed by the first `axes` axes."""
 
     def answer(draws, x, p=0.5, training=True, inplace=False, **other):
+        if not 0 <= p <= 1:
+            raise Refused(f"dropout must have a probability p from 0 to 1, got {p}")
         if not (draws.training and other.get("train", training) and p):
             return x
         kept_axes = axes and axes - (x.ndim == unbatched)

@@ -3,6 +3,7 @@
 import math
 import operator
 import warnings
+from collections.abc import Iterable
 from dataclasses import MISSING, field, fields, replace
 from numbers import Real
 from types import NoneType
@@ -21,6 +22,7 @@ __all__ = [
     "check_params",
     "check_settings",
     "check_whole",
+    "in_order",
     "number",
     "whole",
 ]
@@ -89,7 +91,9 @@ def check_number(
 
 
 def _for_all(value: Any, name: str) -> str:
-    """A hint for the error if a list, or an array with axes, is given instead of one number."""
+    """A hint for the error if a list, an array with axes or a schedule is given instead of one number."""
+    if callable(value) and name == "lr":
+        return ": it is one number for all rounds; the FAQ shows a rate that depends on the round"
     if not getattr(value, "ndim", isinstance(value, (list, tuple, dict))):
         return ""
     recipe = ". For a rate for each client, scale its loss by a column of the data (with_columns); see the FAQ"
@@ -145,5 +149,10 @@ def check_alike(data: ClientData, some: ClientData, name: str, exactly: bool) ->
     ):
         if here != there:
             raise ValueError(f"the evaluation set {name!r} has {what} {here}, training {there}; make them alike")
-    alike = some.columns.keys() == data.columns.keys()
-    return replace(some, columns={c: some.columns[c] for c in data.columns}) if alike else some
+    return in_order(some, data.columns)
+
+
+def in_order(data: ClientData, names: Iterable[str]) -> ClientData:
+    """The data with columns in the order of training, in which a loss takes them, if they are the same ones."""
+    names = [*names]
+    return replace(data, columns={n: data.columns[n] for n in names}) if {*names} == {*data.columns} else data

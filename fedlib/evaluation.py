@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from .algorithm import Algorithm
-from .checks import answer
+from .checks import answer, in_order
 from .data import IGNORED, ClientData, positions
 from .params import Params, row
 from .stacked import still, vmap
@@ -40,12 +40,15 @@ class Result:
         before round 1 is in an extra row, round 0.
     name : array of shape (K,), str, optional
         Names of the clients, if they have any.
+    columns : tuple of str
+        Names of further columns of the training data, in the order in which the loss takes them.
     """
 
     state: Any
     ids: Tensor
     history: pd.DataFrame
     name: Any = None
+    columns: tuple[str, ...] = ()
 
 
 _KINDS = Algorithm, Result, ClientData
@@ -96,7 +99,7 @@ def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataF
     """
     check_result(algorithm, result, data)
     device = next(iter(first_params(algorithm, result).values())).device
-    data = data.to(device)
+    data = in_order(data.to(device), result.columns)
     clients = positions(result.ids.to(device), data, "the data", result.name)
     try:
         table = score(algorithm, result.state, data, clients)
@@ -134,7 +137,10 @@ def score(algorithm: Algorithm, state: Any, data: ClientData, clients: Tensor) -
     table = {name: column for name, column in table.items() if column is not None}
     predict = algorithm.predict
     if predict is None:
-        return pd.DataFrame(table | {"loss": _losses(algorithm, state, data, clients).numpy()})
+        table["loss"] = _losses(algorithm, state, data, clients).numpy()
+        if data.y.ndim > 2 and not data.y.is_floating_point():
+            table["labels"] = _counted(data).flatten(1).sum(1).cpu().numpy()
+        return pd.DataFrame(table)
     one = algorithm.client_params(state, clients[:1])
     dtype, parts = next(iter(one.values())).dtype, []
     with torch.no_grad():
@@ -189,12 +195,15 @@ def _shared_answers(algorithm: Algorithm, params: Params, data: ClientData) -> T
     return torch.cat(answers)[place].expand_as(data.y)
 
 
+def _counted(data: ClientData) -> Tensor:
+    """Which labels or targets (K, n_max, ...) are neither padding nor left out."""
+    counts = data.real.reshape(*data.index.shape, *[1] * (data.y.ndim - 2)).expand_as(data.y)
+    return counts if data.y.is_floating_point() else counts & (data.y != IGNORED)
+
+
 def _compare(answers: Tensor, data: ClientData) -> dict[str, Tensor]:
     """Each client's scores, given its answers (K, n_max, ...)."""
-    several = data.y.ndim > 2
-    counts = data.real.reshape(*data.index.shape, *[1] * (data.y.ndim - 2)).expand_as(data.y)
-    if not data.y.is_floating_point():
-        counts = counts & (data.y != IGNORED)
+    several, counts = data.y.ndim > 2, _counted(data)
     n = counts.flatten(1).sum(1).cpu()
 
     def mean(values: Tensor) -> Tensor:

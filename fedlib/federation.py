@@ -10,7 +10,7 @@ import pandas as pd
 import torch
 
 from .algorithm import Algorithm
-from .checks import check_alike, check_digits, check_number, check_params, check_whole
+from .checks import check_alike, check_digits, check_number, check_params, check_whole, in_order
 from .costs import open_costs
 from .data import ClientData, positions
 from .evaluation import Result, check_result, first_params, pooled, score
@@ -194,7 +194,7 @@ def fit(
                 if stopped:
                     break
         except BaseException as error:
-            so_far = Result(state, data.id, pd.DataFrame(history), data.name)
+            so_far = Result(state, data.id, pd.DataFrame(history), data.name, tuple(data.columns))
             error.result = so_far  # type: ignore[attr-defined]
             if not (isinstance(error, KeyboardInterrupt) and hasattr(builtins, "get_ipython") and history):
                 raise
@@ -202,7 +202,7 @@ def fit(
             return so_far
     if unreached := algorithm.unreached(state, history[-1]["round"]):
         warnings.warn(unreached, stacklevel=2)
-    return Result(state, data.id, pd.DataFrame(history), data.name)
+    return Result(state, data.id, pd.DataFrame(history), data.name, tuple(data.columns))
 
 
 def _scores(
@@ -273,11 +273,11 @@ def new_clients(algorithm: Algorithm, result: Result, data: ClientData, rounds: 
     known = data.id[torch.isin(data.id, result.ids.to(data.id.device))]
     if len(known):
         raise ValueError(f"clients {known[:5].tolist()} were in training; new_clients is for clients never seen")
-    data = data.to(first.device, first.dtype).sorted()
+    data = in_order(data.to(first.device, first.dtype).sorted(), result.columns)
     state = algorithm.new_clients(result.state, data, Key(seed), check_whole(rounds, "rounds"))
     if not all_finite(algorithm.client_params(state, torch.arange(len(data), device=first.device))):
         raise FloatingPointError("the parameters of a new client became NaN or infinite; lower the learning rate")
-    return Result(state, data.id, result.history, data.name)
+    return Result(state, data.id, result.history, data.name, result.columns)
 
 
 def choose_device(device: str | torch.device = "auto") -> torch.device:

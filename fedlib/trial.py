@@ -38,9 +38,10 @@ def check_loss(
     those of each alone.
     """
     dtype, some = next(iter(params.values())).dtype, data
-    # Three real rows, one with the largest label, because padding consists of real rows.
-    largest = int(data.y.reshape(*data.index.shape, -1).amax(2).argmax())
-    places = [(0, 0), (len(data) - 1, int(data.n[-1]) - 1), divmod(largest, data.index.shape[1])]
+    # Four real rows, with the largest and the smallest label among them, because padding consists of real rows.
+    labels = data.y.reshape(*data.index.shape, -1)
+    extremes = (divmod(int(at), data.index.shape[1]) for at in (labels.amax(2).argmax(), labels.amin(2).argmin()))
+    places = [(0, 0), (len(data) - 1, int(data.n[-1]) - 1), *extremes]
     x = data.features(torch.stack([data.index[k, i] for k, i in places]), dtype)
     y, *more = (torch.stack([column[k, i] for k, i in places]) for column in (data.y, *data.columns.values()))
     shapes = {name: tuple(p.shape) for name, p in params.items()}
@@ -53,6 +54,7 @@ def check_loss(
             raise
         except _WRONG as error:
             hint = "" if x.is_floating_point() else _WHOLE.format(str(some.x.dtype).removeprefix("torch."))
+            hint += " Classes must be whole numbers: y.astype('int64')" if "to be Long" in str(error) else ""
             raise ValueError(
                 f"{what}{_place(error, ', in ')}, with parameters {shapes} and rows of shape {tuple(x.shape[1:])}, y "
                 f"{str(y.tolist()):.80} ({y.dtype}): {error}. Do the model's inputs fit x, and its outputs y?{hint}"
@@ -95,9 +97,9 @@ def check_loss(
             "round and step"
         )
     # A loss of pairs or of a spread has no value for one row, so padding is also tried next to two.
-    # Many padded rows show a loss that counts rows and rounds.
-    pads = [1], [2, 0] * 2, [0, 1] * 3, [2] * 6, [0], [1]
-    for real, pad in zip(([0], [1], [2], [0, 1], [1, 2], [2, 0]), pads, strict=True):
+    # Many padded rows show a loss that takes a share of the rows, and rounds.
+    pads = [1], [2, 0] * 2, [3] * 6, [0] * 38, [0], [1], [3]
+    for real, pad in zip(([0], [1], [2], [0, 1], [1, 2], [2, 0], [2, 3]), pads, strict=True):
         w, none = [1.0] * len(real), [0.0] * len(pad)
         single, padded = measured(row(stack, 0), real, w), measured(row(stack, 0), real + pad, w + none)
         size = sum(g.norm() for g in single[1:])
@@ -120,6 +122,7 @@ def check_loss(
     _check_stack(loss, stack, batch, coarsest)
     if predict is None:
         return
+    several = x
     for name, some in {"training": data, **evaluations}.items():
         x = some.features(some.index[0, :1], dtype)
         output = attempt(f"predict does not run on the {name} data", predict, params, x)
@@ -129,6 +132,13 @@ def check_loss(
         if not some.y.is_floating_point() and int(some.y.max()) >= classes >= 2:
             has = "one logit for each label of 0 and 1" if yes_or_no else f"{classes} outputs"
             raise ValueError(f"the {name} data have the label {int(some.y.max())}, but the model has {has}")
+    one, beside = (attempt("predict does not run", predict, params, several[: 1 + 3 * k])[:1] for k in (0, 1))
+    if not torch.allclose(one, beside, rtol=10 * allowed, atol=10 * allowed, equal_nan=True):
+        raise ValueError(
+            "predict gives a row another answer beside other rows, which in evaluation may be padding, or other "
+            "clients' rows. Let it treat each row alone: standardise by numbers of the training data, and put layers "
+            "such as BatchNorm into .eval()"
+        )
 
 
 def _gradients(value: Tensor, params: Params) -> list[Tensor]:
@@ -237,7 +247,7 @@ def check_weighted_mean(loss: Callable[..., Tensor], params: Params, data: Clien
     params : dict of Tensor
         One model.
     data : ClientData
-        Up to three rows of the largest client are tried, those with its smallest and its largest label among them.
+        Up to nine rows of the largest client are tried, one of each label if there are so few.
 
     Raises
     ------
@@ -248,9 +258,11 @@ def check_weighted_mean(loss: Callable[..., Tensor], params: Params, data: Clien
     if torch.finfo(dtype).bits < 32:  # too few digits to tell
         return
     y = client.y[0, : int(client.n)].flatten(1)[:, 0] if client.y.ndim > 2 else client.y[0, : int(client.n)]
-    rows = torch.stack([y.argmin(), y.argmax(), torch.zeros_like(y.argmin())]).unique()
+    each = [(y == label).nonzero()[0, 0] for label in y.unique()[:7]]
+    rows = torch.stack([*each, y.argmax(), torch.zeros_like(y.argmax())]).unique()
     x, y, _, *columns = (part[0, rows] for part in client.all_rows(dtype))
-    w = torch.tensor([0.1, 0.3, 0.2], dtype=dtype, device=y.device)[: len(rows)]
+    w = torch.arange(1, len(rows) + 1).to(x.device, dtype)
+    w = 0.6 * w / w.sum()
     with torch.no_grad(), still():
         alone = [loss(params, tuple(part[[i]] for part in (x, y, torch.ones_like(w), *columns))) for i in range(len(w))]
         found = loss(params, (x, y, w, *columns))

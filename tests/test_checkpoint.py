@@ -436,8 +436,10 @@ def test_what_callbacks_add_becomes_numbers_arrays_and_words_and_is_stored_as_su
 def test_only_measured_losses_may_differ_by_rounding(name):
     equal = [([0.1, 2.0], [0.1, 2.0]), (None, None)]
     other = [([0.1], [0.11]), ([0.1], [0.1, 0.1]), ([0.1], None)]
-    assert [checkpoint._same(name, *pair) for pair in equal + other] == [True] * 2 + [False] * 3
-    assert checkpoint._same(name, [0.1, 2.0], [0.1000005, 2.0]) == (name == checkpoint.MEASURED)
+    assert [checkpoint._same(name, *pair, 1e-3) for pair in equal + other] == [True] * 2 + [False] * 3
+    for near in (1e-3, 1e-5):
+        assert checkpoint._same(name, [0.1, 2.0], [0.1000005, 2.0], near) == (name == checkpoint.MEASURED)
+    assert not checkpoint._same(name, [0.1], [0.1001], 1e-5)
 
 
 def test_clients_are_known_by_their_numbers_and_not_by_their_names():

@@ -27,7 +27,7 @@ from fedlib.server.clusters import bipartition, cosine_similarity
 from fedlib.server.domain_graph import DomainGCN, domain_adjacency
 
 MODEL, ONE, NET = MLP((3, 4, 2)), MLP((3, 4, 1)), PrototypeNet((MLP((3, 4, 2)),))
-LOSS = classification_loss(MODEL)
+LOSS, LAST_FIRST = classification_loss(MODEL), dict(reversed(MODEL.init(0).items()))
 X, Y = np.zeros((6, 3), np.float32), np.array([0, 1, 0, 1, 0, 1])
 NAN = np.where(np.arange(6)[:, None] == 4, np.nan, X)
 MASKED = np.ma.masked_array(X, mask=np.arange(18).reshape(6, 3) == 4)
@@ -44,6 +44,10 @@ RELU = Model(torch.nn.Sequential(torch.nn.Linear(2, 2), torch.nn.ReLU()))
 ROWS = torch.utils.data.TensorDataset(torch.from_numpy(X), torch.from_numpy(Y))
 EVEN, ZEROS = partition.iid(Y, 2), torch.zeros(3)
 TURNED = partition.rotation(EVEN, (0, 180))
+
+
+def dropped(params, batch):
+    return LOSS(params, (torch.nn.functional.dropout(batch[0], 1.2), *batch[1:]))
 
 
 def fit(algorithm=None, params=None, data=DATA, rounds=1, **settings):
@@ -212,6 +216,12 @@ REFUSED = {
         r"epochs must be .* got \[1, 2\]: it is one number for all clients$": rule(epochs=[1, 2]),
         "lr=5.0 of the algorithm": rule(optimizer=partial(torch.optim.SGD, lr=5.0)),
         "LBFGS.* does not run on a stack of clients": rule(optimizer=torch.optim.LBFGS),
+        "class such as torch.optim.SGD or a partial of it; got 'SGD'": rule(optimizer="SGD"),
+        "lr must be .*shows a rate that depends on the round": rule(lr=lambda t: 0.1),
+        "dropout must have a probability p from 0 to 1, got 1.2": lambda: fit(FedAvg(dropped)),
+        "padding must be a whole number of at least 0": lambda: fedlib.augment.crop(torch.zeros(1, 4, 4), -1),
+        "p must be a number .* at most 1; got 1.5": lambda: fedlib.augment.flip(torch.zeros(1, 4, 4), 1.5),
+        "first layer must be a Linear named dense1": lambda: fit(LGFedAvg(LOSS, local=(), mmd=1.0), LAST_FIRST),
         "lost must be .* and below 1; got 1.0": lambda: fit(lost=1.0),
         "whole number of 64 bits": lambda: fit(seed=2**64 + 3),
         "is a folder; give a file": lambda: fit(checkpoint=fedlib.Checkpoint("/")),

@@ -122,11 +122,13 @@ def test_scores_are_those_of_a_loop_over_clients(kind, algorithm, budget, monkey
         assert_scores(fedlib.evaluate(algorithm, result, data[order]), expected.loc[order].reset_index(drop=True), kind)
     scores = fedlib.evaluate(algorithm, result, data)
     assert_scores(scores, expected, kind)
-    assert_scores(fedlib.evaluate(replace(algorithm, predict=None), result, data), expected[["id", "n", "loss"]], kind)
+    unscored = fedlib.evaluate(replace(algorithm, predict=None), result, data)
+    assert_scores(unscored, expected[[c for c in ("id", "n", "loss", "labels") if c in expected]], kind)
     assert expected.iloc[:, -1].nunique() > 2
     pool = {name: pool[name] for name in ("loss", "accuracy", "mse", "mae", "r2") if name in pool}
     near = {"rel": 1e-9} if kind == "a number" else {"abs": 1e-12}
     assert evaluation.pooled(scores) == pytest.approx(pool, **near)
+    assert evaluation.pooled(unscored) == pytest.approx({"loss": pool["loss"]}, **near)
     history = result.history.filter(like="test_").iloc[-1].to_dict()
     assert history == pytest.approx({f"test_{name}": pool[name] for name in pool if name != "loss"}, **near)
 
@@ -262,7 +264,7 @@ def test_losses_refuse_outputs_of_another_shape(kind):
     assert losses.mse(torch.zeros(1, 2), y, torch.ones(1)) == (100**2 + 2**2) / 2
 
 
-def test_columns_of_an_evaluation_set_stand_in_the_order_of_training(clients):
+def test_columns_stand_in_the_order_of_training(clients):
     params, predict, _ = twin("MLP")
     data = client_data(clients)
     one, two = np.ones(data.index.shape), np.full(data.index.shape, 7.0)
@@ -272,5 +274,12 @@ def test_columns_of_an_evaluation_set_stand_in_the_order_of_training(clients):
         return losses.weighted_mean(F.cross_entropy(predict(params, x), y, reduction="none") * a, w) + b.mean()
 
     tests = {"same": data.with_columns(a=one, b=two), "other": data.with_columns(b=two, a=one)}
-    history = fedlib.fit(FedAvg(loss), params, tests["same"], 1, eval_data=tests, progress=False).history
-    assert history["same_loss"][0] == history["other_loss"][0]
+    for algorithm in (FedAvg(loss), LocalOnly(loss)):
+        result = fedlib.fit(algorithm, params, tests["same"], 1, eval_data=tests, progress=False)
+        assert result.history["same_loss"][0] == result.history["other_loss"][0]
+        assert fedlib.evaluate(algorithm, result, tests["same"]).equals(
+            fedlib.evaluate(algorithm, result, tests["other"])
+        )
+        new = (replace(data, id=data.id + 99) for data in tests.values())
+        ends = [fedlib.new_clients(algorithm, result, data) for data in new]
+        assert all(map(torch.equal, *(algorithm.client_params(e.state, torch.arange(8)).values() for e in ends)))

@@ -100,11 +100,11 @@ def root(self, x):
     return self.layer(x * (0.05 * self.scale).log())
 
 
-def task(module, loss=losses.cross_entropy, x=None, algorithm=FedAvg, **settings):
+def task(module, loss=losses.cross_entropy, x=None, y=None, algorithm=FedAvg, **settings):
     """A round of three clients."""
     model = fedlib.models.Model(module)
     x = [torch.randn(n, 5) for n in (3, 1, 4)] if x is None else x
-    data = fedlib.stack_clients(x, [torch.arange(len(rows)) % 3 for rows in x])
+    data = fedlib.stack_clients(x, y or [torch.arange(len(rows)) % 3 for rows in x])
     algorithm = algorithm(lambda params, batch: loss(model(params, batch[0]), *batch[1:]), **settings)
     return fedlib.fit(algorithm, model.params, data, 1, progress=False)
 
@@ -164,7 +164,15 @@ def spread(z, y, w):
 
 
 def hardest(z, y, w):
-    return (F.cross_entropy(z, y, reduction="none") * w).topk(max(1, len(w) // 4)).values.mean()
+    return (F.cross_entropy(z, y, reduction="none") * w).topk(max(1, len(w) // 10)).values.mean()
+
+
+def balanced(z, y, w):
+    return weighted_mean(F.cross_entropy(z, y, reduction="none") * len(y) / F.one_hot(y, 3).sum(0)[y], w)
+
+
+def beside(params, x):
+    return (x - x.mean(0)) @ params["layer.weight"].T
 
 
 def clamped(z, y, w):
@@ -172,7 +180,7 @@ def clamped(z, y, w):
 
 
 def by_class(z, y, w):
-    return losses.cross_entropy(z, y, w * torch.tensor([1.0, 2.0, 3.0])[y])
+    return losses.cross_entropy(z, y, w * torch.tensor([1.0, 2.0, 1.0])[y])
 
 
 def unseeded(self, x):
@@ -198,6 +206,8 @@ REFUSED = {
     "a counter in an array": (KEPT.format("_calls"), own(counted, _calls=lambda: np.zeros(1)), {}),
     "padding in a spread": (PADDING, Base, {"loss": spread}),
     "padding in the number of hard rows": (PADDING, Base, {"loss": hardest}),
+    "padding in the counts of classes": (PADDING, Base, {"loss": balanced, "y": [[2, 0, 2], [1], [2, 1, 0, 2]]}),
+    "rows that see each other in predict": ("another answer beside other rows", Base, {"predict": beside}),
     "a factored rule": ("looks at many entries at once", Base, {"optimizer": torch.optim.Adafactor}),
     "a mirror now and then": ("draws from Python's random by itself", own(sometimes_mirrored), {}),
     "a factor from NumPy": ("draws from something that changes by itself", own(unseeded), {}),

@@ -2,14 +2,14 @@
 
 The federations of chapter 13, twenty clients with the two architectures in turn. With preset ``full``, each client has
 thirty digits, mostly of three classes (experiment 1); with ``few``, two images of each of the ten digits (experiment
-2). The learning rate is 0.3 for all. Each client is scored on the test images of its own classes.
+2). The learning rate is 0.3 if an arm names no other. Each client is scored on the test images of its own classes.
 
 The controls are in ``few`` alone, after its first number of rounds. "FedAvg within a design" averages the networks of
 each architecture. A client may be pulled by its "own prototypes", which if "rescaled" are in each round as far from
 their mean (root mean square) as FedProto's of that round. With "small embeddings" or "small outputs", the mean square
 of these numbers is added to the loss, in place of a pull or to FedProto's. FedProto and the penalty on outputs also
-have a third of the weight, or three times as much. Clients alone also train at a rate a third higher. That preset
-takes half an hour on one core.
+have a third of the weight, or three times as much. Clients alone, FedProto and both penalties also train at other
+rates. That preset takes an hour on one core.
 """
 
 from collections.abc import Iterator, Sequence
@@ -36,7 +36,7 @@ KINDS = "dense", "convolutional"
 METHODS = "alone", "FedProto"
 OWN, RESCALED, WITHIN = "own prototypes", "own prototypes, rescaled", "FedAvg within a design"
 EMBEDDINGS, OUTPUTS = "small embeddings", "small outputs"
-RATES = {"alone, a third more": 0.4}
+RATES = [f"{m}, rate {r}" for m in (*METHODS, EMBEDDINGS, OUTPUTS) for r in ("0.03", "0.1", "0.2", "0.4")]
 WEIGHTS = f"FedProto, {OUTPUTS}", *(f"{m}, weight {w}" for m in ("FedProto", OUTPUTS) for w in ("0.3", "3"))
 CONTROLS = WITHIN, OWN, RESCALED, EMBEDDINGS, OUTPUTS, *WEIGHTS, *RATES
 TRAINING = {"lr": 0.3, "epochs": 2, "batch_size": 10}
@@ -136,9 +136,10 @@ def predictions(method: str, data: ClientData, x: Tensor, rounds: int, seed: int
             end = fedlib.fit(FedAvg(loss_of(net), **TRAINING), net.init(seed), data[k::2], rounds, seed=seed, **how)
             said[k::2] = net(row(end.state.models, 0), x)
         return said
+    method, _, rate = method.partition(", rate ")
     both, (method, _, weight) = PrototypeNet(networks()), method.partition(", weight ")
-    lam = float(weight or 1)
-    training = {"net": both, "architecture": (0, 1), **TRAINING, "lr": RATES.get(method, TRAINING["lr"]), "lam": lam}
+    lam, lr = float(weight or 1), float(rate or TRAINING["lr"])
+    training = {"net": both, "architecture": (0, 1), **TRAINING, "lr": lr, "lam": lam}
     rule = Pulled(loss_in(method, both, lam), of=who_pulls(method, len(data)), **training)
     if method == RESCALED:
         federated = replace(rule, of=who_pulls("FedProto", len(data)), noted=[])

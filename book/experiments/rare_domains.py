@@ -10,9 +10,10 @@ its domain. A "pair model" serves 0 degrees and the next angle, or 180 and the n
 and the start. Scores are accuracies on held-out images of rare domains, after 50 rounds as in the chapter, and after
 100. Preset ``full`` takes an hour and a half on one core. Preset ``longer`` follows arms without a graph for 200
 rounds, which takes half an hour. Preset ``matrix`` asks what A would give a rare domain after 50 rounds of modules
-without a graph, averaged over all clients or their own, and how many of its training images the network reads with each
-module; it takes four minutes. Preset ``common`` has the four equally common angles, and as a control modules with a
-random domain for each image; its scores are those of all images, and it takes five minutes.
+without a graph, averaged over all clients or their own, the cosines of their changes, and how many of its training
+images the network reads with each module; it takes four minutes. Preset ``common`` has the four equally common angles,
+and as a control modules with a random domain for each image; its scores are those of all images, and it takes five
+minutes.
 """
 
 from collections.abc import Sequence
@@ -30,9 +31,10 @@ from book.experiments import running
 from book.experiments.worlds import EXACT, enter, loss_of, seeds_of, small_digits
 from fedlib import ClientData, Params, models, partition
 from fedlib.algorithms import FedAvg, LGFedAvg
-from fedlib.client.domain_net import DomainClassifier, DomainNet
+from fedlib.client.domain_net import DomainClassifier, DomainNet, part
 from fedlib.extensions import FedCGKnownDomains
 from fedlib.params import row, to_matrix
+from fedlib.server.clusters import cosine_similarity
 from fedlib.server.domain_graph import DomainGCN, domain_adjacency
 
 RARE = (0.45, 0.05, 0.45, 0.05)
@@ -179,15 +181,18 @@ def reads(arm: Any, state: Any, data: ClientData, group: np.ndarray) -> Tensor:
 def taken(name: str, turns: str, settings: dict[str, Any], seed: int) -> dict[str, float]:
     """What a rare domain would take by A of each kind of domain, from modules that were trained without a graph.
 
-    Also the share of its training images that the network reads with the module of each kind.
+    Also the cosine of its module's change with that of each kind, and the share of its training images that the network
+    reads with the module of each kind.
     """
     data, test, group = deal(settings, TURNS[turns], seed)
     modules, w = method(name, data, group, 0), weights(test, group)
     _, state = followed(modules, data, test, w, settings["rounds"], settings["cohort"], seed=seed, progress=False)
-    both = {"": domain_adjacency(to_matrix(row(state.modules, 0))), ", read": reads(modules, state, data, group)}
+    V, start = to_matrix(row(state.modules, 0)), to_matrix(part(modules.net.init(seed), "V"))
+    asked = {"": domain_adjacency(V), ", cosine": cosine_similarity({"V": V - start})}
+    asked[", read"] = reads(modules, state, data, group)
     kinds = {"neighbour": (0, 2), "opposite": (2, 0), "other rare": (3, 1)}  # of domains 1 and 3
     return {
-        kind + what: round(float(M[[1, 3], of].mean()), 4) for what, M in both.items() for kind, of in kinds.items()
+        kind + what: round(float(M[[1, 3], of].mean()), 4) for what, M in asked.items() for kind, of in kinds.items()
     }
 
 

@@ -5,6 +5,8 @@ from dataclasses import dataclass, fields, replace
 from functools import partial
 from typing import Any
 
+import numpy as np
+import torch
 from torch import Tensor
 
 from ..algorithm import Update
@@ -145,6 +147,7 @@ class FedSGCNN(LGFedAvg):
             distance = learned.distance(graphs)
             # Step 6, line 14
             clusters = self.cluster(distance)
+            clusters = torch.as_tensor(clusters) if isinstance(clusters, np.ndarray) else clusters
         if not isinstance(clusters, Tensor):
             options |= {"purpose": _CLUSTERING}
             clusters = best_clusters(self.lg_fedavg(mmd=self.mmd), clusters, start, train, validation, **options)

@@ -91,7 +91,8 @@ class Checkpoint:
             return None
         state, meta = load_state(self.path, device)
         stored = meta["run"]
-        other = [name for name in run | stored if not _same(name, stored.get(name), run.get(name))]
+        near = 1e-5 if meta["machine"]["device"] == card else 1e-3
+        other = [name for name in run | stored if not _same(name, stored.get(name), run.get(name), near)]
         if other:
             words = "; ".join(f"{name}: {stored.get(name)} there, {run.get(name)} here" for name in other)
             raise ValueError(
@@ -286,8 +287,8 @@ def _checksum(value: Any) -> str:
     return f"#{digest.hexdigest()[:12]}"
 
 
-def _same(name: str, a: Any, b: Any) -> bool:
-    """Whether an entry is the same; the measured losses may differ by the rounding errors of another device."""
+def _same(name: str, a: Any, b: Any, near: float) -> bool:
+    """Whether an entry is the same; the measured losses may differ by rounding errors, as of another device."""
     if name == MEASURED and a and b and len(a) == len(b):
-        return all(math.isclose(x, y, rel_tol=1e-3) for x, y in zip(a, b, strict=True))
+        return all(math.isclose(x, y, rel_tol=near, abs_tol=near * 1e-3) for x, y in zip(a, b, strict=True))
     return bool(a == b)
