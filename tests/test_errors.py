@@ -27,7 +27,7 @@ from fedlib.server.clusters import bipartition, cosine_similarity
 from fedlib.server.domain_graph import DomainGCN, domain_adjacency
 
 MODEL, ONE, NET = MLP((3, 4, 2)), MLP((3, 4, 1)), PrototypeNet((MLP((3, 4, 2)),))
-LOSS, LAST_FIRST = classification_loss(MODEL), dict(reversed(MODEL.init(0).items()))
+LOSS = classification_loss(MODEL)
 X, Y = np.zeros((6, 3), np.float32), np.array([0, 1, 0, 1, 0, 1])
 NAN = np.where(np.arange(6)[:, None] == 4, np.nan, X)
 MASKED = np.ma.masked_array(X, mask=np.arange(18).reshape(6, 3) == 4)
@@ -221,7 +221,9 @@ REFUSED = {
         "dropout must have a probability p from 0 to 1, got 1.2": lambda: fit(FedAvg(dropped)),
         "padding must be a whole number of at least 0": lambda: fedlib.augment.crop(torch.zeros(1, 4, 4), -1),
         "p must be a number .* at most 1; got 1.5": lambda: fedlib.augment.flip(torch.zeros(1, 4, 4), 1.5),
-        "first layer must be a Linear named dense1": lambda: fit(LGFedAvg(LOSS, local=(), mmd=1.0), LAST_FIRST),
+        "first layer must be a Linear named dense1": lambda: LGFedAvg(LOSS, local=(), mmd=1.0).init(
+            {"dense1.weight": torch.zeros(2, 9)}, DATA, fedlib.Key(0)
+        ),
         "lost must be .* and below 1; got 1.0": lambda: fit(lost=1.0),
         "whole number of 64 bits": lambda: fit(seed=2**64 + 3),
         "is a folder; give a file": lambda: fit(checkpoint=fedlib.Checkpoint("/")),

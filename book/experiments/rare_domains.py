@@ -10,10 +10,9 @@ its domain. A "pair model" serves 0 degrees and the next angle, or 180 and the n
 and the start. Scores are accuracies on held-out images of rare domains, after 50 rounds as in the chapter, and after
 100. Preset ``full`` takes an hour and a half on one core. Preset ``longer`` follows arms without a graph for 200
 rounds, which takes half an hour. Preset ``matrix`` asks what A would give a rare domain after 50 rounds of modules
-without a graph, averaged over all clients or their own, the cosines of their changes, and how many of its training
-images the network reads with each module; it takes four minutes. Preset ``common`` has the four equally common angles,
-and as a control modules with a random domain for each image; its scores are those of all images, and it takes five
-minutes.
+without a graph, averaged over all clients or their own, and the cosines of their changes; it takes four minutes. Preset
+``common`` has the four equally common angles, and as a control modules with a random domain for each image; its scores
+are those of all images, and it takes five minutes.
 """
 
 from collections.abc import Sequence
@@ -169,30 +168,19 @@ def measure(settings: dict[str, Any], keep: running.Keep, arms: Sequence[str]) -
     return figures
 
 
-def reads(arm: Any, state: Any, data: ClientData, group: np.ndarray) -> Tensor:
-    """The share of the images of domain i that the network reads with the module of domain j (i, j)."""
-    of, (x, y, _) = torch.as_tensor(group), data.all_rows(torch.float32)
-    params = {name: p[0].cpu() for name, p in arm.client_params(state, torch.arange(1)).items()}
-    said = [arm.predict(params, x.flatten(0, 1), w.expand(y.numel(), 4)).argmax(-1) for w in torch.eye(4)]
-    right = (torch.stack(said).view(4, *y.shape) == y) & data.real
-    return torch.stack([right[:, of == d].sum((1, 2)) / data.real[of == d].sum() for d in range(4)])
-
-
 def taken(name: str, turns: str, settings: dict[str, Any], seed: int) -> dict[str, float]:
     """What a rare domain would take by A of each kind of domain, from modules that were trained without a graph.
 
-    Also the cosine of its module's change with that of each kind, and the share of its training images that the network
-    reads with the module of each kind.
+    Also the cosine of its module's change with that of each kind.
     """
     data, test, group = deal(settings, TURNS[turns], seed)
     modules, w = method(name, data, group, 0), weights(test, group)
     _, state = followed(modules, data, test, w, settings["rounds"], settings["cohort"], seed=seed, progress=False)
     V, start = to_matrix(row(state.modules, 0)), to_matrix(part(modules.net.init(seed), "V"))
-    asked = {"": domain_adjacency(V), ", cosine": cosine_similarity({"V": V - start})}
-    asked[", read"] = reads(modules, state, data, group)
+    both = {"": domain_adjacency(V), ", cosine": cosine_similarity(V - start)}
     kinds = {"neighbour": (0, 2), "opposite": (2, 0), "other rare": (3, 1)}  # of domains 1 and 3
     return {
-        kind + what: round(float(M[[1, 3], of].mean()), 4) for what, M in asked.items() for kind, of in kinds.items()
+        kind + what: round(float(M[[1, 3], of].mean()), 4) for what, M in both.items() for kind, of in kinds.items()
     }
 
 
