@@ -171,17 +171,19 @@ def measure(settings: dict[str, Any], keep: running.Keep, arms: Sequence[str]) -
 def taken(name: str, turns: str, settings: dict[str, Any], seed: int) -> dict[str, float]:
     """What a rare domain would take by A of each kind of domain, from modules that were trained without a graph.
 
-    Also the cosine of its module's change with that of each kind.
+    Also the cosine of its module's change with that of each kind, and of how many the chapter's rule finds the partner.
     """
     data, test, group = deal(settings, TURNS[turns], seed)
     modules, w = method(name, data, group, 0), weights(test, group)
     _, state = followed(modules, data, test, w, settings["rounds"], settings["cohort"], seed=seed, progress=False)
     V, start = to_matrix(row(state.modules, 0)), to_matrix(part(modules.net.init(seed), "V"))
     both = {"": domain_adjacency(V), ", cosine": cosine_similarity(V - start)}
+    most, partner = both[", cosine"].clone().fill_diagonal_(-1)[[1, 3]].max(1)
+    chosen = torch.where(most >= 0.5, partner, torch.tensor([1, 3]))
+    right = (chosen == torch.tensor([0, 2] if turns == "rare twins" else [1, 3])).double().mean()
     kinds = {"neighbour": (0, 2), "opposite": (2, 0), "other rare": (3, 1)}  # of domains 1 and 3
-    return {
-        kind + what: round(float(M[[1, 3], of].mean()), 4) for what, M in both.items() for kind, of in kinds.items()
-    }
+    found = {kind + what: float(M[[1, 3], of].mean()) for what, M in both.items() for kind, of in kinds.items()}
+    return {name: round(value, 4) for name, value in (found | {"rule": float(right)}).items()}
 
 
 def measure_matrix(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:

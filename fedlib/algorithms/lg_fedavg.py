@@ -116,12 +116,14 @@ class LGFedAvg(LocalLayers, Clustered):
         """Start all clients and the models of all clusters from the same parameters."""
         k, like, device = len(data), next(iter(params.values())), data.n.device
         assignment = torch.as_tensor([0] * k if self.assignment is None else self.assignment, device=device)
-        reads, inputs = params["dense1.weight"].shape[-1:] if "dense1.weight" in params else (), data.x[0].numel()
-        if self.mmd and (reads != (inputs,) or any(p.ndim > 2 for p in params.values())):
-            raise ValueError(
-                f"with mmd, the first layer must be a Linear named dense1 that reads all {inputs} numbers of x; got "
-                f"parameters { ({name: tuple(p.shape) for name, p in params.items()}) }. Rename it, or set mmd=0"
-            )
+        if self.mmd:
+            reads = params["dense1.weight"].shape[-1:] if "dense1.weight" in params else ()
+            if reads != (inputs := data.x[0].numel(),) or any(p.ndim > 2 for p in params.values()):
+                shapes = {name: tuple(p.shape) for name, p in params.items()}
+                raise ValueError(
+                    f"with mmd, the first layer must be a Linear named dense1 that reads all {inputs} numbers of x; "
+                    f"got parameters {shapes}. Rename it, or set mmd=0"
+                )
         whole = assignment.dtype in (torch.int64, torch.int32) and len(assignment) == k
         if not whole or not 0 <= assignment.min() <= assignment.max() < k:
             raise ValueError(f"assignment must give {k} clients clusters from 0 to {k - 1}; got {self.assignment}")

@@ -16,7 +16,7 @@ SETTINGS = experiment.SETTINGS | {"clients": 6, "digits": 20, "test": 30}
 FEW = experiment.FEW | {"clients": 6, "test": 30}
 
 
-@pytest.mark.parametrize("arm", ["alone", "alone, a third more", "small outputs, weight 3", "small embeddings"])
+@pytest.mark.parametrize("arm", ["alone", "alone, rate 0.4", "small outputs, weight 3", "small embeddings"])
 def test_alone_no_means_pull(arm):
     def loss(params, batch):
         x, _, w = batch
@@ -30,7 +30,7 @@ def test_alone_no_means_pull(arm):
 
     data, x, *_ = experiment.deal(SETTINGS, 1)
     found = experiment.predictions(arm, data, x.double(), 2, 1, **EXACT)
-    lr = 0.4 if arm.endswith("a third more") else 0.3
+    lr = 0.4 if arm.endswith("rate 0.4") else 0.3
     for first, net in enumerate(experiment.networks()):
         rule = LocalOnly(loss, **experiment.TRAINING | {"lr": lr})
         state = fedlib.fit(rule, net.init(1), data[first::2], 2, seed=1, **EXACT).state

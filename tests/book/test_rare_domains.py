@@ -1,7 +1,5 @@
 """What is averaged in the arms of rare domains."""
 
-from types import SimpleNamespace
-
 import numpy as np
 import pytest
 import torch
@@ -53,23 +51,15 @@ def test_modules_that_are_not_mixed_move_as_mixed_ones_do(seed):
         assert (alike[1] - plain[1]).norm() > 0.1 * (plain[1] - plain[0]).norm()
 
 
-def test_what_a_rare_domain_takes_is_named_by_its_angle_to_the_others(monkeypatch):
-    angle = torch.tensor(experiment.TURNS["rare twins"]["degrees"])
-    monkeypatch.setattr(experiment, "domain_adjacency", lambda V: (angle[:, None] - angle).double() ** 2)
-    tiny = experiment.SETTINGS | {"digits": 80, "clients": 20, "rounds": [1]}
-    monkeypatch.setattr(experiment, "reads", lambda *run: (angle[:, None] - angle).double().abs())
-    found = experiment.taken("modules", "rare twins", tiny, 0)
-    assert found == {"neighbour": 10**2, "opposite": (170**2 + 190**2) / 2, "other rare": 180**2} | {
-        f"{kind}, read": gap for kind, gap in {"neighbour": 10, "opposite": 180, "other rare": 180}.items()
-    }
-
-
-def test_reads_is_the_share_of_a_domain_s_images_with_a_module():
-    """Where module j says class j of every image, it is the share of that class."""
-    data, _, group = experiment.deal(
-        experiment.SETTINGS | {"digits": 200, "clients": 10}, experiment.TURNS["four turns"], 0
-    )
-    arm = SimpleNamespace(client_params=lambda *_: {}, predict=lambda params, x, w: w)
-    for i, shares in enumerate(experiment.reads(arm, None, data, group).tolist()):
-        labels = data.y[torch.as_tensor(group == i)][data.real[torch.as_tensor(group == i)]]
-        assert shares == pytest.approx([float((labels == j).double().mean()) for j in range(4)])
+@pytest.mark.parametrize("turns", ["rare twins", "rare strangers"])
+def test_what_a_rare_domain_takes_is_named_by_its_angle_to_the_others(turns, monkeypatch):
+    angle = torch.tensor(experiment.TURNS[turns]["degrees"])
+    gap = (angle[:, None] - angle).double()
+    monkeypatch.setattr(experiment, "domain_adjacency", lambda V: gap**2)
+    monkeypatch.setattr(experiment, "cosine_similarity", lambda change: 1 - gap.abs() / 100)  # 10 degrees are alike
+    found = experiment.taken("modules", turns, experiment.SETTINGS | {"digits": 80, "clients": 20, "rounds": [1]}, 0)
+    near, far = (10, 170) if turns == "rare twins" else (90, 90)
+    gaps = {"neighbour": (near, near), "opposite": (far, 180 + near), "other rare": (180, 180)}
+    squares = {kind: np.square(two).mean() for kind, two in gaps.items()}
+    alike = {f"{kind}, cosine": 1 - np.mean(two) / 100 for kind, two in gaps.items()}
+    assert found == pytest.approx(squares | alike | {"rule": 1.0})
