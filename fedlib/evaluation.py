@@ -13,6 +13,7 @@ from .checks import answer, in_order
 from .data import IGNORED, ClientData, positions
 from .params import Params, row
 from .stacked import still, vmap
+from .trial import check_predict
 
 __all__ = ["Result", "evaluate", "pooled", "score"]
 
@@ -102,6 +103,10 @@ def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataF
     data = in_order(data.to(device), result.columns)
     clients = positions(result.ids.to(device), data, "the data", result.name)
     try:
+        if algorithm.predict is not None:
+            first = row(first_params(algorithm, result), 0)
+            rows = data.features(data.index[[0, -1]][:, [0, -1]].flatten(), next(iter(first.values())).dtype)
+            check_predict(algorithm.predict, first, rows)
         table = score(algorithm, result.state, data, clients)
         if algorithm.predict is not None:
             losses = _losses(algorithm, result.state, data, clients).numpy()

@@ -169,8 +169,8 @@ def test_shared_test_rows_score_as_separate_ones(algorithm, kind):
     a, b = (fedlib.evaluate(trainer, result, d) for d in (shared, separate))
     assert_frame_equal(a, b, rtol=1e-12, atol=1e-12)
     assert a["loss"].nunique() == (1 if algorithm is FedAvg else 8)
-    work, of_one_client = (flops_of(fedlib.evaluate, trainer, result, some) for some in (shared, shared[:1]))
-    assert work == of_one_client * (1 if algorithm is FedAvg else 8) > 0  # through each model once
+    one, two, work = (flops_of(fedlib.evaluate, trainer, result, shared[:n]) for n in (1, 2, 8))
+    assert work - one == 7 * (two - one) and (two > one > 0) == (algorithm is LocalOnly)  # through each model once
 
 
 def test_shared_rows_with_columns_of_their_own_are_told_apart():
@@ -262,6 +262,16 @@ def test_losses_refuse_outputs_of_another_shape(kind):
             LOSSES[kind](wrong, y, torch.ones(4))
     y = torch.tensor([[-100, 2]])  # a whole target of -100 counts
     assert losses.mse(torch.zeros(1, 2), y, torch.ones(1)) == (100**2 + 2**2) / 2
+
+
+def test_rows_that_see_each_other_in_predict_are_refused(clients):
+    params, predict, _ = twin("MLP")
+    algorithm = FedAvg(classification_loss(predict), predict=lambda p, x: predict(p, x - x.mean(0)))
+    result = fedlib.fit(algorithm, params, client_data(clients), 1, progress=False)
+    with pytest.raises(ValueError, match="another answer beside other rows"):
+        fedlib.evaluate(algorithm, result, client_data(clients))
+    with pytest.raises(ValueError, match="another answer beside other rows"):
+        fedlib.fit(algorithm, params, client_data(clients), 1, eval_data=client_data(clients), progress=False)
 
 
 def test_columns_stand_in_the_order_of_training(clients):

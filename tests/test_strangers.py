@@ -171,10 +171,6 @@ def balanced(z, y, w):
     return weighted_mean(F.cross_entropy(z, y, reduction="none") * len(y) / F.one_hot(y, 3).sum(0)[y], w)
 
 
-def beside(params, x):
-    return (x - x.mean(0)) @ params["layer.weight"].T
-
-
 def clamped(z, y, w):
     return (F.cross_entropy(z, y, reduction="none") * w).sum() / w.sum().clamp(min=1)
 
@@ -207,7 +203,6 @@ REFUSED = {
     "padding in a spread": (PADDING, Base, {"loss": spread}),
     "padding in the number of hard rows": (PADDING, Base, {"loss": hardest}),
     "padding in the counts of classes": (PADDING, Base, {"loss": balanced, "y": [[2, 0, 2], [1], [2, 1, 0, 2]]}),
-    "rows that see each other in predict": ("another answer beside other rows", Base, {"predict": beside}),
     "a factored rule": ("looks at many entries at once", Base, {"optimizer": torch.optim.Adafactor}),
     "a mirror now and then": ("draws from Python's random by itself", own(sometimes_mirrored), {}),
     "a factor from NumPy": ("draws from something that changes by itself", own(unseeded), {}),
