@@ -40,8 +40,8 @@ CLAIMS = {
     ),
     "Strangers still do best with their own model, by 9.5 points after 200 rounds.": OWN_MODEL_LATE,
     "strangers gain 8.5 points after 50 rounds": rare(beats, OWN_CLIENTS, "modules", "strangers", {50: "8.5"}),
-    "costs strangers 13.0 points**, and $A$ alone as much. Part is pace": every(WHOLE, fedcg.pace_of_strangers),
-    "At *full pace*, it costs 3.6 ± 2.0, and nothing measurable after 100 rounds. Twins then gain 2.7 ± 1.8": every(
+    "costs strangers 13.0 points.** Part is pace": every(WHOLE, fedcg.pace_of_strangers),
+    "(*full pace*), it costs 3.6 ± 2.0, and nothing measurable after 100 rounds. Twins then gain 2.7 ± 1.8": every(
         fedcg.pace_of_strangers,
         rare(beats, PACED, "modules", "twins", {50: "2.7 ± 1.8"}),
         rare(lag, PACED, "modules", "strangers", {50: "-3.6 ± 2.0"}),
