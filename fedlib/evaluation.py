@@ -42,7 +42,8 @@ class Result:
     name : array of shape (K,), str, optional
         Names of the clients, if they have any.
     columns : tuple of str
-        Names of further columns of the training data, in the order in which the loss takes them.
+        Names of further columns of the training data, in the order in which the loss takes them; () leaves those of
+        other data in their order.
     """
 
     state: Any
@@ -80,7 +81,8 @@ def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataF
     Raises
     ------
     ValueError
-        A client that is not in the result, rows that do not fit the models, or an output that `predict` must not have.
+        A client that is not in the result, rows that do not fit the models, an output that `predict` must not have, or
+        a `predict` whose answer to a row depends on the rows beside it.
     TypeError
         A result of another algorithm.
 
@@ -99,14 +101,14 @@ def evaluate(algorithm: Algorithm, result: Result, data: ClientData) -> pd.DataF
     ['id', 'n', 'loss', 'accuracy']
     """
     check_result(algorithm, result, data)
-    device = next(iter(first_params(algorithm, result).values())).device
-    data = in_order(data.to(device), result.columns)
-    clients = positions(result.ids.to(device), data, "the data", result.name)
+    first = row(first_params(algorithm, result), 0)
+    like = next(iter(first.values()))
+    data = in_order(data.to(like.device), result.columns)
+    clients = positions(result.ids.to(like.device), data, "the data", result.name)
     try:
         if algorithm.predict is not None:
-            first = row(first_params(algorithm, result), 0)
-            rows = data.features(data.index[[0, -1]][:, [0, -1]].flatten(), next(iter(first.values())).dtype)
-            check_predict(algorithm.predict, first, rows)
+            rows = data.index[[0, -1]][:, [0, -1]].flatten()
+            check_predict(algorithm.predict, first, data.features(rows, like.dtype))
         table = score(algorithm, result.state, data, clients)
         if algorithm.predict is not None:
             losses = _losses(algorithm, result.state, data, clients).numpy()

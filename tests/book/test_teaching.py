@@ -187,5 +187,12 @@ def test_the_card_says_how_long_it_takes_to_read(path):
     notebook = notebooks.read(path)
     card = next(c.source for c in notebook.cells if c.id == "title")
     said = re.search(r"\*\*Time\*\* \| about (.+?) to read", card)[1]
-    known = {"25 minutes": 25, "30 minutes": 30, "40 minutes": 40, "an hour": 60, "an hour and a half": 90, "two hours": 120}
+    known = {
+        "25 minutes": 25,
+        "30 minutes": 30,
+        "40 minutes": 40,
+        "an hour": 60,
+        "an hour and a half": 90,
+        "two hours": 120,
+    }
     assert abs(known[said] - teaching.minutes_to_read(notebook)) <= 15, said
