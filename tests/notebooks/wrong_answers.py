@@ -198,9 +198,9 @@ ROWS = {
     "15_choosing": [
         ("1", "equal models stay equal", '"rises", "falls"', '"stays", "falls"', "ties become rare"),
         ("1", "more images, less luck", '"rises", "falls"', '"falls", "falls"', "do not make equal models differ"),
-        ("1", "a gain hidden by luck", '"rises", "falls"', '"rises", "rises"', "who is better"),
         ("2", "best of validation", "test.max(1) - honest", "validation.max(1) - honest", "both scores are test"),
         ("2", "one rate for all seeds", "validation.argmax(1)", "validation.mean(0).argmax()", "a rate of its own"),
+        ("3", "share of the right", "(right - alone)", "(alone - wrong)", "share of the *wrong*"),
         ("4", "columns by position", "[((t[names] -", "[((t.drop(columns=label).set_axis(names, axis=1) -", "by name"),
         ("4", "each client by its own mean", "= pd.concat(train)[names]", "= train[0][names]", "training rows"),
         ("4", "label among the features", " if name != label", "", "not a feature"),
