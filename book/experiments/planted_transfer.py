@@ -12,9 +12,8 @@ beside true groups, random ones, one federation of all, and clients alone.
 Preset ``chapter``. The federation of chapter 12's notebook with ten other seeds: bowls and hills, no slope, columns as
 they are. The cosine and the Siamese network both look at networks after the same epochs. Beside it the same clients
 with one target for all, who differ in columns and rows only. Unseen pairs are measured once more from another start,
-which says how well any prediction of their gains could do. The scores of a pair alone are a control of distances, and a
-"centred" cosine leaves out what all updates have in common. With "all rows", clients also train on their validation
-rows.
+which says how well any prediction of their gains could do. For both distances it stores the range of DBSCAN's radius
+that finds the kinds, if there is one. With "all rows", clients also train on their validation rows.
 """
 
 from collections import OrderedDict
@@ -299,37 +298,41 @@ def foretold(settings: Settings, world: Any, seed: int, epochs: int = 1000) -> t
     """What pairs gain and what distances tell of unseen ones, and the distances; `epochs` of the Siamese network."""
     clients, trainers, (last,) = settings["clients"], settings["trainers"], settings["snapshots"]
     group, pairs = torch.as_tensor(world.clients.planted), chapter.judged_pairs(clients, trainers)
-    first, second = (replace(world, starts=[start]) for start in world.starts)
-    often = dict(settings) | {"rounds": settings["pair_rounds"]}
-    gain = chapter.gains(often, first, seed, pairs).gain[0]
+    often, (first, second) = dict(settings) | {"rounds": settings["pair_rounds"]}, world.starts
+    gain = chapter.gains(often, replace(world, starts=[first]), seed, pairs).gain[0]
     apart = group[pairs[:, 0]] != group[pairs[:, 1]]
     train, unseen, loses = (pairs < trainers).all(1), (pairs >= trainers).all(1), gain <= 0
-    again = chapter.gains(often, second, seed, pairs[unseen]).gain[0]
+    again = chapter.gains(often, replace(world, starts=[second]), seed, pairs[unseen]).gain[0]
 
     shots, everybody = chapter.looks(settings, world, seed), transfer.all_pairs(clients)
-    plain, graphs = plain_distances(settings, shots), [model_graph.model_graph(shots[last], SHARED)]
+    graphs = [model_graph.model_graph(shots[last], SHARED)]
     predictor = model_graph.train_siamese(graphs, pairs[train], gain[train], seed, epochs)
     distances = {
         "true kinds": (group[:, None] != group).double(),
-        **{name: plain[f"{name}, {last} epochs"] for name in ("cosine", "length")},
-        "cosine, centred": 1 - cosine_similarity({n: p - p.mean(0) for n, p in sub(shots[last], shots[0]).items()}),
+        "cosine": (1 - cosine_similarity(sub(shots[last], shots[0]))).double(),
         "measured again": square(clients, pairs[unseen], -again),
         "predictor": predictor.distance(graphs).double(),
     }
     score = square(clients, everybody, predictor.score(graphs, everybody))  # many distances are rounded to 0 or 1
-    asked = pairs[unseen], loses[unseen], apart[unseen]
-    table = {name: judge(d, *asked) for name, d in (distances | {"predictor": score}).items()}
-    del table["true kinds"]["AUC, groups"]  # it is 1
-    table["pairs"] = {"gain inside": float(gain[~apart].mean()), "gain across": float(gain[apart].mean())}
-    table["pairs"] |= {"lose inside": float(loses[~apart].double().mean()), "lose": float(loses.double().mean())}
+    harm, (i, j) = loses[unseen].numpy(), pairs[unseen].T
+    ranks = distances | {"predictor": score}
+    table = {n: {"AUC, gain": predictors.auc(harm, d[i, j].cpu().numpy())} for n, d in ranks.items()}
+    some = {"inside": ~apart, "across": apart}
+    table["pairs"] = {f"lose {where}": float(loses[which].double().mean()) for where, which in some.items()}
     return table, distances
+
+
+def radii(distance: Tensor, group: Tensor) -> Scores:
+    """The least radius at which DBSCAN has each kind in one cluster, and the least at which it joins both kinds."""
+    kinds = [distance[group == g][:, group == g] for g in (0, 1)]
+    whole = [min(float(r) for r in d.unique() if not dbscan(d, eps=float(r) + 1e-9).any()) for d in kinds]
+    return {"radius, kinds": max(whole), "radius, both": float(distance[group == 0][:, group == 1].min())}
 
 
 def with_all_rows(world: Any) -> Any:
     """The same clients, who also train on their validation rows."""
     c, dtype = world.clients, next(iter(world.starts[0].values())).dtype
-    both = zip(*(d.all_rows(dtype)[:2] for d in (c.train, c.validation)), strict=True)
-    x, y = (torch.cat(part, 1) for part in both)
+    x, y = (torch.cat(p, 1) for p in zip(*(d.all_rows(dtype)[:2] for d in (c.train, c.validation)), strict=True))
     return replace(world, clients=replace(c, train=fedlib.stack_clients([*x], [*y])))
 
 
@@ -341,8 +344,9 @@ def of_notebook(settings: Settings, world: Any, seed: int, epochs: int = 1000) -
     if settings["clusters"]:
         groups["true kinds"] = group
         for n, d in ((n, distances[n]) for n in ("cosine", "predictor")):
-            groups |= {n: clustered(settings, world, d, seed), f"{n}, DBSCAN": dbscan(d, eps=0.5)}
+            groups |= {n: clustered(settings, world, d, seed)}
             groups[f"{n}, radius"] = clustered(settings, world, d, seed, radius=True)
+            table[n] |= radii(d, group)
     ends = {"alone": (LocalOnly(**world.how), None)}
     ends |= {name: (LGFedAvg(**world.how, assignment=some), some) for name, some in groups.items()}
     for name, (algorithm, some) in ends.items():
@@ -358,10 +362,7 @@ def of_target(settings: Settings, target: str, seed: int) -> Table:
     """All rows with bowls and hills, or with bowls only, where no clusters are formed."""
     strength = settings["targets"][target]
     told = dict(settings) | {"clusters": settings["clusters"] if strength else []}
-    table = of_notebook(told, notebook_world(settings, strength, seed), seed)
-    for row in [] if strength else table.values():
-        row.pop("AUC, groups", None)  # there is one kind only
-    return table
+    return of_notebook(told, notebook_world(settings, strength, seed), seed)
 
 
 def measure_chapter(settings: Settings, keep: running.Keep) -> dict[str, Any]:

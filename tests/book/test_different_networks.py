@@ -51,10 +51,17 @@ def test_pulls_are_those_of_fedproto_among_fewer_clients(method, together):
         assert (torch.vmap(both, in_dims=(0, None))(params, x.double()) - found[ids]).abs().max() < 1e-9
 
 
-def test_networks_of_one_design_are_averaged():
-    data, x, *_ = experiment.deal(FEW, 2)
-    said = experiment.predictions(experiment.WITHIN, data, x.double(), 2, 1, **EXACT)
-    assert (said[::2] == said[0]).all() and (said[1::2] == said[1]).all() and (said[0] != said[1]).any()
+@pytest.mark.parametrize("averaged", [experiment.LAST, [["0.1.weight"], ["1.0.bias"]]])
+def test_parameters_of_one_or_both_designs_become_their_mean(averaged):
+    data, *_ = experiment.deal(FEW, 2)
+    both, alone = PrototypeNet(experiment.networks()), torch.zeros(6, 6)
+    how = {"net": both, "architecture": (0, 1), "lam": 0.0, "of": alone, **experiment.TRAINING}
+    rules = [experiment.Pulled(loss_of(both), averaged=names, **how) for names in ((), averaged)]
+    before, after = (fedlib.fit(rule, both.init(1), data, 1, seed=1, **EXACT).state.local for rule in rules)
+    for names in averaged:
+        mean = torch.cat([before[name][int(name[0]) :: 2] for name in names]).mean(0)
+        assert all((after[name] - mean).abs().max() < 1e-12 for name in names)
+    assert (after["0.1.bias"] == before["0.1.bias"]).all()
 
 
 def test_each_pull_is_another():
