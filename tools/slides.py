@@ -2,7 +2,7 @@
 
 book/slides/NN_slug.md is written by hand, in Markdown. A line ``---`` ends a slide, and a slide begins with its
 heading. What comes after ``### Then`` appears at the next key, and after ``### Notes`` come the teacher's notes. A
-quotation is a question to the class. Five kinds of fenced blocks are drawn, taken from elsewhere or coloured:
+quotation is a question to the class. Six kinds of fenced blocks are drawn, taken from elsewhere or coloured:
 
 drawing WIDTH HEIGHT
     A sketch made for the slide. The first line says in words what there is to see, and the others are SVG in a box of
@@ -17,8 +17,8 @@ table CELL
     a column and gives it a new name; all others are left out.
 function NAME
     A function of the notebook, or several. Numbers after the names mark these lines.
-python
-    A program written for the slide.
+python, text
+    A program written for the slide, or one in words.
 
 In a formula, ``\\said{part}{words}`` puts words under a part.
 
@@ -39,7 +39,7 @@ from markdown_it import MarkdownIt
 from mdit_py_plugins.dollarmath import dollarmath_plugin
 from pygments import highlight
 from pygments.formatters import HtmlFormatter
-from pygments.lexers import PythonLexer
+from pygments.lexers import get_lexer_by_name
 
 from book._ext.drawn import inlined
 from book._ext.selfhost import typefaces
@@ -100,9 +100,9 @@ def _fence(renderer: Any, tokens: Any, i: int, options: Any, env: Any) -> str:
     marked = [int(word) for word in words if word.isdigit()]
     code = "\n\n".join(_function(cells, w) for w in words[: len(words) - len(marked)]) or tokens[i].content
     colours = HtmlFormatter(noclasses=True, nowrap=True, style="a11y-high-contrast-light", hl_lines=marked)
-    lines = code.strip().splitlines()
+    lexer, lines = get_lexer_by_name("text" if kind == "text" else "python"), code.strip().splitlines()
     size = f"--lines: {len(lines)}; --wide: {max(map(len, lines))}"
-    return f'<pre style="{size}">{highlight(code, PythonLexer(), colours)}</pre>'
+    return f'<pre style="{size}">{highlight(code, lexer, colours)}</pre>'
 
 
 def _named(cells: list[Any], name: str) -> Any:
