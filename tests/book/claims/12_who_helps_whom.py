@@ -29,26 +29,29 @@ CLAIMS = {
         beats(HILLS, TRUE, ALONE, "R2", seeds=9),
         beats(HILLS, COSINE, ALONE, "R2", seeds=10, points="18 ± 6"),
     ),
-    "training alone gains 0.35 ± 0.07, and clusters then add only 0.06 ± 0.04.": every(
+    "Training alone on all 140 rows gains 0.35 ± 0.07, and clusters then add only 0.06 ± 0.04.": every(
         beats(HILLS, f"{ALONE}, all rows", ALONE, "R2", seeds=10, points="35 ± 7"),
         beats(HILLS, f"{COSINE}, all rows", f"{ALONE}, all rows", "R2", seeds=7, points="6 ± 4"),
     ),
-    "before clustering (the predictor needs 206). With DBSCAN it leads by 0.19 ± 0.13.": says(
-        HOLDS, HILLS, f"{COSINE}, radius", f"{LEARNED}, radius", "R2", points="19 ± 13"
+    "(24 client runs before clustering, not 206), and bridges cost it nothing. It leads by 0.09 ± 0.13, with DBSCAN by "
+    "0.19 ± 0.13.": every(
+        says(UNDECIDED, HILLS, f"{COSINE}, radius", COSINE, "R2", within=0.02, half=0.05),
+        says(UNDECIDED, HILLS, COSINE, LEARNED, "R2", points="9 ± 13"),
+        says(HOLDS, HILLS, f"{COSINE}, radius", f"{LEARNED}, radius", "R2", points="19 ± 13"),
     ),
-    "averages 0.75 for the cosine and 0.68 for the predictor. The lead, 0.06 ± 0.11, may be chance. "
-    "Knowing the kinds gives 0.80, and not 1, because some same-kind pairs lose and some mixed ones gain, and "
-    "measuring the same pairs again, from another initialisation, gives 0.78.": every(
+    "averages 0.75 for the cosine and 0.68 for the predictor. The lead, 0.06 ± 0.11, may be chance. Knowing the kinds "
+    "gives 0.80": every(
         printed(HILLS, {COSINE: "0.75", LEARNED: "0.68", TRUE: "0.80", "measured again": "0.78"}, LOSSES),
         says(UNDECIDED, HILLS, COSINE, LEARNED, LOSSES, points="6 ± 11"),
     ),
-    "which pairs gain is hardly repeatable. A second measurement reaches an AUC of only 0.55 ± 0.06. The cosine even "
-    "points the other way (0.39 ± 0.08), so *less* similar partners helped more": every(
+    "Measuring the same pairs again, from another initialisation, gives 0.78. So the cosine comes close": says(
+        UNDECIDED, HILLS, COSINE, (TRUE, "measured again"), LOSSES, within=0.06, half=0.1
+    ),
+    "which pairs gain is hardly repeatable. A second measurement reaches an AUC of only 0.55 ± 0.06. The cosine's AUC "
+    "is 0.39 ± 0.08, so": every(
         says("", BOWLS, LEARNED, 0.5, LOSSES, points="1 ± 10"),
-        says("", BOWLS, COSINE, 0.5, LOSSES, points="-11 ± 8"),
         says("", BOWLS, "measured again", 0.5, LOSSES, points="5 ± 6"),
-        says(UNDECIDED, BOWLS, ("measured again", LEARNED), 0.5, LOSSES, within=0.06, half=0.15),
-        says(OPPOSITE, BOWLS, COSINE, 0.5, LOSSES),
+        says(OPPOSITE, BOWLS, COSINE, 0.5, LOSSES, points="-11 ± 8"),
     ),
     "*all together* beats alone ($R^2$ 0.58 against 0.35), and": every(
         printed(BOWLS, {"all together": "0.58", ALONE: "0.35"}, "R2"),
@@ -61,8 +64,6 @@ CLAIMS = {
     ),
     "A radius of 1/2 is right in all six": finds(6, COSINE, 0.5),
     "and 1/2 is right in one": finds(1, LEARNED, 0.5),
-    "some radius (green) finds the two kinds in six of the ten federations. In the other four": finds(6, COSINE),
-    "Only two of its ten federations have a green range": finds(2, LEARNED),
     "| has a right radius in six of ten federations | has one in two of ten |": every(
         finds(6, COSINE), finds(2, LEARNED)
     ),
@@ -72,7 +73,8 @@ CLAIMS = {
 }
 
 GIVEN = [
+    "(for the pairs of experiment 1, about 0.9)",
     "Eq. 4.1 for two pairs.",
-    "would the AUC for harm be 1, 0.8 or 0.5?",
+    "would the AUC for harm be 1, 0.9 or 0.5 there?",
     "Now Eq. 4.1 for client 0, once with",
 ]
