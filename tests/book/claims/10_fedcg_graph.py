@@ -50,7 +50,7 @@ CLAIMS = {
     "it was right for all twenty rare twins and all twenty strangers": every(
         *(between(1, 1, (MATRIX, f"rare {kind}"), "rule") for kind in ("twins", "strangers"))
     ),
-    "their cosine is at least 0.63 (0.67 on average), and with either of the other angles never above −0.2. A "
+    "their mean cosine is at least 0.63 (0.67 on average), and with either of the other angles never above −0.2. A "
     "stranger's cosines are within 0.21 of zero.": every(
         printed((MATRIX, "rare twins"), {"neighbour, cosine": "0.67"}),
         between(0.63, 0.75, (MATRIX, "rare twins"), "neighbour, cosine"),

@@ -58,8 +58,8 @@ CLAIMS = {
     "no gain is certain after 60 rounds": says(UNDECIDED, MANY, "FedProto", "alone", CONV, DENSE, half=0.04),
     "to others' prototypes rather than to 0 adds 0.5 ± 0.6 points for convolutional and 0.7 ± 0.4 for": PROTOTYPES,
     "Own means cost convolutional networks 4.0 ± 3.6 points. Rescaled to the spread of FedProto's targets, however, "
-    "they bring 4.2. Most of the difference was therefore spread. Others' means add 3.1 ± 1.4 to that, but a pull to 0 "
-    "already adds 2.6 ± 1.2,": every(
+    "they bring 4.2. Most of what own means lacked was therefore spread. Others' means add 3.1 ± 1.4 to that, "
+    "but a pull to 0 already adds 2.6 ± 1.2,": every(
         says("", FEW, OWN, "alone", CONV, points="-4.0 ± 3.6"),
         gains("4.2", CONV, a=RESCALED),
         gains("3.1 ± 1.4", CONV, b=RESCALED, seeds=8),
