@@ -152,7 +152,7 @@ def test_the_book_has_a_cover_contents_and_bookmarks(out):
     # The contents lead to places in the book.
     inside = [link.get_object() for link in book.pages[CONTENTS]["/Annots"]]
     leads = [book.get_page_number(link["/Dest"][0].get_object()) for link in inside]
-    assert leads == sorted(leads) and {FRONT, *starts} < {*leads} and "The idea in a picture" in " ".join(lines)
+    assert leads == sorted(leads) and {FRONT, *starts} < {*leads} and "Experiment 1: may one" in " ".join(lines)
 
 
 def test_the_preface_is_the_first_page_and_says_what_paper_lacks(out):
