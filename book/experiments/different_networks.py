@@ -117,9 +117,8 @@ def deal(settings: dict[str, Any], seed: int) -> tuple[ClientData, Tensor, Tenso
 
 def who_pulls(method: str, clients: int) -> Tensor:
     """For each client, 1 for those whose class means pull it (K, K); none pulls a client alone."""
-    return torch.ones(clients, clients) * method.startswith("FedProto") + torch.eye(clients) * (
-        method in (OWN, RESCALED)
-    )
+    own = torch.eye(clients) * (method in (OWN, RESCALED))
+    return torch.ones(clients, clients) if method.startswith("FedProto") else own
 
 
 def loss_in(method: str, net: PrototypeNet, lam: float) -> Any:
