@@ -323,10 +323,15 @@ def foretold(settings: Settings, world: Any, seed: int, epochs: int = 1000) -> t
 
 
 def radii(distance: Tensor, group: Tensor) -> Scores:
-    """The least radius at which DBSCAN has each kind in one cluster, and the least at which it joins both kinds."""
-    kinds = [distance[group == g][:, group == g] for g in (0, 1)]
-    whole = [min(float(r) for r in d.unique() if not dbscan(d, eps=float(r) + 1e-9).any()) for d in kinds]
-    return {"radius, kinds": max(whole), "radius, both": float(distance[group == 0][:, group == 1].min())}
+    """The least radius at which DBSCAN has each kind in one cluster, and the least at which it joins both kinds.
+
+    And, for some numbers of neighbours, itself included, that make a client a core: 1 if a radius finds the two kinds.
+    """
+    kinds, radius = [distance[group == g][:, group == g] for g in (0, 1)], [float(r) + 1e-9 for r in distance.unique()]
+    whole = [min(r for r in radius if not dbscan(d, eps=r).any()) for d in kinds]
+    found = {"radius, kinds": max(whole), "radius, both": float(distance[group == 0][:, group == 1].min())}
+    true = (group != group[0]).long()
+    return found | {f"right, {m}": float(any((dbscan(distance, r, m) == true).all() for r in radius)) for m in (2, 4, 6)}
 
 
 def with_all_rows(world: Any) -> Any:

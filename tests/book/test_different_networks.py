@@ -1,4 +1,4 @@
-"""Clients of two architectures: whose means pull whom, and on which images a client is scored."""
+"""Clients of two architectures: what an arm trains with, and on which images a client is scored."""
 
 from itertools import combinations
 
@@ -39,24 +39,22 @@ def test_alone_no_means_pull(arm):
             assert (net(params, x.double()) - found[2 * k + first]).abs().max() < 1e-9
 
 
-@pytest.mark.parametrize("method, together", [("FedProto", [range(6)]), ("own prototypes", [[k] for k in range(6)])])
-def test_pulls_are_those_of_fedproto_among_fewer_clients(method, together):
+@pytest.mark.parametrize("arm, lam", [("FedProto", 1.0), ("FedProto, weight 3", 3.0)])
+def test_the_pull_is_fedprotos(arm, lam):
     data, x, *_ = experiment.deal(FEW, 2)
-    found = experiment.predictions(method, data, x.double(), 3, 1, **EXACT)
     both = PrototypeNet(experiment.networks())
-    rule = FedProto(loss_of(both), net=both, architecture=(0, 1), **experiment.TRAINING)
-    for ids in map(list, together):
-        state = fedlib.fit(rule, both.init(1), data[ids], 3, seed=1, **EXACT).state
-        params = rule.client_params(state, torch.arange(len(ids)))
-        assert (torch.vmap(both, in_dims=(0, None))(params, x.double()) - found[ids]).abs().max() < 1e-9
+    rule = FedProto(loss_of(both), net=both, architecture=(0, 1), lam=lam, **experiment.TRAINING)
+    state = fedlib.fit(rule, both.init(1), data, 3, seed=1, **EXACT).state
+    said = torch.vmap(both, in_dims=(0, None))(rule.client_params(state, torch.arange(6)), x.double())
+    assert (said - experiment.predictions(arm, data, x.double(), 3, 1, **EXACT)).abs().max() < 1e-9
 
 
 @pytest.mark.parametrize("averaged", [experiment.LAST, [["0.1.weight"], ["1.0.bias"]]])
 def test_parameters_of_one_or_both_designs_become_their_mean(averaged):
     data, *_ = experiment.deal(FEW, 2)
-    both, alone = PrototypeNet(experiment.networks()), torch.zeros(6, 6)
-    how = {"net": both, "architecture": (0, 1), "lam": 0.0, "of": alone, **experiment.TRAINING}
-    rules = [experiment.Pulled(loss_of(both), averaged=names, **how) for names in ((), averaged)]
+    both = PrototypeNet(experiment.networks())
+    how = {"net": both, "architecture": (0, 1), "lam": 0.0, **experiment.TRAINING}
+    rules = [experiment.Averaged(loss_of(both), averaged=names, **how) for names in ((), averaged)]
     before, after = (fedlib.fit(rule, both.init(1), data, 1, seed=1, **EXACT).state.local for rule in rules)
     for names in averaged:
         mean = torch.cat([before[name][int(name[0]) :: 2] for name in names]).mean(0)
@@ -64,44 +62,14 @@ def test_parameters_of_one_or_both_designs_become_their_mean(averaged):
     assert (after["0.1.bias"] == before["0.1.bias"]).all()
 
 
-def test_each_pull_is_another():
-    """Round 1 has no targets."""
+def test_each_arm_is_another():
+    """Round 1 has no prototypes, so nothing pulls."""
     data, x, *_ = experiment.deal(FEW, 2)
-    arms = [*experiment.METHODS, experiment.OWN, experiment.RESCALED]
-    for rounds, apart in ((1, False), (2, True)):
-        found = [experiment.predictions(m, data, x.double(), rounds, 1, **EXACT) for m in arms]
-        gaps = [(a - b).abs().amax((1, 2)) for a, b in combinations(found, 2)]
-        assert all(float(gap.min()) > 1e-6 if apart else float(gap.max()) < 1e-9 for gap in gaps)
-
-
-@pytest.fixture
-def sent(monkeypatch):
-    """What pulls the clients in each round, and whether it does."""
-    found, targets = [], experiment.Pulled.targets
-    monkeypatch.setattr(experiment.Pulled, "targets", lambda *now: found.append(targets(*now)) or found[-1])
-    return found
-
-
-def rounds_of(method, sent, rounds=2):
-    data, x, *_ = experiment.deal(FEW, 2)
-    experiment.predictions(method, data, x.double(), rounds, 1, **EXACT)
-    found = sent[-rounds:]
-    sent.clear()
-    return found
-
-
-def test_rescaled_own_means_are_as_far_apart_as_fedprotos(sent):
-    def spread(targets):
-        return (targets - targets.mean(1, keepdim=True)).square().sum(2).mean(1).sqrt()
-
-    _, (fedprotos, _) = rounds_of("FedProto", sent)
-    _, (own, _) = rounds_of(experiment.OWN, sent)
-    (_, known), (rescaled, _) = rounds_of(experiment.RESCALED, sent)
-    assert known.max() == 0, "round 1 has no means"
-    assert torch.allclose(spread(rescaled), spread(fedprotos)) and not torch.allclose(spread(own), spread(fedprotos))
-    assert torch.allclose(rescaled.mean(1), own.mean(1))
-    away, before = (torch.nn.functional.normalize(t - t.mean(1, keepdim=True), dim=2) for t in (rescaled, own))
-    assert torch.allclose(away, before)
+    for rounds, alike in ((1, {("alone", "FedProto")}), (2, set())):
+        arms = [*experiment.METHODS, *experiment.CONTROLS[:4]]
+        found = {m: experiment.predictions(m, data, x.double(), rounds, 1, **EXACT) for m in arms}
+        gaps = {pair: float((found[pair[0]] - found[pair[1]]).abs().max()) for pair in combinations(arms, 2)}
+        assert {pair for pair, gap in gaps.items() if gap < 1e-6} == alike
 
 
 def test_few_images_of_each_digit():

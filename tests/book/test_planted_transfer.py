@@ -1,6 +1,7 @@
 """The world in which federating helps: what is planted."""
 
 import numpy as np
+import pytest
 import torch
 
 from book.experiments import planted_transfer as chapter
@@ -61,3 +62,13 @@ def test_validation_chooses_among_the_clusters_of_all_radii(monkeypatch):
         [0, 0, 0, 0, 1, 2],
         [0, 0, 1, 1, 2, 3],
     ]
+
+
+def test_radii_at_which_dbscan_finds_the_kinds():
+    places, group = torch.tensor([0.0, 1, 2, 5, 6, 7.5]), torch.tensor([0, 0, 0, 1, 1, 1])
+    distance = (places[:, None] - places).abs()
+    right = {"right, 2": 1.0, "right, 4": 0.0, "right, 6": 0.0}  # no client has three neighbours of its kind
+    assert chapter.radii(distance, group) == pytest.approx({"radius, kinds": 1.5, "radius, both": 3.0} | right)
+    distance[2, 3] = distance[3, 2] = 0
+    none = dict.fromkeys(right, 0.0)
+    assert chapter.radii(distance, group) == pytest.approx({"radius, kinds": 1.5, "radius, both": 0.0} | none)
