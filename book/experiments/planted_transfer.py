@@ -331,7 +331,8 @@ def radii(distance: Tensor, group: Tensor) -> Scores:
     whole = [min(r for r in radius if not dbscan(d, eps=r).any()) for d in kinds]
     found = {"radius, kinds": max(whole), "radius, both": float(distance[group == 0][:, group == 1].min())}
     true = (group != group[0]).long()
-    return found | {f"right, {m}": float(any((dbscan(distance, r, m) == true).all() for r in radius)) for m in (2, 4, 6)}
+    right = {m: any((dbscan(distance, r, m) == true).all() for r in radius) for m in (2, 4, 6)}
+    return found | {f"right, {m}": float(yes) for m, yes in right.items()}
 
 
 def with_all_rows(world: Any) -> Any:

@@ -14,10 +14,22 @@ def finds(often, way, radius=None):
     """DBSCAN finds exactly the two kinds, so many times in ten: at this radius, or at some."""
 
     def found(read):
+        if radius is None:
+            return values(read(NAME), HILLS[1], way, "right, 2")
         two = (values(read(NAME), HILLS[1], way, f"radius, {what}") for what in ("kinds", "both"))
-        return (kinds <= (radius or kinds) < both for kinds, both in zip(*two, strict=True))
+        return (kinds <= radius < both for kinds, both in zip(*two, strict=True))
 
     return so_many(often, 10, found)
+
+
+def no_other(way):
+    """More neighbours find the kinds in no further federation."""
+
+    def found(read):
+        two, *more = (values(read(NAME), HILLS[1], way, f"right, {m}") for m in (2, 4, 6))
+        return (b <= a for some in more for a, b in zip(two, some, strict=True))
+
+    return so_many(20, 20, found)
 
 
 CLAIMS = {
@@ -34,22 +46,22 @@ CLAIMS = {
         beats(HILLS, f"{COSINE}, all rows", f"{ALONE}, all rows", "R2", seeds=7, points="6 ± 4"),
     ),
     "(24 client runs before clustering, not 206), and with DBSCAN loses nothing on average. It leads by 0.09 ± 0.13, "
-    "with DBSCAN by 0.19 ± 0.13.": every(
+    "with DBSCAN by 0.20 ± 0.13.": every(
         says(UNDECIDED, HILLS, f"{COSINE}, radius", COSINE, "R2", within=0.02, half=0.05),
         says(UNDECIDED, HILLS, COSINE, LEARNED, "R2", points="9 ± 13"),
-        says(HOLDS, HILLS, f"{COSINE}, radius", f"{LEARNED}, radius", "R2", points="19 ± 13"),
+        says(HOLDS, HILLS, f"{COSINE}, radius", f"{LEARNED}, radius", "R2", points="20 ± 13"),
     ),
-    "averages 0.75 for the cosine and 0.68 for the predictor. The lead, 0.06 ± 0.11, may be chance. Knowing the kinds "
+    "averages 0.75 for the cosine and 0.67 for the predictor. The lead, 0.07 ± 0.11, may be chance. Knowing the kinds "
     "gives 0.80": every(
-        printed(HILLS, {COSINE: "0.75", LEARNED: "0.68", TRUE: "0.80", "measured again": "0.78"}, LOSSES),
-        says(UNDECIDED, HILLS, COSINE, LEARNED, LOSSES, points="6 ± 11"),
+        printed(HILLS, {COSINE: "0.75", LEARNED: "0.67", TRUE: "0.80", "measured again": "0.78"}, LOSSES),
+        says(UNDECIDED, HILLS, COSINE, LEARNED, LOSSES, points="7 ± 11"),
     ),
     "Measuring the same pairs again, from another initialisation, gives 0.78. So the cosine comes close": says(
         UNDECIDED, HILLS, COSINE, (TRUE, "measured again"), LOSSES, within=0.06, half=0.1
     ),
     "which pairs gain is hardly repeatable. A second measurement reaches an AUC of only 0.55 ± 0.06. The cosine's AUC "
     "is 0.39 ± 0.08, so": every(
-        says("", BOWLS, LEARNED, 0.5, LOSSES, points="1 ± 10"),
+        says("", BOWLS, LEARNED, 0.5, LOSSES, points="1 ± 11"),
         says("", BOWLS, "measured again", 0.5, LOSSES, points="5 ± 6"),
         says(OPPOSITE, BOWLS, COSINE, 0.5, LOSSES, points="-11 ± 8"),
     ),
@@ -63,9 +75,11 @@ CLAIMS = {
         says("", QUARTER, "true groups", "standalone", "R2", within=0.01),
     ),
     "A radius of 1/2 is right in all six": finds(6, COSINE, 0.5),
-    "and 1/2 is right in one": finds(1, LEARNED, 0.5),
-    "| has a right radius in six of ten federations | has one in two of ten |": every(
-        finds(6, COSINE), finds(2, LEARNED)
+    "and 1/2 is right in one. Asking for three or five neighbours helps in no other federation": every(
+        finds(1, LEARNED, 0.5), no_other(COSINE), no_other(LEARNED)
+    ),
+    "| has a right radius in six of ten federations | has one in three of ten |": every(
+        finds(6, COSINE), finds(3, LEARNED)
     ),
     "predictor that needed 91 measured pairs showed no advantage over it": says(
         UNDECIDED, HILLS, COSINE, LEARNED, LOSSES, "R2", within=0.2
@@ -74,7 +88,6 @@ CLAIMS = {
 
 GIVEN = [
     "(for the pairs of experiment 1, about 0.9)",
-    "Eq. 4.1 for two pairs.",
     "would the AUC for harm be 1, 0.9 or 0.5 there?",
     "Now Eq. 4.1 for client 0, once with",
 ]
