@@ -21,7 +21,7 @@ WHOLE = every(
     rare(lag, "FedCG", "modules", "strangers", {50: "-13.0", 100: "-8.5"}),
 )
 CLAIMS = {
-    "(18.0 points over ten stored runs). Random domains have as many modules and do not help.": every(
+    "(by 18.0 points on average over ten stored runs). Random domains have as many modules and do not help.": every(
         beats(COMMON, "modules", "FedAvg", "four turns: all, 50", seeds=10, points="18.0"),
         says("", COMMON, "random domains", "FedAvg", "four turns: all, 50", within=0.02, half=0.03),
     ),
