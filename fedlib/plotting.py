@@ -133,7 +133,8 @@ def value_map(table: pd.DataFrame, ax: Axes | None = None, title: str = "", **li
     image = ax.imshow(values, "Blues", aspect="auto", **limits)
     dark = np.asarray(image.norm(values)) > 0.714  # there, white has more contrast than black (WCAG)
     for (i, j), value in np.ndenumerate(values):
-        ax.text(j, i, f"{value:.2f}", ha="center", va="center", color="white" if dark[i, j] else "black")
+        said, ink = f"{value:.2f}".replace("-", "\N{MINUS SIGN}"), "white" if dark[i, j] else "black"
+        ax.text(j, i, said, ha="center", va="center", color=ink)
     ax.set_xticks(range(values.shape[1]), table.columns.map(str))
     ax.set_yticks(range(values.shape[0]), table.index.map(str))
     ax.tick_params(length=0)

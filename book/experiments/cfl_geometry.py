@@ -76,17 +76,17 @@ def run(kind: str, hidden: str, seed: int, rounds: int, **settings: Any) -> fedl
 def toys(rounds: int, seed: int) -> Rows:
     """Accuracies and cuts for both toys and both networks, and for the rule without its second condition."""
     found: Rows = {}
-    for kind, hidden in itertools.product(KINDS, HIDDEN):
-        runs = {name: run(kind, hidden, seed, rounds, **settings) for name, settings in METHODS.items()}
+    cases = {f"{kind}, {hidden}": (kind, hidden, METHODS) for kind, hidden in itertools.product(KINDS, HIDDEN)}
+    cases["XOR, 8 hidden units, eps2=0"] = "XOR", "8 hidden units", {RELATIVE: LENGTHS | {"eps2": 0}}
+    for case, (kind, hidden, methods) in cases.items():
+        runs = {name: run(kind, hidden, seed, rounds, **settings) for name, settings in methods.items()}
         state = runs[RELATIVE].state
         row: dict[str, float] = {name: r.history["test_accuracy"].iloc[-1] for name, r in runs.items()}
         row["splits"] = len(state.splits)
         if state.splits:
             row["true clusters"] = statistics.cluster_scores(PLANTED, state.assignment)["ari"] == 1
-        found[f"{kind}, {hidden}"] = row
-    result = run("XOR", "8 hidden units", seed, rounds, **LENGTHS | {"eps2": 0})
-    row = {"splits": len(result.state.splits), RELATIVE: result.history["test_accuracy"].iloc[-1]}
-    return rounded(found | {"XOR, 8 hidden units, eps2=0": row})
+        found[case] = row
+    return rounded(found)
 
 
 def noisy_xor(random: np.random.RandomState, n: int, extra: int = 20) -> tuple[np.ndarray, np.ndarray]:
