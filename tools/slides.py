@@ -131,7 +131,6 @@ def _table(cell: Any, caption: str, *lines: str) -> str:
     kept = [i for i, name in enumerate(head) if i == 0 or name in names]
     rows = [head, ["---"] * len(head), *(row for row in body if row[0] in names)]
     table = "\n".join(f"| {' | '.join(names.get(row[i], row[i]) for i in kept)} |" for row in rows)
-    table = re.sub(r"(?<=\| )-(?=[\d.])", "\N{MINUS SIGN}", table)
     return f"<figure>{_markdown.render(table)}<figcaption>{_markdown.renderInline(caption)}</figcaption></figure>"
 
 

@@ -70,5 +70,6 @@ def test_radii_at_which_dbscan_finds_the_kinds():
     right = {"right, 2": 1.0, "right, 4": 0.0, "right, 6": 0.0}  # no client has three neighbours of its kind
     assert chapter.radii(distance, group) == pytest.approx({"radius, kinds": 1.5, "radius, both": 3.0} | right)
     distance[2, 3] = distance[3, 2] = 0
-    none = dict.fromkeys(right, 0.0)
-    assert chapter.radii(distance, group) == pytest.approx({"radius, kinds": 1.5, "radius, both": 0.0} | none)
+    assert chapter.radii(distance, group) == pytest.approx(
+        {"radius, kinds": 1.5, "radius, both": 0} | dict.fromkeys(right, 0)
+    )

@@ -14,22 +14,16 @@ def finds(often, way, radius=None):
     """DBSCAN finds exactly the two kinds, so many times in ten: at this radius, or at some."""
 
     def found(read):
-        if radius is None:
-            return values(read(NAME), HILLS[1], way, "right, 2")
-        two = (values(read(NAME), HILLS[1], way, f"radius, {what}") for what in ("kinds", "both"))
-        return (kinds <= radius < both for kinds, both in zip(*two, strict=True))
+        some, *two = (values(read(NAME), HILLS[1], way, at) for at in ("right, 2", "radius, kinds", "radius, both"))
+        return (kinds <= radius < both for kinds, both in zip(*two, strict=True)) if radius else some
 
     return so_many(often, 10, found)
 
 
-def no_other(way):
-    """More neighbours find the kinds in no further federation."""
-
-    def found(read):
-        two, *more = (values(read(NAME), HILLS[1], way, f"right, {m}") for m in (2, 4, 6))
-        return (b <= a for some in more for a, b in zip(two, some, strict=True))
-
-    return so_many(20, 20, found)
+def no_other(read):
+    """More neighbours find the kinds in no further federation, by either distance."""
+    right = {(w, m): values(read(NAME), HILLS[1], w, f"right, {m}") for w in (COSINE, LEARNED) for m in (2, 4, 6)}
+    return all(b <= a for (w, _), some in right.items() for a, b in zip(right[w, 2], some, strict=True))
 
 
 CLAIMS = {
@@ -80,7 +74,7 @@ CLAIMS = {
     ),
     "A radius of 1/2 is right in all six": finds(6, COSINE, 0.5),
     "and 1/2 is right in one. Requiring three or five neighbours helps in no further federation": every(
-        finds(1, LEARNED, 0.5), no_other(COSINE), no_other(LEARNED)
+        finds(1, LEARNED, 0.5), no_other
     ),
     "| has a right radius in six of ten federations | has one in three of ten |": every(
         finds(6, COSINE), finds(3, LEARNED)

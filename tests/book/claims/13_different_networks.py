@@ -4,9 +4,8 @@ from book.claiming import HOLDS, OPPOSITE, UNDECIDED, beats, every, mean, printe
 
 PAGE = "notebooks/13_different_networks.ipynb"
 MANY, FEW = "different_networks", "different_networks_few"
-CONV, DENSE = "convolutional, 60", "dense, 60"
+CONV, DENSE, ACROSS = "convolutional, 60", "dense, 60", "LG-FedAvg across designs"
 EMBEDDINGS, OUTPUTS, BOTH = "small embeddings", "small outputs", "FedProto, small outputs"
-ACROSS = "LG-FedAvg across designs"
 HIGHER, RATES = "alone, rate 0.4", ("0.03", "0.1", "0.2", "0.4")
 
 
