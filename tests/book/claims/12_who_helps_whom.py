@@ -39,22 +39,23 @@ CLAIMS = {
         beats(HILLS, f"{ALONE}, all rows", ALONE, "R2", seeds=10, points="35 ± 7"),
         beats(HILLS, f"{COSINE}, all rows", f"{ALONE}, all rows", "R2", seeds=7, points="6 ± 4"),
     ),
-    "(24 client runs before clustering, not 206), and with DBSCAN loses nothing on average. It leads the predictor "
-    "by 0.09 ± 0.13 (DBSCAN: 0.20 ± 0.13).": every(
-        says(UNDECIDED, HILLS, f"{COSINE}, radius", COSINE, "R2", within=0.02, half=0.05),
+    "(24 client runs before clustering, not 206). It leads the predictor by 0.09 ± 0.13, which may be chance, and with "
+    "DBSCAN by 0.20 ± 0.13.": every(
         says(UNDECIDED, HILLS, COSINE, LEARNED, "R2", points="9 ± 13"),
         says(HOLDS, HILLS, f"{COSINE}, radius", f"{LEARNED}, radius", "R2", points="20 ± 13"),
     ),
-    "averages 0.75 for the cosine and 0.67 for the predictor, which in some is no better than guessing. The cosine's "
-    "lead, 0.07 ± 0.11, may be chance. Knowing the kinds gives 0.80": every(
+    "averages 0.75 for the cosine and 0.67 for the predictor, and in some the one or the other is no better than "
+    "guessing. The cosine's lead, 0.07 ± 0.11, may be chance.": every(
         printed(HILLS, {COSINE: "0.75", LEARNED: "0.67", TRUE: "0.80", "measured again": "0.78"}, LOSSES),
         says(UNDECIDED, HILLS, COSINE, LEARNED, LOSSES, points="7 ± 11"),
+        lambda read: all(min(values(read(NAME), HILLS[1], way, LOSSES)) < 0.5 for way in (COSINE, LEARNED)),
     ),
-    "Measuring the same pairs again, from another initialisation, gives 0.78. So the cosine comes close": says(
+    "Knowing the kinds gives 0.80, and measuring the same pairs again, from another initialisation, 0.78. The cosine "
+    "is not measurably below either.": says(
         UNDECIDED, HILLS, COSINE, (TRUE, "measured again"), LOSSES, within=0.06, half=0.1
     ),
-    "which pairs gain is hardly repeatable. A second measurement reaches an AUC of only 0.55 ± 0.06. The cosine's, "
-    "0.39 ± 0.08, is even": every(
+    "which pairs gain is hardly repeatable. A second measurement reaches an AUC of only 0.55 ± 0.06, the "
+    "predictor 0.51 ± 0.11 and the cosine 0.39 ± 0.08.": every(
         says("", BOWLS, LEARNED, 0.5, LOSSES, points="1 ± 11"),
         says("", BOWLS, "measured again", 0.5, LOSSES, points="5 ± 6"),
         says(OPPOSITE, BOWLS, COSINE, 0.5, LOSSES, points="-11 ± 8"),
@@ -63,12 +64,12 @@ CLAIMS = {
         printed(BOWLS, {"all together": "0.58", ALONE: "0.35"}, "R2"),
         beats(BOWLS, "all together", ALONE, "R2", seeds=9),
     ),
-    "In milder ones, cosines [mostly find the kinds](../book/reproduction/fedsgcnn.md).": every(
+    "In milder conflicts, cosines [mostly find the kinds](../book/reproduction/fedsgcnn.md).": every(
         beats(("planted_transfer", "dose 0.5"), "cosine, 100 epochs", "standalone", "R2"),
         nobody_reads,
         says("", QUARTER, "true groups", "standalone", "R2", within=0.01),
     ),
-    "It adds 0.10 ± 0.09 to the $R^2$ of the predictor's clusters, and nothing measurable to the cosine's.": every(
+    "it adds 0.10 ± 0.09 to the predictor's $R^2$, and nothing measurable to the cosine's.": every(
         says(HOLDS, HILLS, LEARNED, f"{LEARNED}, radius", "R2", points="10 ± 9"),
         says(UNDECIDED, HILLS, COSINE, f"{COSINE}, radius", "R2", within=0.02, half=0.05),
     ),
@@ -85,7 +86,6 @@ CLAIMS = {
 }
 
 GIVEN = [
-    "(For experiment 1, it is (49 + 10/2)/59 = 0.92, as ties count one half.)",
     "would the AUC for harm be 1, 0.9 or 0.5 there?",
     "Now Eq. 4.1 for client 0, once with",
 ]
