@@ -22,15 +22,11 @@ WHOLE = every(
 )
 
 
-def paid(often, of, alike):
-    """In so many runs whose mean cosine is, or is not, at least one half, a pair model beat an own model."""
-
-    def found(read):
-        for runs in read(ANGLES).values():
-            three = (values(runs, n) for n in ("cosine", "pair model", "own model"))
-            yield from (pair > own for cosine, pair, own in zip(*three, strict=True) if (cosine >= 0.5) == alike)
-
-    return so_many(often, of, found)
+def brought(read, alike):
+    """What sharing brings, in points, in each run whose mean cosine is, or is not, at least one half."""
+    for runs in read(ANGLES).values():
+        three = zip(*(values(runs, n) for n in ("cosine", "pair model", "own model")), strict=True)
+        yield from (100 * (pair - own) for cosine, pair, own in three if (cosine >= 0.5) == alike)
 
 
 CLAIMS = {
@@ -71,7 +67,13 @@ CLAIMS = {
         lag((ANGLES, "30"), "pair model", "own model", points="-5.4 ± 4.9"),
         average(0.405, 0.415, ANGLES, "30", "cosine"),
     ),
-    "one half, sharing paid in 18, and of the forty others in three": every(paid(18, 20, True), paid(3, 40, False)),
+    "one half, sharing paid in 18, and of the forty others in three": every(
+        so_many(18, 20, lambda read: (points > 0 for points in brought(read, True))),
+        so_many(3, 40, lambda read: (points > 0 for points in brought(read, False))),
+    ),
+    "Where the rule errs, it costs at most 6.2 points.": lambda read: (
+        round(min(brought(read, True)), 1) == -6.2 and max(brought(read, False)) < 6.2
+    ),
     "it is at least 0.63 (0.67 on average), and with either of the other angles never above −0.2. A "
     "stranger's cosines are within 0.21 of zero.": every(
         printed((MATRIX, "rare twins"), {"neighbour, cosine": "0.67"}),
@@ -93,4 +95,4 @@ CLAIMS = {
     ),
 }
 
-GIVEN = ["here with a cosine of about 0.6", "Where the rule errs, it costs at most 6.2 points."]
+GIVEN = ["here with a cosine of about 0.6"]
