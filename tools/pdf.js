@@ -130,7 +130,7 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
   const soft = [], text = document.createTreeWalker(article, NodeFilter.SHOW_TEXT), one = document.createRange();
   while (text.nextNode()) {
     const node = text.currentNode, code = places?.[`${self}#folded-code`];
-    if (!node.parentElement.closest("pre, mjx-container, svg")) node.data = node.data.replace(/ ± /g, "\u00a0±\u00a0").replace(/(\d) %/g, "$1\u00a0%").replace(/\b(Experiment|Table|Eq\.|Figure) (?=\d)/g, "$1\u00a0");
+    if (!node.parentElement.closest("pre, mjx-container, svg")) node.data = node.data.replace(/ ± /g, "\u00a0±\u00a0").replace(/(\d) %/g, "$1\u00a0%");
     if (!node.parentElement.closest("p") || node.parentElement.closest("figure, table, code, mjx-container, .fedlib, .cell_output, .lives, .solution")) continue;
     if (code) node.data = node.data.replace(/\bfolded cell\b/, `folded cell (p.\u00a0${code})`);
     node.data = node.data.replace(/[A-Za-z]{7,}/g, (word) => breaks[word] ?? word);
