@@ -141,10 +141,7 @@ def test_clients_draw_from_the_pool_of_their_group():
 # ---- plants ----
 
 
-CHANGES = {
-    "scale": lambda y, strength: y * math.exp(-2 * strength),
-    "sign": lambda y, strength: -y if strength else y,
-}
+CHANGES = {"scale": lambda y, strength: y * math.exp(-2 * strength), "sign": lambda y, strength: -y if strength else y}
 
 
 @pytest.mark.parametrize("kind", PLANTS)

@@ -21,8 +21,7 @@ CLAIMS = {
     "The rule by lengths split in four of five and lost accuracy each time, so *always* does not hold.": lengths_cost,
     "it found the groups in 38 of 45 runs.": found(38, 45, "cfl_rule_unseen", "new photos", least=1),
     "it splits and loses about twelve points on all digits.": every(
-        between(1, 39, NAME, SKEWED, "splits"),
-        beats(NAME, "FedAvg, label skew", SKEWED, EVERYTHING, points="12"),
+        between(1, 39, NAME, SKEWED, "splits"), beats(NAME, "FedAvg, label skew", SKEWED, EVERYTHING, points="12")
     ),
     "On own mixes, the difference is not significant.": every(
         level(NAME, SKEWED, "FedAvg, label skew", OWN), between(0.8, 1, NAME, SKEWED, OWN)

@@ -304,8 +304,7 @@ CLAIMS = {
     ),
     "mixing brings the former 7.3 points and costs the latter 6.6": every(mixing_for_twins, mixing_for_strangers),
     "alike nothing measurable after 50 rounds and 2.0 points after 100, and the others nothing measurable.": every(
-        found_twins,
-        rare(partial(unsure, half=0.04), PACED_OWN, OWN_CLIENTS, "strangers", {50: "", 100: ""}),
+        found_twins, rare(partial(unsure, half=0.04), PACED_OWN, OWN_CLIENTS, "strangers", {50: "", 100: ""})
     ),
     "With the steps of full pace, but no mixture, nothing measurable changes.": every(
         *(rare(unsure, FULL, "modules", kind, {50: "", 100: ""}) for kind in ("twins", "strangers"))
