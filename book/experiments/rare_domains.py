@@ -47,7 +47,7 @@ NETWORK = models.CNN((1, 14, 14), (4, 8), (32, 10), 3, 1, pool=1, strides=(2, 2)
 TRAINING = {"lr": 0.2, "batch_size": 10, "epochs": 2}
 SETTINGS = {"digits": 4000, "clients": 40, "cohort": 10, "rounds": [50, 100], "graph from": 25}
 SETTINGS |= {"seed": 100, "seeds": 10}
-LONGER = SETTINGS | {"rounds": [12, 25, 50, 100, 200]}
+EARLY, LONGER = (SETTINGS | {"rounds": t} for t in ([50], [12, 25, 50, 100, 200]))
 ANGLES = SETTINGS | {"rounds": [50], "degrees": [10, 20, 30, 45, 60, 90], "seed": 200}
 TURNS |= {f"rare {d}": {"degrees": (0, d, 180, 180 + d), "shares": RARE} for d in ANGLES["degrees"]}
 
@@ -174,19 +174,26 @@ def measure(settings: dict[str, Any], keep: running.Keep, arms: Sequence[str]) -
 def taken(name: str, turns: str, settings: dict[str, Any], seed: int) -> dict[str, float]:
     """What a rare domain would take by A of each kind of domain, from modules that were trained without a graph.
 
-    Also the cosine of its module's change with that of each kind, and of how many the chapter's rule finds the partner.
+    Also the cosine of its module's change with that of each kind, and how far these changes and the starts are apart;
+    how far modules moved; of how many the largest cosine is with the neighbour, and of how many the rule is right.
     """
     data, test, group = deal(settings, TURNS[turns], seed)
     modules, w = method(name, data, group, 0), weights(test, group)
     _, state = followed(modules, data, test, w, settings["rounds"], settings["cohort"], seed=seed, progress=False)
     V, start = to_matrix(row(state.modules, 0)), to_matrix(part(modules.net.init(seed), "V"))
-    both = {"": domain_adjacency(V), ", cosine": cosine_similarity(V - start)}
-    most, partner = both[", cosine"].clone().fill_diagonal_(-1)[[1, 3]].max(1)
+    change = V - start
+    all_of = {"": domain_adjacency(V), ", cosine": cosine_similarity(change)}
+    all_of |= {", changes apart": torch.cdist(change, change), ", starts apart": torch.cdist(start, start)}
+    most, partner = all_of[", cosine"].clone().fill_diagonal_(-1)[[1, 3]].max(1)
     chosen = torch.where(most >= 0.5, partner, torch.tensor([1, 3]))
     right = (chosen == torch.tensor([0, 2] if turns == "rare twins" else [1, 3])).double().mean()
     kinds = {"neighbour": (0, 2), "opposite": (2, 0), "other rare": (3, 1)}  # of domains 1 and 3
-    found = {kind + what: float(M[[1, 3], of].mean()) for what, M in both.items() for kind, of in kinds.items()}
-    return {name: round(value, 4) for name, value in (found | {"rule": float(right)}).items()}
+    found = {kind + what: float(M[[1, 3], of].mean()) for what, M in all_of.items() for kind, of in kinds.items()}
+    found |= {
+        f"{kind}, moved": float(change[of].norm(dim=1).mean()) for kind, of in (("common", [0, 2]), ("rare", [1, 3]))
+    }
+    found |= {"rule": float(right), "found": float((partner == torch.tensor([0, 2])).double().mean())}
+    return {name: round(value, 4) for name, value in found.items()}
 
 
 def measure_matrix(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
@@ -200,9 +207,9 @@ def measure_matrix(settings: dict[str, Any], keep: running.Keep) -> dict[str, An
 
 def at_angle(degrees: int, settings: dict[str, Any], seed: int) -> dict[str, float]:
     """The cosine of a rare angle with its neighbour, and accuracies alone and in a pair."""
-    cosine = taken("modules", f"rare {degrees}", settings, seed)["neighbour, cosine"]
+    told = taken("modules", f"rare {degrees}", settings, seed)
     served = {name: scores(name, f"rare {degrees}", settings, seed)["rare, 50"] for name in OWN}
-    return {"cosine": cosine} | served
+    return {"cosine": told["neighbour, cosine"], "found": told["found"]} | served
 
 
 def measure_angles(settings: dict[str, Any], keep: running.Keep) -> dict[str, Any]:
@@ -237,7 +244,5 @@ PRESETS = {
     "angles": running.Experiment(
         "rare_domains_angles", ANGLES, measure_angles, partial(probe, [*OWN, "modules"], ["rare 45"]), ("mnist5k",)
     ),
-    "matrix": running.Experiment(
-        "rare_domains_matrix", SETTINGS | {"rounds": [50]}, measure_matrix, AVERAGED, ("mnist5k",)
-    ),
+    "matrix": running.Experiment("rare_domains_matrix", EARLY, measure_matrix, AVERAGED, ("mnist5k",)),
 }

@@ -522,6 +522,11 @@ def modules_and_graph() -> Figure:
     return _drawing("modules")
 
 
+def paces_of_modules() -> Figure:
+    """Changes of modules that move equally far, or do not. It has no script."""
+    return _drawing("paces")
+
+
 def network_as_graph() -> Figure:
     """A network of three neurons, and its graph. It has no script."""
     return _drawing("graph")
