@@ -1,11 +1,16 @@
 // What a sheet of paper needs and a screen does not. `part` is the part of the book that the page belongs to, and `place` the
 // address of the book, if it has been published. `sheets` come before the page, and `places` has the sheets of others and of their sections.
 // `works` are those of the bibliography, by their ids. The function `syllables` says where words may break.
-async ([here, there, part, { place, author, title: book, release }, serif, sheets, places, works]) => {
+async ([here, there, part, { place, repository, author, title: book, release }, serif, sheets, places, works]) => {
   const article = document.querySelector("article");
   for (const [face, style] of [["Regular", "normal"], ["It", "italic"]])
     document.fonts.add(await new FontFace("Book Serif", `url(${serif}/SourceSerifPro-${face}.ttf)`, { style }).load());
   await Promise.all([document.fonts.ready, window.MathJax?.startup?.promise]);
+  // Without an address of its own, the book names none.
+  if (!place) {
+    for (const a of document.links) if (a.href.includes(repository.replace("https://github.com", ""))) a.replaceWith(...a.childNodes);
+    for (const pre of document.querySelectorAll("article pre")) if (pre.textContent.includes(repository)) pre.innerHTML = pre.innerHTML.replaceAll(repository, "ADDRESS");
+  }
   const self = location.href.replace(here, "").split(".html")[0], cited = new Set();
   for (const a of document.links) {
     if (a.getAttribute("href").startsWith("#")) continue;
@@ -116,14 +121,10 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
     if (line.style.breakAfter) continue;
     if (near || /^([\s)\]}]|else|elif|$)/.test(next) || /^@/.test(line.textContent)) line.style.breakAfter = "avoid";
   }
-  // A long name in a table breaks after a point or a line, and a last column of sentences has nearly half of the table.
+  // A long name in a table breaks after a point or a line.
   for (const code of document.querySelectorAll("article td :is(code, a.reference)")) code.innerHTML = code.innerHTML.replace(/([._])(?=\w)(?![^<]*>)/g, "$1<wbr>");
-  for (const table of document.querySelectorAll("article table:not(.fedlib *)")) {
-    const last = [...table.querySelectorAll("tbody td:last-child")];
-    if (table.querySelector("tr > :nth-child(3)") && last.reduce((sum, td) => sum + td.textContent.length, 0) > 60 * last.length) for (const td of last) td.style.width = "45%";
-  }
   // A name or two words at the head of a row stay on one line, and so does a short word elsewhere.
-  for (const head of document.querySelectorAll("article tbody tr > *")) if (head.textContent.trim().length < (head.matches(":first-child") ? 20 : 12)) head.style.whiteSpace = "nowrap";
+  for (const head of document.querySelectorAll("article tbody tr > *")) if (head.textContent.trim().length < (head.matches(":first-child") ? 20 : 12)) head.classList.add("one-line");
 
   // The folded code has a sheet, and words may break at the end of a line. Hyphens that break none go before they are printed, since no word with one could be found.
   const breaks = await syllables([...new Set(article.innerText.match(/[A-Za-z]{7,}/g))]);
@@ -142,10 +143,53 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
     return one.getBoundingClientRect();
   };
 
-  // Columns of a sheet's size break as the sheets do, which shows where each part of the page will stand.
   const tall = (251 / 25.4) * 96, wide = (150 / 25.4) * 96;
   const columns = document.head.appendChild(document.createElement("style"));
-  columns.textContent = "#hints-and-solutions { break-before: column; } article { columns: 150mm; column-gap: 0; column-fill: auto; height: 251mm; width: 150mm; }";
+  columns.textContent = "article { width: 150mm; }";
+  // Code with a line that is too long for the sheet has smaller letters, if they need not be very small.
+  for (const pre of document.querySelectorAll("article pre:not(.fedlib *)")) {
+    const room = pre.clientWidth - 17; // less what is left and right of a line
+    pre.classList.add("whole");
+    const size = parseFloat(getComputedStyle(pre).fontSize) * Math.min(1, room / (pre.offsetWidth - 17));
+    pre.classList.remove("whole");
+    if (size > 8.9) pre.style.setProperty("font-size", `${size}px`, "important");
+  }
+  // Where the sheet is too narrow for a table, it has smaller letters and may break code, and if need be also words after its first column.
+  // The columns are as wide as makes it lowest: they give to each other while that helps.
+  for (const table of document.querySelectorAll("article table:not(.fedlib *)")) {
+    const all = table.parentElement.clientWidth, heads = [...table.rows[0].cells];
+    table.querySelector("colgroup")?.remove();
+    for (const head of heads) head.style.width = "auto";
+    for (const much of ["wide", "wider"]) if (table.offsetWidth > all + 1) table.classList.add(much);
+    if (table.querySelector("[colspan]")) continue;
+    const widths = (width) => ((table.style.width = width), heads.map((head) => head.getBoundingClientRect().width));
+    const most = widths("max-content"), least = widths("1px"), now = widths("100%");
+    table.style.removeProperty("width");
+    if (most.reduce((a, b) => a + b) <= all || least.reduce((a, b) => a + b) > all) continue;
+    const cells = [...table.querySelectorAll("td > p")];
+    const height = (tried) => {
+      heads.forEach((head, i) => head.style.setProperty("width", `${(100 * tried[i]) / all}%`, "important"));
+      return table.offsetHeight + cells.reduce((sum, cell) => sum + cell.offsetHeight, 0) / 1e5; // of two that are alike, the one with fewer lines
+    };
+    table.classList.add("fitted-columns");
+    let low = height(now);
+    for (let step = all / 8; step > 4; step /= 2)
+      for (let better = true; better; ) {
+        better = false;
+        for (const i of now.keys())
+          for (const j of now.keys()) {
+            const tried = now.with(i, now[i] - step);
+            tried[j] += step;
+            if (i === j || tried[i] < least[i] || height(tried) >= low) continue;
+            [low, better] = [height(tried), true];
+            now.splice(0, now.length, ...tried);
+          }
+      }
+    height(now);
+  }
+
+  // Columns of a sheet's size break as the sheets do, which shows where each part of the page will stand.
+  columns.textContent = "article { columns: 150mm; column-gap: 0; column-fill: auto; height: 251mm; width: 150mm; }";
   const at = (e, end) => {
     const from = article.getBoundingClientRect(), box = [...e.getClientRects()].at(end ? -1 : 0);
     return { sheet: Math.round((box.left - from.left) / wide - 0.3), y: (box[end ? "bottom" : "top"] - from.top) / tall };
@@ -154,9 +198,6 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
     do e = e[side]; while (e && !e.getClientRects().length);
     return e;
   };
-  // Where the sheet is too narrow for a table, it has smaller letters and may break code, and if need be also words after its first column.
-  for (const table of document.querySelectorAll("article table:not(.fedlib *)"))
-    for (const much of ["wide", "wider"]) if (table.offsetWidth > table.parentElement.clientWidth + 1) table.classList.add(much);
   for (const text of document.querySelectorAll("article section > p")) {
     if (!text.textContent.startsWith("What to see")) continue;
     text.classList.add("see");
@@ -200,22 +241,15 @@ async ([here, there, part, { place, author, title: book, release }, serif, sheet
     if (at(part).sheet !== at(part, true).sheet && at(part).y > from) part.style.setProperty("break-inside", "avoid", "important");
   };
   const figures = [...document.querySelectorAll("article .cell_output:has(figure)")].map((figure) => [figure, figure.closest("div.cell")]);
-  // A few lines do not take a sheet of their own, at the end or before the solutions, if the others have room for them.
-  const tails = [article.lastElementChild, exercises && seen(answers, "previousElementSibling")].filter(Boolean);
+  // A few lines do not take a sheet of their own at the end, if the others have room for them.
   const laid = (height) => {
     article.style.lineHeight = height;
     for (const [figure, cell] of figures) cell.after(figure);
     for (const e of article.querySelectorAll(".cell_output:has(figure), .cell_input, section > div[class*=highlight-], table:not(.fedlib *)"))
-      e.matches(".cell_output") ? fill(e) : keep(e, e.matches("table") ? 0.75 : 0.9);
-    return article.scrollWidth < 1.5 * wide ? 0 : tails.filter((e) => at(e, true).y < 0.3).length;
+      e.matches(".cell_output") ? fill(e) : keep(e, e.matches("table") ? 0.85 : 0.9);
+    return article.scrollWidth > 1.5 * wide && at(article.lastElementChild, true).y < 0.3;
   };
-  let best = "", least = Infinity;
-  for (const height of ["", 1.43, 1.41, 1.39, 1.37]) {
-    const white = laid(height);
-    if (white < least) [best, least] = [height, white];
-    if (!white) break;
-  }
-  if (least) laid(best);
+  if (!["", 1.43, 1.41, 1.39, 1.37].some((height) => !laid(height))) laid("");
   for (const node of soft)
     for (let i = node.data.length - 1; node.isConnected && (i = node.data.lastIndexOf("\u00ad", i)) > 0; i--)
       if (edge(node, i - 1).right <= edge(node, i + 1).left + 1) node.deleteData(i, 1);
