@@ -148,11 +148,11 @@ async ([here, there, part, { place, repository, author, title: book, release }, 
   columns.textContent = "article { width: 150mm; }";
   // Code with a line that is too long for the sheet has smaller letters, if they need not be very small.
   for (const pre of document.querySelectorAll("article pre:not(.fedlib *)")) {
-    const room = pre.clientWidth - 17; // less what is left and right of a line
+    const room = pre.clientWidth - 19; // less what is left and right of a line, and a little
     pre.classList.add("whole");
-    const size = parseFloat(getComputedStyle(pre).fontSize) * Math.min(1, room / (pre.offsetWidth - 17));
+    const fits = room / (pre.offsetWidth - 17), size = parseFloat(getComputedStyle(pre).fontSize) * fits;
     pre.classList.remove("whole");
-    if (size > 8.9) pre.style.setProperty("font-size", `${size}px`, "important");
+    if (fits < 1 && size > 8.9) pre.style.setProperty("font-size", `${size}px`, "important");
   }
   // Where the sheet is too narrow for a table, it has smaller letters and may break code, and if need be also words after its first column.
   // The columns are as wide as makes it lowest: they give to each other while that helps.

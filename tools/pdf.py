@@ -105,8 +105,9 @@ def terms(places: Iterable[str]) -> dict[str, str]:
     bold = re.findall(r"#\*\*([a-z-]+ [a-z -]+(?<!s))$", "\n".join(places), re.M)
     found = {}
     for term in [*words, *", ".join(methods).split(", "), *bold]:
-        said = re.sub("(?<=[A-Z])(?=[A-Z][a-z])", "-?", re.escape(term))  # LGFedAvg is also LG-FedAvg
-        if not any(re.fullmatch(said, other, re.I) for other in found):
+        # LGFedAvg is also LG-FedAvg, and what follows in brackets may be left out.
+        said = re.sub(r"(\\ \\\(.+)", r"(?:\1)?", re.sub("(?<=[A-Z])(?=[A-Z][a-z])", "-?", re.escape(term)))
+        if not any(re.fullmatch(said, other, re.I) or re.fullmatch(rule, term, re.I) for other, rule in found.items()):
             found[term] = rf"(?<![\w-]){said}s?(?![\w-])"
     return dict(sorted(found.items(), key=lambda item: item[0].lower()))
 
