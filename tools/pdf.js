@@ -121,7 +121,8 @@ async ([here, there, part, { place, repository, author, title: book, release }, 
     if (line.style.breakAfter) continue;
     if (near || /^([\s)\]}]|else|elif|$)/.test(next) || /^@/.test(line.textContent)) line.style.breakAfter = "avoid";
   }
-  // A long name in a table breaks after a point or a line.
+  // A long name in a table breaks after a point or a line, and one with signs of plus after these.
+  for (const cell of document.querySelectorAll("article td")) if (/\w\+\w/.test(cell.textContent)) cell.innerHTML = cell.innerHTML.replace(/(\w\+)(?=\w)(?![^<]*>)/g, "$1<wbr>");
   for (const code of document.querySelectorAll("article td :is(code, a.reference)")) code.innerHTML = code.innerHTML.replace(/([._])(?=\w)(?![^<]*>)/g, "$1<wbr>");
   // A name or two words at the head of a row stay on one line, and so does a short word elsewhere.
   for (const head of document.querySelectorAll("article tbody tr > *")) if (head.textContent.trim().length < (head.matches(":first-child") ? 20 : 12)) head.classList.add("one-line");
@@ -224,8 +225,9 @@ async ([here, there, part, { place, repository, author, title: book, release }, 
       const end = at(before, true), passed = "p, ul, ol, div.math";
       if (at(figure).sheet === end.sheet || end.y > 0.9) return;
       let text = next(figure);
+      if (text?.matches("h2, h3") && end.y < 0.75) text = next(text);
       while (text?.matches(passed) && !ends(text)) text = next(text);
-      if (!text?.matches(passed) || /^Predict/.test(text.textContent) || (end.y > 0.78 && /^What to see/.test(text.textContent))) return;
+      if (!text?.matches(passed) || /^(Predict|Exercise|Hints and)/.test(text.textContent) || (end.y > 0.78 && /^What to see/.test(text.textContent))) return;
       const home = document.createComment("");
       figure.replaceWith(home);
       text.after(figure);
@@ -253,8 +255,10 @@ async ([here, there, part, { place, repository, author, title: book, release }, 
   for (const node of soft)
     for (let i = node.data.length - 1; node.isConnected && (i = node.data.lastIndexOf("\u00ad", i)) > 0; i--)
       if (edge(node, i - 1).right <= edge(node, i + 1).left + 1) node.deleteData(i, 1);
-  const found = Object.fromEntries([...article.querySelectorAll(":is(section, dt, .citation, .solution, details)[id]")].filter((e) => e.getClientRects().length).map((e) => [e.id, at(e).sheet]));
-  for (const e of article.querySelectorAll("span[id]")) if (!e.textContent && e.parentElement.getClientRects().length) found[e.id] = at(e.parentElement).sheet;
+  // A section may begin at the foot of a sheet with nothing, and its heading on the next.
+  const head = (e) => (e.matches("section, details") && e.querySelector("summary, h1, h2, h3, h4")) || e;
+  const found = Object.fromEntries([...article.querySelectorAll(":is(section, dt, .citation, .solution, details)[id]")].filter((e) => e.getClientRects().length).map((e) => [e.id, at(head(e)).sheet]));
+  for (const e of article.querySelectorAll("span[id]")) if (!e.textContent && e.parentElement.getClientRects().length) found[e.id] = at(head(e.parentElement)).sheet;
   // The words that a chapter has in bold, where it has them first.
   if (exercises)
     for (const e of [...document.querySelectorAll("article section > :is(p, ul, ol) strong")].reverse()) {
@@ -266,7 +270,7 @@ async ([here, there, part, { place, repository, author, title: book, release }, 
   for (const a of article.querySelectorAll('a[href^="#"]')) {
     const to = document.getElementById(decodeURIComponent(a.hash.slice(1))), own = `${self.replaceAll("/", "-")}-${to?.id}`;
     if (!to) continue;
-    if (!document.getElementById(own)) (to.querySelector("summary") ?? to).prepend(Object.assign(document.createElement("span"), { id: own }));
+    if (!document.getElementById(own)) head(to).prepend(Object.assign(document.createElement("span"), { id: own }));
     a.href = `#${own}`;
   }
   columns.remove();
