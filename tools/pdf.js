@@ -153,7 +153,7 @@ async ([here, there, part, { place, repository, author, title: book, release }, 
     pre.classList.add("whole");
     const fits = room / (pre.offsetWidth - 17), size = parseFloat(getComputedStyle(pre).fontSize) * fits;
     pre.classList.remove("whole");
-    if (fits < 1 && size > 8.9) pre.style.setProperty("font-size", `${size}px`, "important");
+    if (fits < 1 && size > 8.5) pre.style.setProperty("font-size", `${size}px`, "important");
   }
   // Where the sheet is too narrow for a table, it has smaller letters and may break code, and if need be also words after its first column.
   // The columns are as wide as makes it lowest: they give to each other while that helps.
