@@ -1,10 +1,11 @@
-"""The drawings of a split in chapter 6 and of a network as a graph in chapter 12 say what fedlib computes."""
+"""The drawings of a split, of modules that change, and of a network as a graph say what was computed."""
 
 import re
+from statistics import mean
 
 import torch
 
-from book import figures
+from book import figures, results
 from fedlib.server.clusters import bipartition
 from fedlib.server.model_graph import model_graph
 
@@ -26,3 +27,13 @@ def test_the_drawn_split_is_the_one_that_cfl_chooses():
     assert int((alpha == 0).sum()) == 0 and torch.linalg.eigvalsh(alpha).min() > -0.1
     found = bipartition(alpha)
     assert found.assignment.tolist() == [0, 0, 1, 1] and f"largest: {found.objective:.1f}, chosen" in html
+
+
+def test_the_drawn_changes_of_modules_are_the_stored_ones():
+    stored, html = results.load("rare_domains_matrix")["figures"], figures.paces_of_modules().html
+    names = "neighbour, changes apart", "other rare, changes apart", "common, moved", "rare, moved", "rare, moved"
+    for drawn, runs in zip(html.split("</svg>"), ("rare twins", "rare twins, own clients"), strict=False):
+        told = [mean(stored[runs][name].values()) for name in names]
+        lines = torch.tensor([[*map(float, ends)] for ends in re.findall(r"M(\S+) (\S+)L(\S+) (\S+)\" ", drawn)])
+        assert torch.allclose((lines[:, :2] - lines[:, 2:]).norm(dim=1) / 20, torch.tensor(told), atol=0.04)
+        assert re.findall(r">(\d\.\d)<", drawn) == [f"{gap:.1f}" for gap in told[:2]]
