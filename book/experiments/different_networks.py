@@ -9,7 +9,7 @@ rounds. "FedAvg within a design" averages the networks of each architecture, "LG
 layers of all networks. With "own prototypes", each client is a federation with FedProto for itself. With "small
 embeddings" or "small outputs", the mean square of these numbers is added to the loss, in place of a pull or to
 FedProto's. The pull and both penalties also have a third of the weight, or three times as much. Clients alone,
-FedProto and both penalties also train at other rates. That preset takes an hour on one core.
+FedProto, own prototypes and both penalties also train at other rates. That preset takes an hour on one core.
 """
 
 from collections.abc import Sequence
@@ -36,7 +36,7 @@ KINDS = "dense", "convolutional"
 METHODS = "alone", "FedProto"
 EMBEDDINGS, OUTPUTS, OWN = "small embeddings", "small outputs", "own prototypes"
 WITHIN, ACROSS = "FedAvg within a design", "LG-FedAvg across designs"
-RATES = [f"{m}, rate {r}" for m in (*METHODS, EMBEDDINGS, OUTPUTS) for r in ("0.03", "0.1", "0.2", "0.4")]
+RATES = [f"{m}, rate {r}" for m in (*METHODS, EMBEDDINGS, OUTPUTS, OWN) for r in ("0.03", "0.1", "0.2", "0.4")]
 WEIGHTS = f"FedProto, {OUTPUTS}", *(f"{m}, weight {w}" for m in ("FedProto", EMBEDDINGS, OUTPUTS) for w in ("0.3", "3"))
 CONTROLS = WITHIN, ACROSS, OWN, EMBEDDINGS, OUTPUTS, *WEIGHTS, *RATES
 LAST = [[f"{i}.{kind}" for i in two] for two in (("0.3", "1.9"), ("0.4", "1.10")) for kind in ("weight", "bias")]
@@ -101,9 +101,9 @@ def loss_in(method: str, net: PrototypeNet, lam: float) -> Any:
 
 def predictions(method: str, data: ClientData, x: Tensor, rounds: int, seed: int, **how: Any) -> Tensor:
     """What each client's network says of the images (K, images, 10)."""
-    if method == OWN:
-        each = [predictions(METHODS[1], data[[k]], x, rounds, seed, **how) for k in range(len(data))]
-        return torch.cat(each)
+    if method.startswith(OWN):
+        name = method.replace(OWN, METHODS[1])
+        return torch.cat([predictions(name, data[[k]], x, rounds, seed, **how) for k in range(len(data))])
     method, _, rate = method.partition(", rate ")
     both, (method, _, weight) = PrototypeNet(networks()), method.partition(", weight ")
     lam, lr = float(weight or 1), float(rate or TRAINING["lr"])
