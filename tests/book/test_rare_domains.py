@@ -57,9 +57,12 @@ def test_what_a_rare_domain_takes_is_named_by_its_angle_to_the_others(turns, mon
     gap = (angle[:, None] - angle).double()
     monkeypatch.setattr(experiment, "domain_adjacency", lambda V: gap**2)
     monkeypatch.setattr(experiment, "cosine_similarity", lambda change: 1 - gap.abs() / 100)  # 10 degrees are alike
+    monkeypatch.setattr(torch, "cdist", lambda a, b: gap.abs())
     found = experiment.taken("modules", turns, experiment.SETTINGS | {"digits": 80, "clients": 20, "rounds": [1]}, 0)
     near, far = (10, 170) if turns == "rare twins" else (90, 90)
     gaps = {"neighbour": (near, near), "opposite": (far, 180 + near), "other rare": (180, 180)}
     squares = {kind: np.square(two).mean() for kind, two in gaps.items()}
     alike = {f"{kind}, cosine": 1 - np.mean(two) / 100 for kind, two in gaps.items()}
-    assert found == pytest.approx(squares | alike | {"rule": 1.0})
+    apart = {f"{kind}, {what} apart": np.mean(two) for kind, two in gaps.items() for what in ("changes", "starts")}
+    assert min(found.pop("common, moved"), found.pop("rare, moved")) > 0
+    assert found == pytest.approx(squares | alike | apart | {"rule": 1.0, "found": 1.0})

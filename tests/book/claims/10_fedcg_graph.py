@@ -41,7 +41,7 @@ CLAIMS = {
         beats(LONGER, "pair model", "modules", "rare twins: rare, 50", "rare twins: rare, 200", seeds=9),
         beats(LONGER, "modules", "own model", "rare twins: rare, 50", "rare twins: rare, 200", seeds=9),
     ),
-    "They still do best with their own model, by 9.5 points after 200 rounds.": OWN_MODEL_LATE,
+    "Strangers still do best with their own model, by 9.5 points after 200 rounds.": OWN_MODEL_LATE,
     "strangers gain 8.5 points after 50 rounds (2.7": rare(
         partial(says, ""), OWN_CLIENTS, "modules", "strangers", {50: "8.5", 100: "2.7"}
     ),
@@ -57,7 +57,7 @@ CLAIMS = {
     ),
     "with full steps 1.1 ± 1.4 points after 50 rounds and 2.0 ± 1.4 after 100": fedcg.found_twins,
     "The whole is not measurably better than $A$ alone": WHOLE,
-    "after 50 rounds about seven points worse than modules": every(
+    "after 50 rounds on average about seven points worse than modules": every(
         rare(lag, "pair model", "modules", "strangers", {50: "-6.9"}),
         says("", LONGER, "pair model", "modules", "rare strangers: rare, 50", points="-7.4"),
     ),
@@ -97,4 +97,4 @@ CLAIMS = {
     ),
 }
 
-GIVEN = ["Up to 45 degrees"]
+GIVEN = ["Up to 45 degrees", "(cosine 0.6)"]

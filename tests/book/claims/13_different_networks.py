@@ -90,7 +90,7 @@ CLAIMS = {
     "Small outputs, which share nothing, lead for both designs": AHEAD,
     "averaging weights is worth far more** (one rate).": bring("FedAvg within a design", "29.7", "22.0", seeds=10),
     "| brings (tuned) | 4.9 points to convolutional networks, 2.2 to dense ones | 7.9 and 3.2 |": TUNED,
-    "For dense networks the largest rate is the best.": TUNED,
+    "For dense networks the largest rate is the best, so": TUNED,
     "For other designs, a penalty on outputs is the control to beat.": beats(
         FEW, OUTPUTS, "FedProto", CONV, DENSE, seeds=9
     ),
