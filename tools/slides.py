@@ -14,13 +14,13 @@ figure NAME
     and two more keep another part below it.
 table CELL
     The table that the cell shows. The block's first line is its caption. Each other line, ``old | new``, keeps a row or
-    a column and gives it a new name; all others are left out.
+    a column under a new name, or shows a kept entry as new; all other rows and columns are left out.
 function NAME
     A function of the notebook, or several. Numbers after the names mark these lines.
 python, text
     A program written for the slide, or one in words.
 
-In a formula, ``\\said{part}{words}`` puts words under a part.
+In a formula, ``\\said{part}{words}`` puts words under a part; ``\\named`` does, too, but they take no width.
 
 A deck is one file that asks nobody for anything: figures, typefaces and MathJax are inside. Printed, each slide is a
 page, with its notes.
@@ -122,11 +122,11 @@ def _function(cells: list[Any], name: str) -> str:
 
 
 def _table(cell: Any, caption: str, *lines: str) -> str:
-    """The rows and columns of a table that the lines name, under their new names."""
+    """The rows and columns of a table that the lines name, under their new names, and entries that they rename."""
     shown = re.findall("<tr.*?</tr>", "".join(notebooks.shown(cell, "text/html")), re.S)
     head, *body = [re.findall("<t[hd].*?>(.*?)</t[hd]>", row, re.S) for row in shown] or [[]]
     names = dict(line.split(" | ") for line in lines)
-    if missing := names.keys() - {row[0] for row in body} - set(head):
+    if missing := names.keys() - {entry for row in [head, *body] for entry in row}:
         raise ValueError(f"the table of cell {cell.id} has no {', '.join(sorted(missing))}")
     kept = [i for i, name in enumerate(head) if i == 0 or name in names]
     rows = [head, ["---"] * len(head), *(row for row in body if row[0] in names)]
