@@ -47,12 +47,12 @@ CLAIMS = {
         rare(partial(unsure, half=0.03), OWN_CLIENTS, "modules", "twins", {50: ""}),
         rare(lag, OWN_CLIENTS, "modules", "twins", {100: ""}),
     ),
-    "costs strangers 12.1 points, with full steps only 3.6 ± 2.0, and nothing measurable after 100 rounds.": every(
+    "strangers 12.1 points after 50 rounds. With full steps it costs 3.6 ± 2.0, and after 100 rounds nothing": every(
         rare(lag, "A", "modules", "strangers", {50: "-12.1"}),
         rare(lag, PACED, "modules", "strangers", {50: "-3.6 ± 2.0"}),
         rare(partial(unsure, half=0.02), PACED, "modules", "strangers", {100: ""}),
     ),
-    "with full steps brings 2.7 ± 1.8 and 1.9 ± 1.3": rare(
+    "only with full steps (2.7 ± 1.8 and 1.9 ± 1.3)": rare(
         beats, PACED, "modules", "twins", {50: "2.7 ± 1.8", 100: "1.9 ± 1.3"}
     ),
     "mixing with full steps adds 1.1 ± 1.4 points, and 2.0 ± 1.4 after 100 rounds.": fedcg.found_twins,
@@ -80,7 +80,7 @@ CLAIMS = {
         between(-0.5, -0.19, (MATRIX, "rare twins"), [f"{k}, cosine" for k in OTHERS]),
         between(-0.21, 0.21, (MATRIX, "rare strangers"), [f"{k}, cosine" for k in ("neighbour", *OTHERS)]),
     ),
-    "(0.23 against 0.14, in each of ten stored runs)": every(
+    "(0.23 against 0.14, in each run)": every(
         printed((MATRIX, "rare twins, own clients"), {"neighbour": "0.23", "other rare": "0.14"}),
         beats((MATRIX, "rare twins, own clients"), "neighbour", ["other rare", "opposite"], seeds=10),
     ),

@@ -55,7 +55,7 @@ CLAIMS = {
         UNDECIDED, MANY, "FedProto", "alone", CONV, points="1.7 ± 2.1"
     ),
     "by FedProto is certain after 60 rounds": says(UNDECIDED, MANY, "FedProto", "alone", CONV, DENSE, half=0.04),
-    "Not drawing each class to a client's own last mean (no gain at any rate).": so_many(
+    "Not drawing each class to a client's own last mean (no gain at any learning rate).": so_many(
         0, 10, lambda read: (g["verdict"] == HOLDS for pair in OWN for g in gaps(read, FEW, *pair, CONV, DENSE))
     ),
     "comes within 0.5 ± 0.6 points (convolutional) and 0.7 ± 0.4 (dense) of FedProto.": every(
