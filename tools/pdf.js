@@ -203,8 +203,9 @@ async ([here, there, part, { place, repository, author, title: book, release }, 
     if (!text.textContent.startsWith("What to see")) continue;
     text.classList.add("see");
     let before = text.previousElementSibling;
-    while (before && !before.querySelector(".caption-number")) before = before.previousElementSibling;
-    if (before) text.querySelector("strong").textContent = `What to see in ${[...before.querySelectorAll(".caption-number")].at(-1).textContent.trim()}.`;
+    while (before && !before.querySelector(".caption-number, table")) before = before.previousElementSibling;
+    const number = [...(before?.querySelectorAll(".caption-number") ?? [])].at(-1)?.textContent.trim();
+    if (before) text.querySelector("strong").textContent = `What to see in ${number ?? "the table"}.`;
   }
   // A heading and a line do not stand alone at the foot of a sheet.
   for (const text of document.querySelectorAll("article :is(h2, h3) + p")) if (text.offsetHeight < 24) text.style.breakAfter = "avoid";
