@@ -144,8 +144,8 @@ def probe_of(settings: dict[str, Any], arms: Sequence[str]) -> running.Probe:
 
 MANY = partial(probe_of, SETTINGS | {"digits": 10}, (*METHODS, EMBEDDINGS, OUTPUTS))
 SOME = partial(probe_of, FEW, (*METHODS, *CONTROLS))
-CHECKED = partial(measure, once=CONTROLS)
+FEW_ARMS = partial(measure, once=CONTROLS)
 PRESETS = {
     "full": running.Experiment("different_networks", SETTINGS, measure, MANY, ("digits",), by_arm=True),
-    "few": running.Experiment("different_networks_few", FEW, CHECKED, SOME, ("digits",), by_arm=True),
+    "few": running.Experiment("different_networks_few", FEW, FEW_ARMS, SOME, ("digits",), by_arm=True),
 }

@@ -65,8 +65,7 @@ def test_parameters_of_one_or_both_designs_become_their_mean(averaged):
 def test_each_arm_is_another():
     """Round 1 has no prototypes, so nothing pulls."""
     data, x, *_ = experiment.deal(FEW, 2)
-    first = set(combinations((*experiment.METHODS, experiment.OWN), 2))
-    for rounds, alike in ((1, first), (2, set())):
+    for rounds, alike in ((1, set(combinations((*experiment.METHODS, experiment.OWN), 2))), (2, set())):
         arms = (*experiment.METHODS, *experiment.CONTROLS[:5])
         found = {m: experiment.predictions(m, data, x.double(), rounds, 1, **EXACT) for m in arms}
         assert {(a, b) for a, b in combinations(arms, 2) if (found[a] - found[b]).abs().max() < 1e-6} == alike
