@@ -47,9 +47,9 @@ CLAIMS = {
         rare(partial(unsure, half=0.03), OWN_CLIENTS, "modules", "twins", {50: ""}),
         rare(lag, OWN_CLIENTS, "modules", "twins", {100: ""}),
     ),
-    "12.1 points after 50 rounds. With full steps it costs 3.6 ± 2.0, and after 100 rounds nothing measurable. Twins gain "
-    "2.7 ± 1.8 points by it (1.9 ± 1.3 after 100 rounds), less than half of what a pair model brings. Compared with "
-    "the same steps without mixing, that is 2.1 ± 2.3 and 1.3 ± 1.3": every(
+    "12.1 points after 50 rounds. With full steps it costs 3.6 ± 2.0, and after 100 rounds nothing measurable. Twins "
+    "gain 2.7 ± 1.8 points by it (1.9 ± 1.3 after 100 rounds), less than half of what a pair model brings. Compared "
+    "with the same steps without mixing, that is 2.1 ± 2.3 and 1.3 ± 1.3": every(
         rare(lag, "A", "modules", "strangers", {50: "-12.1"}),
         rare(lag, PACED, "modules", "strangers", {50: "-3.6 ± 2.0"}),
         rare(partial(unsure, half=0.02), PACED, "modules", "strangers", {100: ""}),
